@@ -20,7 +20,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="demo",
         description="Ingests a shop's Postgres into Iceberg tables under Airflow and compares both at the end.",
-        epilog="Environment: DEMO_SEED (42), DEMO_ROWS (200000), DEMO_HOURS (6), DEMO_FOLDER (build/demo).",
+        epilog="Environment: DEMO_SEED (42), DEMO_ROWS (200000), DEMO_HOURS (6), DEMO_FOLDER (build/demo), "
+        "DEMO_CATALOG (sqlite; object_store has tables on a local S3 server, without a catalog).",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--ui", action="store_true", help="leave Airflow's web page up until Ctrl-C")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from demo.settings import CATALOG
+from demo.settings import CATALOG, Settings
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 
 #: differences to list; all are counted
@@ -39,8 +39,36 @@ class Comparison:
         return not (self.missing or self.unexpected or self.differences)
 
 
-def metadata_file(catalog_file: Path, table: str) -> Path:
-    """Return a table's current metadata file from the SQLite catalog.
+@dataclass(frozen=True)
+class Place:
+    """Where DuckDB finds a table.
+
+    :param path: of its current metadata file, or of a folder with ``metadata/version-hint.text``.
+    :param storage: fsspec's file system for it; None if it is in a local folder.
+    """
+
+    path: str
+    storage: Any = None
+
+
+def place_of(settings: Settings, table: str) -> Place:
+    """Return where a table is. In an object store its path says it, without any catalog.
+
+    :param table: ``namespace.name``.
+    :raises LookupError: the SQLite catalog does not have it.
+    """
+    if settings.s3 is None:
+        return metadata_file(settings.catalog_file, table)
+    import s3fs
+
+    server = settings.s3
+    account = {"key": server.access_key, "secret": server.secret_key, "endpoint_url": server.endpoint}
+    path = f"{settings.catalog_properties['warehouse']}/{table.replace('.', '/')}"
+    return Place(path, s3fs.S3FileSystem(**account, use_listings_cache=False))
+
+
+def metadata_file(catalog_file: Path, table: str) -> Place:
+    """Return a table's current metadata file from a SQLite catalog.
 
     :param table: ``namespace.name``.
     :raises LookupError: the table does not exist.
@@ -53,19 +81,18 @@ def metadata_file(catalog_file: Path, table: str) -> Path:
         row = connection.execute(query, (CATALOG, namespace, name)).fetchone()
     if row is None:
         raise LookupError(f"The catalog {catalog_file} has no table {table}.")
-    return Path(unquote(urlsplit(row[0]).path))
+    return Place(unquote(urlsplit(row[0]).path))
 
 
-def compare(metadata: Path, expected: Path) -> Comparison:
+def compare(table: Place, expected: Path) -> Comparison:
     """Compare an Iceberg table with the source's rows.
 
     Types must be equal, not just convertible; rows are compared with their count, so that duplicates are found.
 
-    :param metadata: metadata file of the table.
     :param expected: Parquet file of the source's rows.
     """
-    lake, source = f"iceberg_scan('{metadata}')", f"'{expected}'"
-    with open_duckdb() as connection:
+    lake, source = f"iceberg_scan('{table.path}')", f"'{expected}'"
+    with open_duckdb(table.storage) as connection:
         rows, expected_rows = (_number(connection, f"SELECT count(*) FROM {place}") for place in (lake, source))
         actual, expected_types = _types(connection, lake), _types(connection, source)
         differences = tuple(
@@ -84,8 +111,11 @@ def compare(metadata: Path, expected: Path) -> Comparison:
     return Comparison(rows, expected_rows, missing[0], unexpected[0], tuple(listed))
 
 
-def open_duckdb() -> Any:
-    """Open DuckDB with its Iceberg extension, both from wheels."""
+def open_duckdb(storage: Any = None) -> Any:
+    """Open DuckDB with its Iceberg extension, both from wheels.
+
+    :param storage: fsspec's file system that it uses as well.
+    """
     import duckdb
     import duckdb_extension_avro
     import duckdb_extension_iceberg
@@ -95,6 +125,8 @@ def open_duckdb() -> Any:
     for module in (duckdb_extension_avro, duckdb_extension_iceberg):
         extension = next(Path(module.__path__[0]).rglob("*.duckdb_extension"))
         connection.execute(f"LOAD '{extension}'")
+    if storage is not None:
+        connection.register_filesystem(storage)
     return connection
 
 

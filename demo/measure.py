@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: runs per query after a warm-up; the median is reported
 REPEATS = 3
+_PROPERTIES = "LAKECDC_DEMO_CATALOG"
 
 
 def measure(settings: Settings, name: str) -> dict[str, Any]:
@@ -40,9 +41,11 @@ def measure(settings: Settings, name: str) -> dict[str, Any]:
     command += ["--packages", ",".join(runtime.packages(settings.catalog_properties))]
     for setting in ("spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1", "spark.driver.host=127.0.0.1"):
         command += ["--conf", setting]
-    command += [__file__, "--catalog", json.dumps(settings.catalog_properties), "--output", str(output)]
+    command += [__file__, "--output", str(output)]
+    # with a storage's account, which no command line may show
+    environment = {**_environment(), _PROPERTIES: json.dumps(settings.catalog_properties)}
     with log.open("wb") as file:
-        done = subprocess.run(command, env=_environment(), stdout=file, stderr=subprocess.STDOUT)
+        done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
     if done.returncode:
         raise DemoError("Cannot measure the tables.", log)
     figures: dict[str, Any] = json.loads(output.read_text())
@@ -66,10 +69,9 @@ def main() -> None:
     from lakecdc.runtime.session import open_session
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--catalog", required=True, type=json.loads, help="the catalog's properties, JSON")
     parser.add_argument("--output", required=True, type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    spark = open_session(Catalog(CATALOG, arguments.catalog), "lakecdc demo: measure")
+    spark = open_session(Catalog(CATALOG, json.loads(os.environ[_PROPERTIES])), "lakecdc demo: measure")
     try:
         figures = {table.full_name: _figures(spark, table) for table in TABLES}
     finally:

@@ -12,17 +12,19 @@ from typing import Any
 from rich.console import Console
 
 from demo import environment, report
-from demo.compare import compare, metadata_file
+from demo.compare import compare, place_of
 from demo.dags import DagRun, DagRunner, DemoError
 from demo.expected import export
 from demo.jvm import FastStart
 from demo.measure import measure
 from demo.progress import Progress
-from demo.settings import Settings, shown
+from demo.settings import BUCKET, Settings, shown
 from demo.shop import TABLES
 from demo.source import Source
 from demo.web import web_page
 from demo.workload import Workload
+from local_services import install
+from local_services.s3 import S3Server
 
 
 class Demo:
@@ -36,8 +38,8 @@ class Demo:
         self.settings = settings
         self.console = console
         # Postgres, Airflow, first rows, full load; an hour is work and ingest; two governed rounds, two measurements,
-        # two comparisons
-        steps = 4 + 2 * settings.hours + len(settings.governed_hours) + 2 + 2 + 2
+        # two comparisons; the S3 server
+        steps = 4 + bool(settings.s3) + 2 * settings.hours + len(settings.governed_hours) + 2 + 2 + 2
         self.progress = Progress(console, steps)
         self.workload = Workload(settings.seed, settings.rows, settings.hours)
         self.source: Source | None = None
@@ -50,6 +52,9 @@ class Demo:
         """
         self._start_clean()
         with ExitStack() as stack:
+            if self.settings.s3:
+                stack.callback(self.settings.s3.stop)
+                self._start_s3(self.settings.s3)
             self.source = source = Source(self.settings)
             stack.callback(source.stop)
             variables = self._start()
@@ -68,6 +73,14 @@ class Demo:
         self.settings.logs.mkdir(parents=True)
         settings = f"seed {self.settings.seed}, {self.settings.rows:,} rows, {self.settings.hours} hours"
         self.console.print(f"{settings}, everything in {shown(folder)}", markup=False, highlight=False, soft_wrap=True)
+
+    def _start_s3(self, server: S3Server) -> None:
+        with self.progress.step("start the S3 server") as facts:
+            install.install_packages(install.missing_for_s3())
+            install.install_s3_server()
+            server.start()
+            server.create_bucket(BUCKET)
+            facts.append(f"port {server.port}, the bucket {BUCKET}, and no catalog service")
 
     def _start(self) -> dict[str, str]:
         assert self.source is not None
@@ -132,8 +145,7 @@ class Demo:
     def _compare(self, table: Any) -> Any:
         assert self.source is not None
         export(self.source, table, self.settings.expected)
-        metadata = metadata_file(self.settings.catalog_file, table.full_name)
-        return compare(metadata, self.settings.expected / f"{table.name}.parquet")
+        return compare(place_of(self.settings, table.full_name), self.settings.expected / f"{table.name}.parquet")
 
     def _show_page(self, variables: dict[str, str]) -> None:
         assert self.source is not None
@@ -155,7 +167,7 @@ class Demo:
         places: tuple[tuple[str, Any], ...] = (
             ("report", self.settings.report),
             ("tables", self.settings.warehouse),
-            ("catalog", self.settings.catalog_file),
+            *(() if self.settings.s3 else (("catalog", self.settings.catalog_file),)),
             ("what the source holds", self.settings.expected),
             ("Postgres' data", self.settings.postgres_data),
             ("logs", self.settings.logs),

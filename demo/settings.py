@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+
+from lakecdc.contract.runtime import OBJECT_STORE
+from local_services.s3 import S3Server
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: name of the catalog, of its Airflow connection, of the source's schema and of the namespace in the lake
 CATALOG = "lake"
 SHOP = "shop"
+#: bucket of the object store
+BUCKET = "demo"
+_CATALOGS = ("sqlite", OBJECT_STORE)
 _SMALLEST = 100
 
 
@@ -22,21 +29,31 @@ class Settings:
     :param rows: initial rows at the source (``DEMO_ROWS``).
     :param hours: hours of workload (``DEMO_HOURS``).
     :param folder: folder of all files (``DEMO_FOLDER``), emptied at the start.
+    :param catalog: where tables are (``DEMO_CATALOG``): ``sqlite``, a folder and a SQLite catalog, or ``object_store``,
+        an S3 server alone.
     """
 
     seed: int = 42
     rows: int = 200_000
     hours: int = 6
     folder: Path = REPOSITORY / "build" / "demo"
+    catalog: str = "sqlite"
 
     def __post_init__(self) -> None:
         if self.rows < _SMALLEST or self.hours < 1:
             raise ValueError(f"The demo needs at least {_SMALLEST} rows (DEMO_ROWS) and 1 hour (DEMO_HOURS).")
+        if self.catalog not in _CATALOGS:
+            raise ValueError(f"DEMO_CATALOG must be one of {', '.join(_CATALOGS)}, got {self.catalog!r}.")
+
+    @cached_property
+    def s3(self) -> S3Server | None:
+        """Return the server of the object store; None with another catalog."""
+        return S3Server(self.folder / "buckets") if self.catalog == OBJECT_STORE else None
 
     @property
     def warehouse(self) -> Path:
         """Return the folder of the tables' files."""
-        return self.folder / "warehouse"
+        return self.s3.folder / BUCKET / "lake" if self.s3 else self.folder / "warehouse"
 
     @property
     def catalog_file(self) -> Path:
@@ -46,6 +63,10 @@ class Settings:
     @property
     def catalog_properties(self) -> dict[str, str]:
         """Return the catalog's pyiceberg properties."""
+        if self.s3:
+            # other readers than ours find a table by its path
+            place = {"warehouse": f"s3://{BUCKET}/lake", "readable_paths": "true"}
+            return {"type": OBJECT_STORE, **place, **self.s3.properties}
         return {"type": "sql", "uri": f"sqlite:///{self.catalog_file}", "warehouse": f"file://{self.warehouse}"}
 
     @property
@@ -92,7 +113,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """
     given = {name: environment[f"DEMO_{name.upper()}"] for name in _NUMBERS if environment.get(f"DEMO_{name.upper()}")}
     folder = Path(environment.get("DEMO_FOLDER") or Settings.folder).absolute()
-    return Settings(**{name: _number(name, text) for name, text in given.items()}, folder=folder)
+    catalog = environment.get("DEMO_CATALOG") or Settings.catalog
+    return Settings(**{name: _number(name, text) for name, text in given.items()}, folder=folder, catalog=catalog)
 
 
 _NUMBERS = ("seed", "rows", "hours")

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--packages", action="store_true", help="only the packages of the distribution")
     parser.add_argument("--soak", action="store_true", help="also what tests on demand need")
     options = parser.parse_args(arguments)
-    install_packages()
+    install_packages(missing_packages())
     if options.packages:
         return
     # compiling and downloading side by side
@@ -62,16 +62,15 @@ def say(text: str) -> None:
     print(f"services: {text}", flush=True)
 
 
-def install_packages() -> None:
-    """Install compilers, MariaDB and a browser by apt-get, as root on Debian.
+def install_packages(missing: Sequence[str]) -> None:
+    """Install packages of Debian by apt-get, as root.
 
-    :raises ServiceError: if some are missing and cannot be installed here; the message names the packages
+    :raises ServiceError: if they cannot be installed here; the message names them
     """
-    missing = missing_packages()
     if not missing:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise ServiceError(f"missing for the service tests: apt-get install {' '.join(missing)}")
+        raise ServiceError(f"missing here: apt-get install {' '.join(missing)}")
     say(f"installing {' '.join(missing)}")
     apt.install(missing)
 
@@ -82,15 +81,21 @@ def missing_packages() -> list[str]:
     if shutil.which("chromium") is None:
         # by itself it draws no letters
         missing += ["chromium", "fonts-liberation"]
-    if not VERSITYGW.exists() and shutil.which("go") is None:
-        # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
-        missing += ["golang-go", "ca-certificates"]
+    missing += missing_for_s3()
     fetched = (is_stamped(ICEBERG_REST), *(part.is_installed() for part in (kafka_jars, flink, registry_jars, HIVE)))
     if not all(fetched) and shutil.which("mvn") is None:
         missing.append("maven")
     if not (is_stamped(ICEBERG_REST) and HIVE.is_installed()) and shutil.which("javac") is None:
         missing.append(f"openjdk-{java_major()}-jdk-headless")
     return missing
+
+
+def missing_for_s3() -> list[str]:
+    """Return the Debian packages that compiling the S3 server still needs."""
+    if VERSITYGW.exists() or shutil.which("go") is not None:
+        return []
+    # without certificates Go cannot reach its proxy, and nothing else pulls them in
+    return ["golang-go", "ca-certificates"]
 
 
 def java_major() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -134,6 +135,8 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     from lakecdc.runtime.session import open_session
 
     os.environ.setdefault("SPARK_MASTER", "local[2]")
+    # as jobs do; its connections close themselves when pytest's log is closed already
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     found = Lake(None, lake_folder)  # type: ignore[arg-type]
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
     drivers += source_packages(FilesSource("unused", "debezium-avro"))

@@ -13,7 +13,7 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.findings import Finding, summed, tried
-from lakecdc.contract.runtime import catalog_type
+from lakecdc.contract.runtime import OBJECT_STORE, catalog_type
 from lakecdc.contract.secrets import resolve
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()
     opened: list[Catalog] = []
     for catalog in connections:
         yield tried("catalog", _opened, catalog, opened)
+        if opened and catalog_type(catalog.properties) == OBJECT_STORE:
+            yield tried("object store", _conditional_writes, catalog)
     for each in opened:
         with closing(each):
             written = [tried(f"namespace {name}", _namespace, each, name) for name in namespaces]
@@ -64,6 +66,15 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
         ) from error
     opened.append(catalog)
     return f"it answers, and has {known} namespaces"
+
+
+def _conditional_writes(connection: CatalogConnection) -> str:
+    from lakecdc.object_store.opened import open_storage
+    from lakecdc.object_store.proof import try_conditions
+
+    properties = resolve(connection.properties, f"catalog {connection.name}")
+    proven = try_conditions(open_storage(properties["warehouse"], properties), properties["warehouse"])
+    return f"it keeps the conditions of writes, as was tried now: {'; '.join(proven)}"
 
 
 def _namespace(catalog: Catalog, name: str) -> Finding | str:

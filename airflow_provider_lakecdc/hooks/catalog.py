@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, afind_connection, find_connection
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.runtime import refuse_unfit
+from lakecdc.contract.runtime import OBJECT_STORE, catalog_type, refuse_unfit
 from lakecdc.contract.secrets import is_reference, resolve
 from lakecdc.contract.spec import parse_catalog
 
@@ -45,9 +45,14 @@ class CatalogConnection:
 
         :raises SpecError: jobs refuse it.
         """
+        properties = resolve(self.properties, f"catalog {self.name}")
+        if catalog_type(properties) == OBJECT_STORE:
+            from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
+
+            return ObjectStoreCatalog(self.name, **properties)
         from pyiceberg.catalog import load_catalog
 
-        catalog = load_catalog(self.name, **resolve(self.properties, f"catalog {self.name}"))
+        catalog = load_catalog(self.name, **properties)
         refuse_unfit(self.name, catalog.properties)
         return catalog
 

@@ -20,6 +20,7 @@ from demo.environment import DAGS, variables
 from demo.settings import REPOSITORY, Settings
 from demo.shop import TABLES
 from demo.source import start_again
+from lakecdc.contract.runtime import OBJECT_STORE
 from local_services.process import ANSWER_SECONDS, port_answers
 from tests.conftest import interpreted
 from tests.on_demand import on_demand
@@ -28,12 +29,20 @@ pytestmark = [pytest.mark.demo, pytest.mark.timeout(1800)]
 ROWS = 2_000
 # of three hours governance follows the first at once, each of which costs some starts of Spark
 HOURS = on_demand((1, 3), in_ci=(1,))
+CATALOGS = ["sqlite", pytest.param(OBJECT_STORE, marks=[pytest.mark.services, pytest.mark.soak])]
+
+
+@pytest.fixture(scope="module", params=CATALOGS)
+def catalog(request: pytest.FixtureRequest) -> str:
+    """What DEMO_CATALOG says."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module", params=HOURS)
-def settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(request: pytest.FixtureRequest, catalog: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A small demo of its own."""
-    return Settings(rows=ROWS, hours=request.param, folder=tmp_path_factory.mktemp("demo") / "demo")
+    folder = tmp_path_factory.mktemp("demo") / "demo"
+    return Settings(rows=ROWS, hours=request.param, folder=folder, catalog=catalog)
 
 
 @dataclass
@@ -56,6 +65,7 @@ class Shown:
 def shown(settings: Settings) -> Shown:
     """A run with the web page, looked at and interrupted."""
     knobs = {"DEMO_ROWS": str(ROWS), "DEMO_HOURS": str(settings.hours), "DEMO_FOLDER": str(settings.folder)}
+    knobs["DEMO_CATALOG"] = settings.catalog
     paths = os.pathsep.join(filter(None, [str(REPOSITORY / "spark_jobs"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, **interpreted(), **knobs, "PYTHONPATH": paths}
     command = [sys.executable, "-m", "demo", "--ui"]

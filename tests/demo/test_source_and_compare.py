@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from demo.compare import Comparison, compare, metadata_file
+from demo.compare import Comparison, Place, compare, metadata_file
 from demo.expected import export
 from demo.settings import CATALOG, Settings
 from demo.shop import TABLES
@@ -80,14 +80,14 @@ def test_every_column_has_its_type(worked: Source, settings: Settings) -> None:
             assert {row[0]: row[1] for row in described.fetchall()} == table.columns
 
 
-Lake = Callable[[Any], Path]
+Lake = Callable[[Any], Place]
 
 
 @pytest.fixture
 def lake(worked: Source, settings: Settings, tmp_path: Path) -> Lake:
     """Makes an Iceberg table with pyiceberg out of what the source holds, after a change; its metadata file."""
 
-    def make(change: Callable[[Any], Any]) -> Path:
+    def make(change: Callable[[Any], Any]) -> Place:
         rows = change(pq.read_table(settings.expected / "orders.parquet"))
         file = tmp_path / "catalog.db"
         catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{file}", warehouse=f"file://{tmp_path}/warehouse")
@@ -98,9 +98,9 @@ def lake(worked: Source, settings: Settings, tmp_path: Path) -> Lake:
     return make
 
 
-def compared(settings: Settings, metadata: Path) -> Comparison:
+def compared(settings: Settings, table: Place) -> Comparison:
     """The comparison with what the source holds."""
-    return compare(metadata, settings.expected / "orders.parquet")
+    return compare(table, settings.expected / "orders.parquet")
 
 
 def test_an_equal_table_is_equal(lake: Lake, settings: Settings) -> None:

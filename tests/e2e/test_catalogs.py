@@ -37,7 +37,7 @@ from tests.lakecdc.iceberg.faults.strikes import Fault
 from tests.lakecdc.iceberg.faults.ways import WAYS
 from tests.lakecdc.iceberg.faults.work import KINDS, OLD, Place, rows_of, survive
 
-_WITHOUT_SERVICES = {"sqlite", "postgres"}
+_WITHOUT_SERVICES = {"sqlite", "postgres", "object_store"}
 
 
 def catalogs(kinds: Mapping[str, Sequence[str]] | None = None) -> list[Any]:
@@ -167,6 +167,7 @@ def test_what_jobs_did_is_recorded_once(place: Place) -> None:
 
 
 _ANSWERS = {"sqlite": ["append"], "postgres": list(KINDS), "rest": ["append", "deletes", "insert"]}
+_ANSWERS |= {"object_store": ["append", "expiry"], "object_store_in_s3": ["append"]}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,9 @@ def test_an_answer_is_lost(place: Place, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    catalogs({"sqlite": ["append"], "postgres": ["merge-publish"], "rest": ["merge-statement"]}),
+    catalogs(
+        {"sqlite": ["append"], "postgres": ["merge-publish"], "rest": ["merge-statement"], "object_store": ["append"]}
+    ),
     indirect=["place"],
 )
 def test_a_request_is_lost(place: Place, kind: str) -> None:

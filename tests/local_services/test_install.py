@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 from pathlib import Path
@@ -63,7 +62,7 @@ def test_without_root_the_missing_packages_are_named(tmp_path: Path, monkeypatch
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     expected = "apt-get install mariadb-server chromium fonts-liberation golang-go ca-certificates maven openjdk-17"
     with pytest.raises(ServiceError, match=expected):
-        install.install_packages()
+        install.install_packages(install.missing_packages())
 
 
 def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +91,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_packages_are_installed_before_all_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     for part in [name for name in vars(install) if name.startswith("install_")]:
-        monkeypatch.setattr(install, part, functools.partial(seen.append, part))
+        monkeypatch.setattr(install, part, lambda *_, part=part: seen.append(part))
     install.main(["--packages"])
     assert seen == ["install_packages"]
     install.main()

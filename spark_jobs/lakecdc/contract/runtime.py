@@ -39,9 +39,12 @@ _JDBC_DRIVERS = {
     "postgresql": "org.postgresql:postgresql:42.7.7",
     "mysql": "com.mysql:mysql-connector-j:9.3.0",
 }
-_TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue"}
-# pyiceberg settings that mean nothing to the Java side
-_PYTHON_ONLY = re.compile(r"^(py-.*|echo|pool_pre_ping|init_catalog_tables|downcast-.*)$")
+#: our own catalog type, which pyiceberg lacks: tables in a bucket or a folder, without a catalog service
+OBJECT_STORE = "object_store"
+# Spark reaches an object store through an endpoint in the driver
+_TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue", OBJECT_STORE: "rest"}
+# settings of pyiceberg and of ours that mean nothing to the Java side
+_PYTHON_ONLY = re.compile(r"^(py-.*|echo|pool_pre_ping|init_catalog_tables|downcast-.*|readable_paths)$")
 _RENAMED = {"s3.region": "client.region"}
 # as SQLAlchemy takes a URL apart: a password ends at the @ alone
 _SQL_URL = re.compile(r"(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?(?P<rest>.*)", re.DOTALL)
@@ -99,13 +102,21 @@ def uses_s3(properties: Mapping[str, Any]) -> bool:
 
 
 def catalog_type(properties: Mapping[str, Any]) -> str:
-    """Return pyiceberg's catalog type, inferred as pyiceberg does; raise a :class:`SpecError` for others."""
+    """Return the type of a catalog, inferred as pyiceberg does.
+
+    :raises SpecError: the type is not supported, or an object store lacks its warehouse.
+    """
     kind = properties.get("type")
     if kind is None:
         uri = str(properties.get("uri", ""))
         kind = "rest" if uri.startswith("http") else "hive" if uri.startswith("thrift") else "sql"
     if kind not in _TYPES:
         raise SpecError(f"catalog type {kind!r} is not supported.", hint=f"Use one of {', '.join(_TYPES)}.")
+    if kind == OBJECT_STORE and not properties.get("warehouse"):
+        raise SpecError(
+            f"A catalog of type {OBJECT_STORE} needs a warehouse: the bucket or folder that holds tables and catalog.",
+            hint='Set "warehouse" to a location such as s3://bucket/lake.',
+        )
     return str(kind)
 
 
@@ -124,7 +135,10 @@ def refuse_unfit(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's configuration ``spark.sql.catalog.<name>…`` for pyiceberg's properties, with secrets resolved."""
+    """Return Spark's configuration ``spark.sql.catalog.<name>…`` for a catalog.
+
+    :param properties: pyiceberg's, with secrets resolved; of an object store with its endpoint's ``uri`` and ``token``.
+    """
     prefix = f"spark.sql.catalog.{name}"
     kind = catalog_type(properties)
     mapped = {"type": _TYPES[kind]}

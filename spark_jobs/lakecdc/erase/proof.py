@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,12 +21,15 @@ from lakecdc.iceberg.stored_files import VanishedError, read_bytes
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
+from lakecdc.maintain.metadata_versions import versions_of, wipe
 from lakecdc.maintain.orphans.ledger import Ledger
 from lakecdc.maintain.orphans.names import FOLDER
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.metadata.locations import canonical, resolve
+from lakecdc.object_store.local import is_temporary
+from lakecdc.object_store.versions import is_stub
 
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", "version-hint.text")
@@ -77,8 +80,8 @@ def examine(place: Place, mentions: Mentions) -> Examined:
     sentenced = {canonical(file.location) for batch in batches for file in batch.files}
     ledger = {canonical(batch.document) for batch in batches}
     statistics = _statistics(table, metadata)
-    listed = [f.location for folder in apart(folders(table.location, table.properties)) for f in storage.walk(folder)]
-    listed = [each for each in listed if canonical(each) not in ledger and not each.endswith(_WITHOUT_KEYS)]
+    listed = [each for each in _stored(table, storage, metadata) if canonical(each) not in ledger]
+    listed = [each for each in listed if not each.endswith(_WITHOUT_KEYS)]
 
     def kind_of(location: str) -> str:
         name = canonical(location)
@@ -92,7 +95,7 @@ def examine(place: Place, mentions: Mentions) -> Examined:
             return "manifests"
         return "deletes" if name in deletes else "data"
 
-    documents = {each for each in listed if each.endswith(METADATA)}
+    documents = {each for each in listed if each.endswith(METADATA) or is_temporary(each)}
     listed = [each for each in listed if each not in documents]
     for location in sorted(documents):
         _examine_metadata(table, location, mentions, examined, in_trash=kind_of(location) == "trash")
@@ -118,6 +121,20 @@ def examine(place: Place, mentions: Mentions) -> Examined:
         older = {*row["snapshots"]} - statistics.get(canonical(location), set())
         _note(examined, kind_of(location), location, has_key=bool(row["rows"] or gone or older))
     return examined
+
+
+def _stored(table: IcebergTable, storage: TableStorage, metadata: dict[str, Any]) -> Iterable[str]:
+    """Return every file below the table's folders, and versions of its metadata, wherever these are.
+
+    A catalog keeps them where they were when the table's location changes.
+    """
+    versions = versions_of(table)
+    former = versions.contents() if versions else ()
+    newest = resolve(metadata["metadata-log"][-1]["metadata-file"], table.location)
+    stored = {canonical(each): each for each in (newest, *former)}
+    for folder in apart(folders(table.location, table.properties)):
+        stored |= {canonical(f.location): f.location for f in storage.walk(folder) if not is_stub(f.location, f.bytes)}
+    return stored.values()
 
 
 def _examine_metadata(
@@ -212,7 +229,12 @@ def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
 
 
 def delete_former(table: IcebergTable) -> int:
-    """Delete the metadata files in the table's log, except the newest, and return their number."""
+    """Delete or empty the table's metadata files, except the newest, and return their number.
+
+    In an object store alone all former versions are emptied; elsewhere those in the table's log are deleted.
+    """
+    if (wiped := wipe(table)) is not None:
+        return wiped
     # none of these can become the table's metadata again, unlike a file that a commit is about to publish
     log, root = newest_metadata(table)["metadata-log"], table.location
     *former, newest = [resolve(entry["metadata-file"], root) for entry in log]
@@ -225,6 +247,9 @@ def entries_with_keys(table: IcebergTable, location: str, mentions: Mentions) ->
     """Return the names of summary entries and properties in a metadata file that contain a key."""
     content = read_bytes(table, location)
     document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    if isinstance(document, int):
+        # the number of a version, as the hint of path readers is written
+        return set()
     entries = [document.get("properties", {}), *(each.get("summary", {}) for each in document.get("snapshots", []))]
     return {mentions.without_keys(name) for each in entries for name in _holding(each, mentions)}
 

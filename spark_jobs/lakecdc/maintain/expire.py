@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from lakecdc.iceberg.expiry import Expiry, delete_unreachable, expire, missing_f
 from lakecdc.iceberg.history import History, down_to, read_history
 from lakecdc.iceberg.refs import Ref
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
+from lakecdc.maintain.metadata_versions import require_hint, trim
 from lakecdc.maintain.protected import refuse_shared_files
 from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
 from lakecdc.maintain.start_tag import job_tags, stale_tags
@@ -47,6 +48,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises UnsupportedError: the table forbids the deletion of files, or its retention removes needed snapshots.
     :raises ConflictError: another writer was faster, or an expired snapshot became needed meanwhile; no file was
         deleted.
+    :raises SourceUnavailableError: readers by path would still see the table of before; no file was deleted.
     """
     options = spec.options_as(ExpireSnapshotsOptions)
     requested_ms = cutoff_ms(options, time.time())
@@ -54,13 +56,16 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     if head is None:
         return empty(table)
     refuse_shared_files(table)
+    trimmed = {} if options.dry_run else trim(table)
     planned = plan(table, requested_ms, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
-        return nothing(table, joined(none_can_go(cutoff), _unreadable(planned.counts)), head, **planned.counts)
+        why = joined(none_can_go(cutoff), _unreadable(planned.counts))
+        return nothing(table, why, head, **planned.counts, **trimmed)
     if options.dry_run:
         return dry_run(table, head, **planned.counts | _estimate(table, planned.expiry))
-    return _carry_out(table, planned, requested_ms, options.retain_last)
+    report = _carry_out(table, planned, requested_ms, options.retain_last)
+    return replace(report, metrics=report.metrics | trimmed)
 
 
 def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:
@@ -143,6 +148,8 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
     failpoints.reach("after_expiry")
     after = read_history(table)
     _refuse_if_needed_has_gone(table, before, after)
+    # an error of the commit by which its catalog said so may have passed for a lost answer
+    require_hint(table)
     deleted = delete_unreachable(table, before, after)
     _verify(table, plans[-1].carrier)
     counts = plans[-1].counts

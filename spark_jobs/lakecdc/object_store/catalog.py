@@ -12,13 +12,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
-from lakecdc.object_store.names import Names, encode
+from lakecdc.object_store.names import CATALOG, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.storage import Storage
 from lakecdc.object_store.tables import Tables
 from lakecdc.object_store.versions import DEADLINE, Version, Versions
 
 _LONGEST_PAUSE = 1.0
+# clients such as pyiceberg delete old versions by it, whose numbers must not be free again
+_DELETING = "write.metadata.delete-after-commit.enabled"
 #: an update after which files may be deleted, which a reader of an older version would miss
 _REMOVALS = {"remove-snapshots"}
 
@@ -109,7 +111,8 @@ class ObjectCatalog:
         """
         identifier = (*namespace, str(request["name"]))
         location = str(request.get("location") or self.new_location(identifier))
-        return self._tables.create(identifier, location, self._applier.create(request, location))
+        request = _without_deletion(request, "properties")
+        return self._tables.create(identifier, _allowed(location), self._applier.create(request, location))
 
     def stage_table(self, namespace: Names, request: Document) -> str:
         """Return the first metadata of a table that a later commit creates (``assert-create``).
@@ -133,6 +136,7 @@ class ObjectCatalog:
         :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it was committed.
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
+        updates = [_without_deletion(each, "updates") for each in updates]
         if any(each.get("type") == "assert-create" for each in requirements):
             return self._create_staged(identifier, requirements, updates)
         committed = self._repeat(identifier, lambda head: self._applied(head, requirements, updates))
@@ -150,7 +154,7 @@ class ObjectCatalog:
 
         text = self._applier.apply("", "", requirements, updates)
         try:
-            return self._tables.create(identifier, json.loads(text)["location"], text)
+            return self._tables.create(identifier, _allowed(json.loads(text)["location"]), text)
         except TableAlreadyExistsError as error:
             raise CommitFailedException(str(error)) from error
 
@@ -218,7 +222,8 @@ class ObjectCatalog:
             raise InputError(f"There is no metadata at {metadata_location}.")
         metadata = json.loads(stored.body)
         metadata.pop(ID, None)
-        location = str(metadata["location"]).rstrip("/")
+        metadata.get("properties", {}).pop(_DELETING, None)
+        location = _allowed(str(metadata["location"]).rstrip("/"))
         versions = self._tables.versions(location)
         head = versions.head()
         if isinstance(head, Version):
@@ -235,3 +240,27 @@ class ObjectCatalog:
             raise InputError(f"Another writer has created a table in {location}.", table=".".join(identifier))
         self._tables.name(identifier, location)
         return made
+
+
+def _without_deletion(request: Document, name: str) -> Document:
+    """Leave the property out that lets clients delete old versions.
+
+    :param name: of the request's member that has the properties.
+    """
+    properties = request.get(name)
+    if not properties or _DELETING not in properties:
+        return request
+    return {**request, name: {key: value for key, value in properties.items() if key != _DELETING}}
+
+
+def _allowed(location: str) -> str:
+    """Return the location of a table.
+
+    :raises InputError: it is in the folder of the catalog's documents, which would go with the table.
+    """
+    if CATALOG.partition("/")[0] in location.split("/"):
+        raise InputError(
+            f"A table cannot be in {location}: that folder has the documents of the catalog.",
+            hint="Use another name of the namespace, or another location.",
+        )
+    return location

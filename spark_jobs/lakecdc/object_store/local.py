@@ -89,6 +89,12 @@ class LocalStorage:
                 yield Listed(f"{root}{file}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
+def is_temporary(location: str) -> bool:
+    """Check whether a file is one that is being written, or was when its writer died."""
+    name = location.rpartition("/")[2]
+    return name.startswith(_BEGIN) and name.endswith(_END)
+
+
 def local_file_system(path: Path, mounts: Path = _MOUNTS) -> str:
     """Return the type of a folder's file system; refuse one that other machines may have mounted.
 
@@ -219,7 +225,7 @@ def _files(folder: Path, start: str = "") -> Iterator[Path]:
     except OSError as error:
         raise _unavailable("list", str(folder), error) from error
     for entry in entries:
-        if not entry.path.startswith(start) or (entry.name.startswith(_BEGIN) and entry.name.endswith(_END)):
+        if not entry.path.startswith(start) or is_temporary(entry.name):
             continue
         if entry.is_dir():
             yield from _files(Path(entry.path))

@@ -52,13 +52,19 @@ def prove(storage: Storage, warehouse: str, rounds: int = ROUNDS) -> None:
             return
         # a warehouse may have been copied, so what was proven of another store proves nothing
         if store not in _recorded(storage, folder):
-            with _probes(storage, f"{folder}/probe-{uuid.uuid4().hex}") as new:
-                _one_after_another(storage, new)
-                for _ in range(rounds):
-                    _race_of_creates(storage, new())
-                    _race_of_replaces(storage, new())
-            _record(storage, folder, {"proven": _PROVEN, "rounds": rounds, "at": f"{datetime.now(UTC):%FT%TZ}"})
+            proven = try_conditions(storage, warehouse, rounds)
+            _record(storage, folder, {"proven": proven, "rounds": rounds, "at": f"{datetime.now(UTC):%FT%TZ}"})
         _proven.add((store, folder))
+
+
+def try_conditions(storage: Storage, warehouse: str, rounds: int = ROUNDS) -> list[str]:
+    """Try a store's conditional writes, whatever was proven before, and return what was proven; see :func:`prove`."""
+    with _probes(storage, f"{warehouse.rstrip('/')}/{CATALOG}/probe-{uuid.uuid4().hex}") as new:
+        _one_after_another(storage, new)
+        for _ in range(rounds):
+            _race_of_creates(storage, new())
+            _race_of_replaces(storage, new())
+    return list(_PROVEN)
 
 
 def _recorded(storage: Storage, folder: str) -> dict[str, Any]:

@@ -223,8 +223,20 @@ class Versions:
 
     def _listed(self) -> Iterator[tuple[int, Listed]]:
         for listed in self._storage.list(f"{self._folder}v"):
-            if match := _NAME.fullmatch(listed.location.removeprefix(self._folder)):
-                yield int(match[1]), listed
+            number = number_of(listed.location)
+            if number is not None and listed.location == self.location_of(number):
+                yield number, listed
+
+
+def number_of(location: str) -> int | None:
+    """Return the number of a version by the name of its file; None for another file."""
+    match = _NAME.fullmatch(location.rpartition("/")[2])
+    return int(match[1]) if match else None
+
+
+def is_stub(location: str, size: int) -> bool:
+    """Check whether a file is a version without content, by its name and size."""
+    return number_of(location) is not None and size <= _STUB_SIZE
 
 
 def _number(stored: Stored) -> int:

@@ -14,6 +14,7 @@ from lakecdc.contract import runtime
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import REDACTION_PATTERN, resolve
 from lakecdc.contract.spec import Catalog
+from lakecdc.object_store.serving import serve
 from lakecdc.runtime.unwanted_imports import without_pandas
 from lakecdc.runtime.worker import TASK_MEMORY
 
@@ -197,6 +198,12 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
     from lakecdc.iceberg.lost_answers import verify_commits
 
     properties = resolve(catalog.properties, "catalog.properties")
+    if runtime.catalog_type(properties) == runtime.OBJECT_STORE:
+        from lakecdc.runtime.object_store import endpoint_address
+
+        properties = {**properties, **endpoint_address(spark, catalog.name, properties)}
+    else:
+        serve(catalog.name, None)
     settings = runtime.spark_properties(catalog.name, properties)
     prefix = f"spark.sql.catalog.{catalog.name}"
     # the cache would hide other writers' commits for 30 s

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import Connection
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
+from airflow_provider_lakecdc.checks.catalog import findings
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import catalog_from_connection, get_catalog
 from lakecdc.contract.secrets import refuse_literals
+from lakecdc.object_store.local import LocalStorage
+from lakecdc.object_store.storage import Answer
+from tests.airflow_provider_lakecdc.conftest import connection
 
 
 def described(**fields: Any) -> Connection:
@@ -114,3 +122,19 @@ def test_references_are_kept_and_resolved_only_to_open_the_catalog(
     opened = found.load()
     assert opened.properties["uri"] == f"sqlite:///{tmp_path}/c.db"
     opened.close()
+
+
+def test_an_object_store_is_opened_in_process_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    extra = {"type": "object_store", "warehouse": f"file://{tmp_path}/lake", "catalog_name": "objects"}
+    connection(monkeypatch, "objects", conn_type="iceberg", extra=extra)
+    with closing(get_catalog("objects").load()) as opened:
+        opened.create_namespace("shop")
+        opened.create_table("shop.orders", Schema(NestedField(1, "id", LongType(), required=True)))
+    checked = {each.check: each for each in findings("objects", ["shop"], ["shop.orders"])}
+    assert {each.state for each in checked.values()} == {"ok"}, checked
+    assert "a catalog of type object_store" in checked["catalog connection"].found
+    assert "one of 16 creates at once wins" in checked["object store"].found
+    # it tries anew, whatever was proven before
+    monkeypatch.setattr(LocalStorage, "create", lambda *_: Answer.WRITTEN)
+    (found,) = [each for each in findings("objects", []) if each.check == "object store"]
+    assert found.state == "fail" and "created an object twice" in found.found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from lakecdc.contract.errors import SpecError
@@ -46,6 +48,28 @@ def test_rest_on_s3() -> None:
     assert found["spark.sql.catalog.lake.client.region"] == "us-east-1"
     assert not [key for key in found if "py-io-impl" in key or "force-virtual" in key]
     assert any("iceberg-aws-bundle" in package for package in packages(given))
+
+
+def test_an_object_store_is_a_rest_catalog_to_spark() -> None:
+    given = {"type": "object_store", "warehouse": "s3://bucket/lake", "readable_paths": "true"}
+    endpoint = {"uri": "http://127.0.0.1:1", "token": "t"}
+    prefix = "spark.sql.catalog.lake"
+    assert spark_properties("lake", {**given, **endpoint}) == {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type": "rest",
+        f"{prefix}.warehouse": "s3://bucket/lake",
+        f"{prefix}.uri": "http://127.0.0.1:1",
+        f"{prefix}.token": "t",
+        f"{prefix}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+    }
+    assert [p.split(":")[1] for p in packages(given)[1:]] == ["iceberg-aws-bundle"]
+    assert packages({"type": "object_store", "warehouse": "file:///data/lake"}) == packages(given)[:1]
+
+
+@pytest.mark.parametrize("ask", [packages, catalog_type, lambda properties: spark_properties("lake", properties)])
+def test_an_object_store_needs_a_warehouse(ask: Callable[[dict[str, str]], object]) -> None:
+    with pytest.raises(SpecError, match="needs a warehouse.*s3://bucket/lake"):
+        ask({"type": "object_store"})
 
 
 def test_packages_follow_the_catalog() -> None:

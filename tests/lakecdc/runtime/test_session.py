@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from pyspark import SparkConf
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.contract.spec import Catalog
+from lakecdc.object_store.serving import served
 from lakecdc.runtime.session import delete_cache, python_tasks, task_memory, use_catalog
 from tests.conftest import Lake
 
@@ -52,6 +55,29 @@ def test_a_catalog_in_a_folder_that_is_not_there_is_bad_input(lake: Lake, tmp_pa
     properties = {**lake.properties, "uri": f"sqlite:///{tmp_path}/gone/catalog.db"}
     with pytest.raises(InputError, match="Cannot open the catalog 'elsewhere'.*gone' does not exist"):
         use_catalog(lake.spark, Catalog("elsewhere", properties))
+
+
+def test_the_endpoint_of_an_object_store_is_known_to_its_session_alone(lake: Lake, tmp_path: Path) -> None:
+    catalog = Catalog("objects_alone", {"type": "object_store", "warehouse": f"file://{tmp_path}/lake"})
+    use_catalog(lake.spark, catalog)
+    uri, token = (lake.spark.conf.get(f"spark.sql.catalog.objects_alone.{name}") for name in ("uri", "token"))
+    assert uri is not None and uri.startswith("http://127.0.0.1:") and token
+    # neither the page of the application nor a listing of settings shows it
+    assert token not in str(lake.spark.sparkContext.getConf().getAll()) + str(lake.sql("SET").collect())
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(f"{uri}/v1/namespaces")
+    # a job that follows in this application finds the same one
+    session = lake.spark.newSession()
+    use_catalog(session, catalog)
+    assert session.conf.get("spark.sql.catalog.objects_alone.uri") == uri
+    assert served("objects_alone") is not None and served("lake") is None
+
+
+def test_an_object_store_that_cannot_be_opened_says_why(lake: Lake) -> None:
+    with pytest.raises(SpecError, match="needs a warehouse"):
+        use_catalog(lake.spark, Catalog("objects_nowhere", {"type": "object_store"}))
+    with pytest.raises(UnsupportedError, match="gs://"):
+        use_catalog(lake.spark, Catalog("objects_nowhere", {"type": "object_store", "warehouse": "gs://bucket/lake"}))
 
 
 @pytest.mark.parametrize(

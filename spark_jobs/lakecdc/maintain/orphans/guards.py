@@ -14,10 +14,13 @@ from lakecdc.iceberg.neighbours import Neighbour
 from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError, read_bytes
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain.metadata_versions import is_version, versions_of
+from lakecdc.maintain.orphans.names import CATALOG_FOLDER
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.protected import refuse_shared_files
 from lakecdc.metadata.locations import key, place, resolve
 from lakecdc.metadata.readers import NEWEST_VERSION
+from lakecdc.object_store.versions import is_stub
 
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 # writers put it first
@@ -42,6 +45,12 @@ def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
             f"Its files go to {roots[0]}, the root of a bucket or file system.",
             table=table.name,
             hint="Give the table a separate folder, so that other files are not taken for its orphans.",
+        )
+    if inside := [folder for folder in folders if CATALOG_FOLDER in key(folder).split("/")]:
+        raise UnsupportedError(
+            f"Its files go to {inside[0]}, the folder of a catalog's own documents.",
+            table=table.name,
+            hint=f"Move the table to a folder that is not below {CATALOG_FOLDER}.",
         )
 
 
@@ -75,7 +84,15 @@ def keep_or_refuse(
     history, root = metadata["metadata-log"], table.location
     since = min(entry["timestamp-ms"] for entry in history)
     known = {key(resolve(entry["metadata-file"], root)) for entry in history}
-    unknown = [file for file in files if key(file.location) not in known and "metadata.json" in file.location]
+    versions = versions_of(table)
+    unknown = [
+        file
+        for file in files
+        if key(file.location) not in known
+        and "metadata.json" in file.location
+        # a catalog's own, which it never removes while a writer may hold the one before
+        and not (is_stub(file.location, file.bytes) or is_version(versions, file.location))
+    ]
     with ThreadPoolExecutor(_THREADS) as pool:
         uuids = list(pool.map(lambda file: _uuid(table, file.location), unknown))
     for file, uuid in zip(unknown, uuids, strict=True):

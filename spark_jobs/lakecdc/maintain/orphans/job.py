@@ -17,6 +17,7 @@ from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
 from lakecdc.iceberg.stored_files import StoredFile
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
+from lakecdc.maintain.metadata_versions import require_hint, trim
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
 from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.names import is_table_metadata
@@ -161,6 +162,8 @@ class _Work:
 
     def _purge(self) -> dict[str, Any]:
         due, waiting, runs = 0, 0, set()
+        if not self._options.dry_run:
+            require_hint(self._table)
         for batch in self._batches():
             if batch.at_ms > self._now_ms - int(self._options.delay * 1000):
                 waiting += len(batch.files)
@@ -181,7 +184,8 @@ class _Work:
                 self._reachable.refresh()
                 self._disposal.delete(batch, self._reachable)
         self._sweep(runs)
-        return {"files_due": due, "files_waiting": waiting, **self._disposal.counts}
+        trimmed = {} if self._options.dry_run else trim(self._table)
+        return {"files_due": due, "files_waiting": waiting, **self._disposal.counts, **trimmed}
 
     def _batches(self) -> Iterator[Batch]:
         batch = None

@@ -7,6 +7,8 @@ from urllib.parse import unquote
 
 #: folder below a location for this job's own files; engines and clean-ups ignore such names
 FOLDER = "_lakecdc_orphans"
+#: folder below a warehouse where a catalog without a service keeps its documents; nothing in it belongs to a table
+CATALOG_FOLDER = "_lakecdc"
 _TABLE_METADATA = (".metadata.json", ".metadata.json.gz", "version-hint.text")
 
 
@@ -17,7 +19,8 @@ def is_hidden(name: str, partition_fields: Collection[str]) -> bool:
     :param partition_fields: names of partition fields, whose folders may begin like that.
     """
     return any(
-        part.startswith(("_", ".")) and unquote(part.partition("=")[0]) not in partition_fields
+        part == CATALOG_FOLDER
+        or (part.startswith(("_", ".")) and unquote(part.partition("=")[0]) not in partition_fields)
         for part in name.split("/")
     )
 

@@ -12,7 +12,9 @@ from lakecdc.iceberg.jvm import jvm
 from local_services.catalogs import ACCOUNT, Glue, HiveMetastore
 from local_services.iceberg_rest import IcebergRest
 from local_services.postgres import Postgres
+from local_services.s3 import S3Server
 from tests.conftest import Lake
+from tests.lakecdc.iceberg.faults.object_store import lossy_storage
 from tests.lakecdc.iceberg.faults.postgres import lossy_way
 from tests.lakecdc.iceberg.faults.rest import lossy_gateway
 from tests.lakecdc.iceberg.faults.sqlite import lossy_driver
@@ -66,4 +68,24 @@ def hive(lake: Lake, folder: Path) -> Iterator[Place]:
         yield Place.opened(lake, folder, server.properties, strikes, uri=f"thrift://127.0.0.1:{port}")
 
 
-WAYS: Mapping[str, Way] = {way.__name__: way for way in (sqlite, postgres, rest, glue, hive)}
+@contextmanager
+def object_store(lake: Lake, folder: Path) -> Iterator[Place]:
+    """A folder, whose storage loses answers."""
+    with lossy_storage() as strikes:
+        place = Place.opened(lake, folder, {"type": "object_store"}, strikes)
+    yield place
+
+
+@contextmanager
+def object_store_in_s3(lake: Lake, folder: Path) -> Iterator[Place]:
+    """A bucket, whose storage loses answers."""
+    with S3Server(folder / "buckets") as server:
+        server.create_bucket("lab")
+        direct = {"type": "object_store", "warehouse": "s3://lab/lake", **server.properties}
+        with lossy_storage() as strikes:
+            place = Place.opened(lake, folder, direct, strikes)
+        yield place
+
+
+_ALL = (sqlite, postgres, rest, glue, hive, object_store, object_store_in_s3)
+WAYS: Mapping[str, Way] = {way.__name__: way for way in _ALL}

@@ -1,0 +1,101 @@
+"""Jobs feed and maintain tables in a folder alone, which workers and readers of paths see without their code."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import StaticTable
+
+from airflow_provider_lakecdc.governance.precheck import look
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment
+from lakecdc.contract.spec import parse_spec
+from lakecdc.runtime.run import run, work_of
+from tests.conftest import Lake
+from tests.lakecdc.ingest.histories import History, lines
+from tests.readers import duckdb_rows
+
+CATALOG, TABLE = "objects", "shop.t"
+_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+class Objects:
+    """A catalog in a folder.
+
+    :param folder: of the warehouse, and of what is ingested.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.properties = {"type": "object_store", "warehouse": f"file://{folder}/lake", "readable_paths": "true"}
+
+    def connection(self) -> CatalogConnection:
+        """The catalog as workers have it."""
+        return CatalogConnection(CATALOG, dict(self.properties), self.properties, SecretEnvironment(CATALOG))
+
+    def spec(self, job: str, **parts: Any) -> dict[str, Any]:
+        """A spec of a job."""
+        return {"version": 1, "job": job, "catalog": {"name": CATALOG, "properties": self.properties}, **parts}
+
+    def run(self, job: str, **parts: Any) -> dict[str, Any]:
+        """Run a job, which has something to do, and return its metrics."""
+        report = run(parse_spec(self.spec(job, **parts), job), work_of(job))
+        assert not report.error and [table.outcome for table in report.tables] == ["done"], report
+        return dict(report.tables[0].metrics)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows, as DuckDB reads them by the path of the table."""
+        return sorted(duckdb_rows(f"file://{self.folder}/lake/shop/t", "id, name, n, doc"))
+
+
+@pytest.fixture
+def objects(lake: Lake, tmp_path: Path) -> Objects:
+    return Objects(tmp_path)
+
+
+def assert_readers_by_path_agree(objects: Objects, lake: Lake, keys: list[int]) -> None:
+    """They know nothing but the folder."""
+    by_path = StaticTable.from_metadata(f"{objects.folder}/lake/shop/t").scan(selected_fields=("id",)).to_arrow()
+    assert sorted(by_path["id"].to_pylist()) == keys
+    for key, value in {"": _CATALOG, ".type": "hadoop", ".warehouse": f"file://{objects.folder}/lake"}.items():
+        lake.spark.conf.set(f"spark.sql.catalog.by_path{key}", value)
+    found = lake.sql("SELECT id FROM by_path.shop.t ORDER BY id").collect()
+    assert [row.id for row in found] == keys
+
+
+def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
+    history, done = History(random.Random(9)), 0
+    for key in range(40):
+        history.insert(key)
+    source = {"type": "files", "path": f"{objects.folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
+    target = {"table": TABLE, "key": ["id"], "source_table": "shop.t", "partition_by": ["bucket(2, id)"]}
+    for batch in range(2):
+        for key in list(history.rows)[batch::5]:
+            history.update(key, touch_doc=bool(key % 2))
+        history.delete(batch)
+        (objects.folder / f"{batch}.jsonl").write_text(lines(history.events[done:]))
+        done = len(history.events)
+        objects.run("ingest", source=source, target=target)
+        assert objects.rows() == history.expected()
+    options: dict[str, dict[str, Any]] = {
+        "rewrite_delete_files": {},
+        "compact_data_files": {"min_input_files": 2},
+        "expire_snapshots": {"max_age": 0.0, "retain_last": 1},
+    }
+    for job, given in options.items():
+        metrics = objects.run(job, tables=[TABLE], options=given)
+        assert objects.rows() == history.expected(), job
+    assert "metadata_versions_trimmed" in metrics, "the last job knows that the catalog is an object store"
+    looked = look(
+        objects.connection(),
+        parse_spec(objects.spec("compact_data_files", tables=[TABLE], options=options["compact_data_files"])),
+    )
+    assert {table.table for table in looked.idle} == {TABLE}
+    assert_readers_by_path_agree(objects, lake, [row[0] for row in history.expected()])
+    metadata = objects.folder / "lake/shop/t/metadata"
+    versions = sorted(int(path.name[1:].partition(".")[0]) for path in metadata.glob("v*.metadata.json"))
+    assert versions == list(range(1, versions[-1] + 1)), "a number is never freed"
+    assert (metadata / "version-hint.text").read_text() == str(versions[-1])
