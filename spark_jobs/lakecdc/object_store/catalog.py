@@ -164,8 +164,10 @@ class ObjectCatalog:
         begun, pause = time.monotonic(), 0.02
         while True:
             head = self._tables.load(identifier)
+            if (text := change(head)) == head.text:
+                return head
             versions = self._tables.versions(head.location.rpartition("/metadata/")[0])
-            committed = versions.commit(head.number, change(head), head.read_at)
+            committed = versions.commit(head.number, text, head.read_at)
             if committed is not None:
                 return committed
             if time.monotonic() - begun > DEADLINE:
