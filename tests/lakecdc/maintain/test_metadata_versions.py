@@ -66,7 +66,7 @@ class Shop:
         for number in range(6):
             self.commit({"n": str(number), DELETION: "true"})
         self.folder = folder / "shop" / "orders" / "metadata"
-        facts = {"catalog": "lake", "name": "shop.orders", "location": str(self.folder.parent)}
+        facts: dict[str, Any] = {"catalog": "lake", "name": "shop.orders", "location": str(self.folder.parent)}
         facts |= {"properties": properties, "format_version": 2, "is_encrypted": False}
         self.table: Any = SimpleNamespace(**facts)
 
@@ -142,6 +142,7 @@ def test_versions_are_not_taken_for_those_of_another_catalog(
 ) -> None:
     shop.age(2 * 3600)
     trim(shop.table)
+    known: tuple[int, ...]
     if catalog == "lake":
         # beside a log of one version, whose others are younger than it
         known = (7,)
@@ -160,7 +161,7 @@ def test_versions_are_not_taken_for_those_of_another_catalog(
 
 def test_files_of_the_catalog_and_of_its_writers_are_no_orphans(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     left = list[str]()
-    monkeypatch.setattr(os, "link", lambda source, target: left.append(os.path.basename(source)))  # noqa: PTH119
+    monkeypatch.setattr(os, "link", lambda source, target: left.append(os.path.basename(source)))
     shop.storage.create(str(shop.folder / "v8.metadata.json"), b"{}")
     assert len(left) == 1 and is_hidden(f"metadata/{left[0]}", ())
     assert is_hidden("_lakecdc/catalog/names/table/shop/orders.json", {"_lakecdc"})
