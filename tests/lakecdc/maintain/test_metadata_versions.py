@@ -66,7 +66,7 @@ class Shop:
         for number in range(6):
             self.commit({"n": str(number), DELETION: "true"})
         self.folder = folder / "shop" / "orders" / "metadata"
-        facts = {"catalog": "lake", "name": "shop.orders", "location": str(self.folder.parent)}
+        facts: dict[str, Any] = {"catalog": "lake", "name": "shop.orders", "location": str(self.folder.parent)}
         facts |= {"properties": properties, "format_version": 2, "is_encrypted": False}
         self.table: Any = SimpleNamespace(**facts)
 
@@ -142,6 +142,7 @@ def test_versions_are_not_taken_for_those_of_another_catalog(
 ) -> None:
     shop.age(2 * 3600)
     trim(shop.table)
+    known: tuple[int, ...]
     if catalog == "lake":
         # beside a log of one version, whose others are younger than it
         known = (7,)
