@@ -44,7 +44,9 @@ OBJECT_STORE = "object_store"
 # Spark reaches an object store through an endpoint in the driver
 _TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue", OBJECT_STORE: "rest"}
 # settings of pyiceberg and of ours that mean nothing to the Java side
-_PYTHON_ONLY = re.compile(r"^(py-.*|echo|pool_pre_ping|init_catalog_tables|downcast-.*|readable_paths)$")
+_PYTHON_ONLY = re.compile(
+    r"^(py-.*|echo|pool_pre_ping|init_catalog_tables|downcast-.*|readable_paths|commit_service|dynamodb\..*)$"
+)
 _RENAMED = {"s3.region": "client.region"}
 # as SQLAlchemy takes a URL apart: a password ends at the @ alone
 _SQL_URL = re.compile(r"(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?(?P<rest>.*)", re.DOTALL)

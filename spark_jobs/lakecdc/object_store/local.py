@@ -28,10 +28,11 @@ class LocalStorage:
     A file appears by a hard link, which fails if there is one; it is replaced under a lock of its folder.
 
     :param folder: location of the warehouse; a path or ``file:…``.
+    :param exclusive: whether its writes have to exclude each other, which takes a file system of this machine alone.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._kind = local_file_system(_path(folder))
+    def __init__(self, folder: str, *, exclusive: bool = True) -> None:
+        self._kind = local_file_system(_path(folder)) if exclusive else "any"
 
     def __str__(self) -> str:
         return f"local files ({self._kind})"
@@ -68,6 +69,15 @@ class LocalStorage:
                 return Answer.REFUSED
             with _temporary(path.parent, body) as temporary:
                 return _published(path.parent, lambda: temporary.replace(path))
+
+    def put(self, location: str, body: bytes) -> None:
+        """Write a file, whatever is there."""
+        path = _path(location)
+        with _failing_as("write", location):
+            _make_folder(path.parent)
+            with _temporary(path.parent, body) as temporary:
+                temporary.replace(path)
+                _sync(path.parent)
 
     def delete(self, location: str) -> None:
         """Delete a file; nothing happens if there is none."""

@@ -8,16 +8,19 @@ hides another that was created since.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from lakecdc.contract.errors import InputError, UnsupportedError
+from lakecdc.contract.errors import InputError, LakecdcError, UnsupportedError
 from lakecdc.object_store import conditional_writes
 from lakecdc.object_store.conditional_writes import EARLIER, ID
 from lakecdc.object_store.storage import Storage
+
+log = logging.getLogger(__name__)
 
 #: levels of a namespace, or these and the name of a table
 Names = tuple[str, ...]
@@ -152,8 +155,13 @@ class Directory:
         conditional_writes.create(self._storage, location, json.dumps({ID: incarnation}).encode(), incarnation)
 
     def unmark(self, names: Names, incarnation: str) -> None:
-        """Hide an incarnation of a name from listings."""
-        self._storage.delete(f"{self._markers}{encode(names, self._kind)}/{incarnation}")
+        """Hide an incarnation of a name from listings; if that fails, whoever reads the name next does it."""
+        location = f"{self._markers}{encode(names, self._kind)}/{incarnation}"
+        try:
+            if self._storage.exists(location):
+                self._storage.delete(location)
+        except LakecdcError as error:
+            log.warning("Listings still show %s: %s", ".".join(names), error)
 
     def listed(self, namespace: Names | None = None) -> Iterator[Names]:
         """Yield the names that listings show, in order.

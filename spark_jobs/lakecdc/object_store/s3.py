@@ -80,6 +80,11 @@ class S3Storage:
         """Write an object if the one there has a tag."""
         return self._write(location, body, {"IfMatch": tag})
 
+    def put(self, location: str, body: bytes) -> None:
+        """Write an object, whatever is there."""
+        bucket, key = _parts(location)
+        _call("write", location, lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, **self._encryption))
+
     def delete(self, location: str) -> None:
         """Delete an object; nothing happens if there is none."""
         self._ask("delete", location, self._client.delete_object)

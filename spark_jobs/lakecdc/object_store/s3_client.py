@@ -1,4 +1,4 @@
-"""Clients of S3 by pyiceberg's storage properties."""
+"""Clients of S3 and DynamoDB by pyiceberg's properties."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
 
 
 def s3_client(properties: Mapping[str, str], *, attempts: int = 6, connections: int = 32) -> Any:
+    """Return a client of S3; see :func:`aws_client`."""
+    return aws_client("s3", properties, attempts=attempts, connections=connections)
+
+
+def aws_client(service: str, properties: Mapping[str, str], *, attempts: int = 6, connections: int = 32) -> Any:
     """Return a boto3 client, which threads may share; what properties leave out is found by boto3 itself.
 
-    :param properties: ``s3.…`` and ``client.…`` of pyiceberg.
+    :param service: ``s3`` or ``dynamodb``.
+    :param properties: those of pyiceberg that begin with the service's name or ``client``.
     :param attempts: of a request, in all.
     :param connections: that the client keeps, one a thread.
     """
     try:
         from botocore.config import Config
     except ImportError as error:
-        raise InputError("Cannot use S3 without boto3.", hint="Install boto3 where this process runs.") from error
+        raise InputError(
+            f"Cannot use {service} without boto3.", hint="Install boto3 where this process runs."
+        ) from error
     from botocore.exceptions import BotoCoreError
 
     proxy = properties.get("s3.proxy-uri")
@@ -33,10 +41,12 @@ def s3_client(properties: Mapping[str, str], *, attempts: int = 6, connections: 
         proxies={"http": proxy, "https": proxy} if proxy else None,
     )
     try:
-        return _session(properties).client("s3", endpoint_url=properties.get("s3.endpoint"), config=config)
+        endpoint = properties.get(f"{service}.endpoint")
+        return _session(service, properties).client(service, endpoint_url=endpoint, config=config)
     except (BotoCoreError, ValueError) as error:
         raise InputError(
-            f"Cannot open S3: {error}.", hint="Check the s3 settings of the catalog's connection."
+            f"Cannot open {service}: {str(error).rstrip('.')}.",
+            hint=f"Check the {service} settings of the catalog's connection.",
         ) from error
 
 
@@ -50,11 +60,11 @@ def _addressing(properties: Mapping[str, str]) -> str:
     return "path" if properties.get("s3.endpoint") else "auto"
 
 
-def _session(properties: Mapping[str, str]) -> Any:
+def _session(service: str, properties: Mapping[str, str]) -> Any:
     import boto3
 
     def first(name: str) -> str | None:
-        return properties.get(f"s3.{name}") or properties.get(f"client.{name}")
+        return properties.get(f"{service}.{name}") or properties.get(f"client.{name}")
 
     session = boto3.session.Session(
         aws_access_key_id=first("access-key-id"),

@@ -51,7 +51,8 @@ def test_rest_on_s3() -> None:
 
 
 def test_an_object_store_is_a_rest_catalog_to_spark() -> None:
-    given = {"type": "object_store", "warehouse": "s3://bucket/lake", "readable_paths": "true"}
+    ours = {"readable_paths": "true", "commit_service": "dynamodb://objects", "dynamodb.region": "eu-west-1"}
+    given = {"type": "object_store", "warehouse": "s3://bucket/lake", **ours}
     endpoint = {"uri": "http://127.0.0.1:1", "token": "t"}
     prefix = "spark.sql.catalog.lake"
     assert spark_properties("lake", {**given, **endpoint}) == {

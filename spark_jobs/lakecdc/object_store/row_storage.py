@@ -1,0 +1,120 @@
+"""Conditional writes for a store that has none: a database's row says which body an object has.
+
+The body is written first, under a name that is used once; one conditional write of the row is the commit, so a writer
+that pauses in between finds the row moved on. The object itself is a copy for readers by path, written afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Protocol
+
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.object_store.names import CATALOG
+from lakecdc.object_store.rows import Row, Rows
+from lakecdc.object_store.storage import Answer, Listed, Storage, Stored
+
+log = logging.getLogger(__name__)
+
+#: what the tag of an object without a row begins with: one that was there before, or that others wrote
+_NO_ROW = "no row "
+
+
+class Files(Storage, Protocol):
+    """A storage whose conditions are not used."""
+
+    def put(self, location: str, body: bytes) -> None:
+        """Write an object, whatever is there."""
+        ...
+
+
+class RowStorage:
+    """A storage whose writes exclude each other by rows of a database.
+
+    :param warehouse: location, below which the bodies are.
+    """
+
+    def __init__(self, files: Files, rows: Rows, warehouse: str) -> None:
+        self._files, self._rows = files, rows
+        self._bodies = f"{warehouse.rstrip('/')}/{CATALOG}/bodies/"
+
+    def __str__(self) -> str:
+        return f"{self._files} with {self._rows}"
+
+    def read(self, location: str) -> Stored | None:
+        """Return an object, or None if there is none."""
+        while (row := self._rows.read(location)) is not None:
+            # a body goes once another one has followed
+            if (stored := self._files.read(row.body)) is not None:
+                return Stored(stored.body, row.tag)
+            if self._rows.read(location) == row:
+                return None
+        found = self._files.read(location)
+        return Stored(found.body, _NO_ROW + found.tag) if found else None
+
+    def exists(self, location: str) -> bool:
+        """Return whether there is an object."""
+        return self._rows.read(location) is not None or self._files.exists(location)
+
+    def create(self, location: str, body: bytes) -> Answer:
+        """Write an object unless there is one."""
+        return Answer.REFUSED if self.exists(location) else self._write(location, body, None)
+
+    def replace(self, location: str, body: bytes, tag: str) -> Answer:
+        """Write an object if the one there has a tag."""
+        if not tag.startswith(_NO_ROW):
+            return self._write(location, body, tag)
+        found = self.read(location)
+        return self._write(location, body, None) if found is not None and found.tag == tag else Answer.REFUSED
+
+    def delete(self, location: str) -> None:
+        """Delete an object; nothing happens if there is none."""
+        row = self._rows.read(location)
+        self._files.delete(location)
+        if row is not None:
+            self._rows.delete(location)
+            self._files.delete(row.body)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield all objects whose location begins with a prefix."""
+        rows = {location: Listed(location, row.size, row.time) for location, row in self._rows.list(prefix)}
+        yield from rows.values()
+        for each in self._files.list(prefix):
+            if each.location not in rows and not each.location.startswith(self._bodies):
+                yield each
+
+    def _write(self, location: str, body: bytes, tag: str | None) -> Answer:
+        former = self._rows.read(location)
+        row = Row(str(uuid.uuid4()), f"{self._bodies}{uuid.uuid4()}", len(body), int(time.time()))
+        self._files.put(row.body, body)
+        answer = self._rows.write(location, row, tag)
+        if answer is Answer.REFUSED:
+            self._files.delete(row.body)
+        elif answer is Answer.WRITTEN:
+            self._copy(location, body, row)
+            if former is not None:
+                self._forget(former)
+        return answer
+
+    def _copy(self, location: str, body: bytes, row: Row) -> None:
+        """Write what readers by path see; a slower writer's copy is written over until the row's own is there."""
+        try:
+            while True:
+                self._files.put(location, body)
+                newest = self._rows.read(location)
+                if newest is None or newest == row:
+                    return
+                stored = self._files.read(newest.body)
+                if stored is not None:
+                    row, body = newest, stored.body
+        except LakecdcError as error:
+            log.warning("%s: readers by path see an older version: %s", location, error)
+
+    def _forget(self, former: Row) -> None:
+        try:
+            self._files.delete(former.body)
+        except LakecdcError as error:
+            log.warning("%s was left: %s", former.body, error)

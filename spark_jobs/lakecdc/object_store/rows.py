@@ -1,0 +1,270 @@
+"""Rows of a database by which writes exclude each other, for a store that has no conditional writes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from lakecdc.contract.errors import SourceUnavailableError, SpecError
+from lakecdc.contract.secrets import mask
+from lakecdc.metadata.locations import split
+from lakecdc.object_store.s3_client import aws_client
+from lakecdc.object_store.storage import Answer
+
+#: table of a SQL database, made at the first use
+TABLE = "lakecdc_objects"
+_DYNAMO = "dynamodb://"
+# requests that did nothing, and never will
+_REJECTED = {"ValidationException", "AccessDeniedException", "ResourceNotFoundException", "UnrecognizedClientException"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Which body an object has.
+
+    :param tag: differs for every write.
+    :param body: location of the body, which is written once.
+    :param size: of the body in bytes.
+    :param modified: when it was written, in seconds since 1970 by the writer's clock.
+    """
+
+    tag: str
+    body: str
+    size: int
+    modified: int
+
+    @property
+    def time(self) -> datetime:
+        """Return when it was written (UTC)."""
+        return datetime.fromtimestamp(self.modified, UTC)
+
+
+class Rows(Protocol):
+    """Rows by the location of an object, read as they are now."""
+
+    def read(self, location: str) -> Row | None:
+        """Return the row of an object."""
+        ...
+
+    def write(self, location: str, row: Row, tag: str | None) -> Answer:
+        """Write the row of an object if the one there has a tag; None: if there is none."""
+        ...
+
+    def delete(self, location: str) -> None:
+        """Delete the row of an object."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
+        """Yield the rows of all objects whose location begins with a prefix."""
+        ...
+
+
+def open_rows(service: str, properties: Mapping[str, str]) -> Rows:
+    """Return the rows of a database.
+
+    :param service: a URL of SQLAlchemy, or ``dynamodb://table``.
+    :param properties: pyiceberg's, of which ``dynamodb.…`` and ``client.…`` are read.
+    """
+    if service.startswith(_DYNAMO):
+        return DynamoRows(service.removeprefix(_DYNAMO), properties)
+    return SqlRows(service)
+
+
+class SqlRows:
+    """Rows of one table of a SQL database.
+
+    :raises SpecError: the URL cannot be used here.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import sqlalchemy as sql
+
+            self._engine = sql.create_engine(url, pool_pre_ping=True)
+        except Exception as error:
+            # the URL may have a password, which SQLAlchemy repeats
+            raise SpecError(
+                f"commit_service cannot be opened: {type(error).__name__}.",
+                hint="Give a URL of SQLAlchemy, and install sqlalchemy and the database's driver here.",
+            ) from None
+        # locations are long, and some databases compare texts without case
+        columns: list[Any] = [sql.Column("id", sql.String(64), primary_key=True)]
+        columns += [sql.Column(name, sql.String(2048)) for name in ("location", "tag", "body")]
+        columns += [sql.Column(name, sql.BigInteger()) for name in ("size", "modified")]
+        self._rows = sql.Table(TABLE, sql.MetaData(), *columns)
+        with self._asked("open"):
+            self._rows.create(self._engine, checkfirst=True)
+
+    def __str__(self) -> str:
+        return f"the rows of {self._engine.url.render_as_string()}"
+
+    def read(self, location: str) -> Row | None:
+        """Return the row of an object."""
+        with self._asked(location), self._engine.connect() as connection:
+            found = connection.execute(self._rows.select().where(self._is(location))).first()
+        return Row(*found[2:]) if found else None
+
+    def write(self, location: str, row: Row, tag: str | None) -> Answer:
+        """Write the row of an object if the one there has a tag; None: if there is none."""
+        from sqlalchemy.exc import DBAPIError, IntegrityError
+
+        if tag is None:
+            statement: Any = self._rows.insert().values(id=_id(location), location=location, **asdict(row))
+        else:
+            # the database looks at the tag again if it had to wait for another writer
+            there = self._is(location) & (self._rows.c.tag == tag)
+            statement = self._rows.update().where(there).values(**asdict(row))
+        try:
+            with self._engine.begin() as connection:
+                changed = connection.execute(statement).rowcount
+            # not every driver counts what an insert adds
+            return Answer.REFUSED if tag is not None and changed == 0 else Answer.WRITTEN
+        except IntegrityError:
+            return Answer.REFUSED
+        # the answer may be lost: the row tells
+        except DBAPIError:
+            return Answer.UNCLEAR
+
+    def delete(self, location: str) -> None:
+        """Delete the row of an object."""
+        with self._asked(location), self._engine.begin() as connection:
+            connection.execute(self._rows.delete().where(self._is(location)))
+
+    def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
+        """Yield the rows of all objects whose location begins with a prefix."""
+        below = self._rows.c.location.startswith(prefix, autoescape=True)
+        with self._asked(prefix), self._engine.connect() as connection:
+            found = connection.execute(self._rows.select().where(below)).all()
+        yield from ((each[1], Row(*each[2:])) for each in found if each[1].startswith(prefix))
+
+    def _is(self, location: str) -> Any:
+        return self._rows.c.id == _id(location)
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise _unavailable(what, error) from error
+
+
+class DynamoRows:
+    """Rows of one table of DynamoDB: partition key ``store`` and sort key ``path``, both texts.
+
+    :param table: made at the first use, unless it is there.
+    """
+
+    def __init__(self, table: str, properties: Mapping[str, str]) -> None:
+        self._table = table
+        # a client that repeats a conditional write is told of its own first one
+        self._client = aws_client("dynamodb", properties, attempts=1)
+        self._reader = aws_client("dynamodb", properties)
+        with self._asked("open"):
+            self._make()
+
+    def __str__(self) -> str:
+        return f"the rows of {self._table} in DynamoDB"
+
+    def read(self, location: str) -> Row | None:
+        """Return the row of an object."""
+        with self._asked(location):
+            found = self._reader.get_item(TableName=self._table, Key=_key(location), ConsistentRead=True)
+        return _row(found["Item"]) if "Item" in found else None
+
+    def write(self, location: str, row: Row, tag: str | None) -> Answer:
+        """Write the row of an object if the one there has a tag; None: if there is none."""
+        from botocore.exceptions import ClientError
+
+        values = {"tag": {"S": row.tag}, "body": {"S": row.body}}
+        item = _key(location) | values | {name: {"N": str(getattr(row, name))} for name in ("size", "modified")}
+        if tag is None:
+            condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#tag)"}
+        else:
+            condition = {"ConditionExpression": "#tag = :tag", "ExpressionAttributeValues": {":tag": {"S": tag}}}
+        # DynamoDB reserves many words
+        condition["ExpressionAttributeNames"] = {"#tag": "tag"}
+        try:
+            self._client.put_item(TableName=self._table, Item=item, **condition)
+        except self._client.exceptions.ConditionalCheckFailedException:
+            return Answer.REFUSED
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _REJECTED:
+                raise _unavailable(location, error) from error
+            return Answer.UNCLEAR
+        # a lost connection: the row tells
+        except Exception:
+            return Answer.UNCLEAR
+        return Answer.WRITTEN
+
+    def delete(self, location: str) -> None:
+        """Delete the row of an object."""
+        with self._asked(location):
+            self._reader.delete_item(TableName=self._table, Key=_key(location))
+
+    def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
+        """Yield the rows of all objects whose location begins with a prefix."""
+        key, root = _key(prefix), prefix.removesuffix(split(prefix)[2])
+        query = self._reader.get_paginator("query").paginate(
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression="#store = :store AND begins_with(#path, :path)",
+            ExpressionAttributeNames={"#store": "store", "#path": "path"},
+            ExpressionAttributeValues={":store": key["store"], ":path": key["path"]},
+        )
+        with self._asked(prefix):
+            found = [item for page in query for item in page["Items"]]
+        yield from ((root + item["path"]["S"], _row(item)) for item in found)
+
+    def _make(self) -> None:
+        try:
+            self._reader.describe_table(TableName=self._table)
+            return
+        except self._reader.exceptions.ResourceNotFoundException:
+            pass
+        names = {"store": "HASH", "path": "RANGE"}
+        with suppress(self._reader.exceptions.ResourceInUseException):
+            self._reader.create_table(
+                TableName=self._table,
+                KeySchema=[
+                    {"AttributeName": name, "KeyType": "HASH" if name == "store" else "RANGE"} for name in names
+                ],
+                AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in names],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        self._reader.get_waiter("table_exists").wait(TableName=self._table)
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise _unavailable(what, error) from error
+
+
+def _id(location: str) -> str:
+    return hashlib.sha256(location.encode()).hexdigest()
+
+
+def _key(location: str) -> dict[str, dict[str, str]]:
+    """Return the key of an item: the bucket, and what follows it."""
+    path = split(location)[2]
+    return {"store": {"S": location.removesuffix(path) or "file:"}, "path": {"S": path}}
+
+
+def _row(item: Mapping[str, Mapping[str, str]]) -> Row:
+    return Row(item["tag"]["S"], item["body"]["S"], int(item["size"]["N"]), int(item["modified"]["N"]))
+
+
+def _unavailable(what: str, error: Exception) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"commit_service: cannot read or write the row of {what}: {mask(str(error).rstrip('.'))}.",
+        hint="Check that the database answers and that the login may create, read and write its table, then retry.",
+    )

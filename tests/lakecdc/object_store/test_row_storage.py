@@ -1,0 +1,121 @@
+"""A store without conditional writes, whose objects are decided by rows of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.object_store.catalog import ObjectCatalog
+from lakecdc.object_store.local import LocalStorage
+from lakecdc.object_store.opened import open_storage
+from lakecdc.object_store.proof import try_conditions
+from lakecdc.object_store.row_storage import RowStorage
+from lakecdc.object_store.rows import Row, Rows, SqlRows, open_rows
+from lakecdc.object_store.storage import Answer
+from local_services.catalogs import ACCOUNT, Glue
+from local_services.postgres import Postgres
+from tests.lakecdc.object_store.memory import Counting, tokens
+from tests.lakecdc.object_store.storages import check_storage
+from tests.open_folder import open_folder
+
+
+@pytest.fixture(
+    params=["sqlite", "postgres", pytest.param("dynamodb", marks=pytest.mark.services)],
+)
+def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rows]:
+    if request.param == "sqlite":
+        yield open_rows(f"sqlite:///{tmp_path}/rows.db", {})
+    elif request.param == "postgres":
+        with open_folder() as data, Postgres(data / "data") as server:
+            yield open_rows(server.uri.replace("://", "+psycopg://"), {})
+    else:
+        for name, value in ACCOUNT.items():
+            monkeypatch.setenv(name, value)
+        # moto plays DynamoDB as well
+        with Glue(tmp_path) as server:
+            yield open_rows("dynamodb://objects", {"dynamodb.endpoint": server.endpoint, "client.region": "us-east-1"})
+
+
+class Unconditional(LocalStorage):
+    """A store that writes whatever the condition says."""
+
+    def create(self, location: str, body: bytes) -> Answer:
+        self.put(location, body)
+        return Answer.WRITTEN
+
+    def replace(self, location: str, body: bytes, tag: str) -> Answer:
+        return self.create(location, body)
+
+
+def test_rows_give_the_conditions_that_a_store_lacks(rows: Rows, tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "lake")
+    storage = RowStorage(Unconditional(warehouse), rows, warehouse)
+    check_storage(storage, f"{warehouse}/shop")
+    if isinstance(rows, SqlRows):
+        # moto's check and set are not one step
+        try_conditions(storage, warehouse, rounds=1)
+
+
+def test_a_writer_that_paused_has_lost(tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "lake")
+    rows = open_rows(f"sqlite:///{tmp_path}/rows.db", {})
+    storage = RowStorage(Unconditional(warehouse), rows, warehouse)
+    place = f"{warehouse}/shop/t/metadata/v2.metadata.json"
+    paused = Row("tag", f"{warehouse}/body", 1, 0)
+    assert storage.create(place, b"another's") is Answer.WRITTEN
+    assert rows.write(place, paused, None) is Answer.REFUSED
+    first = storage.read(place)
+    assert first is not None and storage.replace(place, b"a third's", first.tag) is Answer.WRITTEN
+    assert rows.write(place, paused, first.tag) is Answer.REFUSED
+    last = storage.read(place)
+    assert last is not None and last.body == b"a third's" == Path(place).read_bytes()
+    assert len(list(Path(warehouse).glob("_lakecdc/catalog/bodies/*"))) == 1, "bodies of before are gone"
+
+
+def test_commits_of_many_writers_all_land(tmp_path: Path) -> None:
+    warehouse, service = str(tmp_path / "lake"), f"sqlite:///{tmp_path}/rows.db"
+
+    def catalog() -> ObjectCatalog:
+        storage = RowStorage(Unconditional(warehouse), open_rows(service, {}), warehouse)
+        return ObjectCatalog(storage, warehouse, Counting(), readable_paths=True)
+
+    catalog().create_namespace(("shop",), {})
+    catalog().create_table(("shop",), {"name": "t"})
+
+    def commit(number: int) -> None:
+        catalog().update_table(("shop", "t"), [], [{"token": number}])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(commit, range(20)))
+    newest = catalog().load(("shop", "t"))
+    assert sorted(tokens(newest.text)) == list(range(20)) and newest.number == 21
+    # the copies are what readers by path see
+    folder = Path(warehouse) / "shop" / "t" / "metadata"
+    assert (folder / "version-hint.text").read_text() == "21"
+    assert (folder / "v21.metadata.json").read_text() == newest.text
+
+
+def test_the_service_is_chosen_by_the_connection(tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "lake")
+    assert isinstance(open_storage(warehouse, {}), LocalStorage)
+    chosen = open_storage(warehouse, {"commit_service": f"sqlite:///{tmp_path}/rows.db"})
+    assert isinstance(chosen, RowStorage) and "sqlite" in str(chosen)
+    with pytest.raises(SpecError, match="commit_service cannot be opened") as refused:
+        open_storage(warehouse, {"commit_service": "nosuch://user:secret@host/db"})
+    assert "secret" not in str(refused.value)
+
+
+def test_an_object_without_a_row_is_taken_over(tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "lake")
+    storage = RowStorage(LocalStorage(warehouse), open_rows(f"sqlite:///{tmp_path}/rows.db", {}), warehouse)
+    place = f"{warehouse}/shop/t/metadata/version-hint.text"
+    LocalStorage(warehouse).put(place, b"3")
+    assert storage.create(place, b"1") is Answer.REFUSED
+    found = storage.read(place)
+    assert found is not None and storage.replace(place, b"4", found.tag) is Answer.WRITTEN
+    assert storage.replace(place, b"5", found.tag) is Answer.REFUSED
+    assert Path(place).read_bytes() == b"4"
