@@ -79,10 +79,8 @@ def _record(storage: Storage, folder: str, entry: dict[str, Any]) -> None:
     stores = {**_recorded(storage, folder), str(storage): entry}
     body = json.dumps({"stores": stores}, indent=1).encode()
     there = storage.read(_document(folder))
-    if there is None:
-        storage.create(_document(folder), body)
-    else:
-        storage.replace(_document(folder), body, there.tag)
+    location = _document(folder)
+    _clear(lambda: storage.replace(location, body, there.tag) if there else storage.create(location, body))
 
 
 def _document(folder: str) -> str:
