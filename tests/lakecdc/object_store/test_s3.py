@@ -36,11 +36,16 @@ def proxy(moto: Glue) -> Iterator[FaultProxy]:
         yield proxy
 
 
+@pytest.fixture(scope="module")
+def behind_proxy(moto: Glue, proxy: FaultProxy) -> S3Storage:
+    return S3Storage({**moto.properties, "s3.endpoint": proxy.endpoint, "s3.request-timeout": "0.5"})
+
+
 @pytest.fixture
-def slow(moto: Glue, proxy: FaultProxy) -> Iterator[S3Storage]:
+def slow(proxy: FaultProxy, behind_proxy: S3Storage) -> Iterator[S3Storage]:
     """A storage behind the proxy, which waits for half a second."""
     proxy.fault, proxy.attempts = None, 0
-    yield S3Storage({**moto.properties, "s3.endpoint": proxy.endpoint, "s3.request-timeout": "0.5"})
+    yield behind_proxy
     proxy.fault = None
 
 
