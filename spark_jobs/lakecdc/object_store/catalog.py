@@ -166,8 +166,7 @@ class ObjectCatalog:
             head = self._tables.load(identifier)
             if (text := change(head)) == head.text:
                 return head
-            versions = self._tables.versions(head.location.rpartition("/metadata/")[0])
-            committed = versions.commit(head.number, text, head.read_at)
+            committed = self._versions_of(head).commit(head.number, text, head.read_at)
             if committed is not None:
                 return committed
             if time.monotonic() - begun > DEADLINE:
@@ -175,11 +174,14 @@ class ObjectCatalog:
             time.sleep(random.uniform(0, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _versions_of(self, version: Version) -> Versions:
+        return self._tables.versions(version.location.rpartition("/metadata/")[0])
+
     def _require_hint(self, identifier: Names, committed: Version) -> None:
         """Move the hint before files of removed snapshots are deleted, as readers by path would miss them."""
         from pyiceberg.exceptions import CommitStateUnknownException
 
-        if not self.versions(identifier).move_hint(committed.number):
+        if not self._versions_of(committed).move_hint(committed.number):
             raise CommitStateUnknownException(
                 f"{'.'.join(identifier)}: snapshots were removed, but version-hint.text stays behind: delete no files."
             )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.object_store.storage import Answer, Storage, Stored
 
 #: member of a document: the id of its write
@@ -62,13 +62,19 @@ def replace(storage: Storage, location: str, body: bytes, write: str, tag: str) 
 def _settled(attempt: Callable[[], Answer], judge: Callable[[], bool | None], location: str, longest: float) -> bool:
     from pyiceberg.exceptions import CommitStateUnknownException
 
-    begun, pause = time.monotonic(), 0.05
+    begun, pause, first = time.monotonic(), 0.05, True
     while True:
-        if attempt() is Answer.WRITTEN:
-            return True
+        try:
+            if attempt() is Answer.WRITTEN:
+                return True
+        except LakecdcError:
+            # it did nothing; but one before it may have arrived
+            if first:
+                raise
+        first = False
         try:
             verdict = judge()
-        except SourceUnavailableError:
+        except LakecdcError:
             # an object that cannot be read proves nothing
             verdict = None
         if verdict is not None:

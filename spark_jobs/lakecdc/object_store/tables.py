@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.object_store.names import Directory, Document, Entry, Names
 from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.storage import Storage
@@ -58,8 +59,9 @@ class Tables:
         :raises pyiceberg.exceptions.TableAlreadyExistsError: the name or the location is used.
         :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
         :raises pyiceberg.exceptions.CommitFailedException: another writer creates or drops it.
+        :raises pyiceberg.exceptions.CommitStateUnknownException: it may have been created.
         """
-        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.exceptions import CommitStateUnknownException, TableAlreadyExistsError
 
         free, versions = self._free(identifier), self.versions(location)
         if versions.head() is not None:
@@ -68,7 +70,11 @@ class Tables:
         made = versions.commit(0, text)
         if made is None:
             raise TableAlreadyExistsError(f"Another writer has created a table in {location}.")
-        self._finish(identifier, begun)
+        try:
+            self._finish(identifier, begun)
+        except LakecdcError as error:
+            # whoever reads the name next finishes what is there
+            raise CommitStateUnknownException(f"{'.'.join(identifier)} may have been created: {error}") from error
         return made
 
     def name(self, identifier: Names, location: str) -> None:

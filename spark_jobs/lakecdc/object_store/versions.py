@@ -79,10 +79,12 @@ class Versions:
         """
         for _ in range(_ATTEMPTS):
             read_at, hinted = time.monotonic(), self._hinted()
-            number = self._newest(hinted)
+            stored = self._storage.read(self.location_of(hinted)) if hinted else None
+            number = self._newest(hinted if stored is not None else self._listed_newest())
             if number == 0:
                 return None
-            stored = self._storage.read(self.location_of(number))
+            if number != hinted or stored is None:
+                stored = self._storage.read(self.location_of(number))
             if hinted != number:
                 self.move_hint(number)
             # a stub was the newest one a moment ago
@@ -204,10 +206,16 @@ class Versions:
         stored = self._storage.read(self._folder + HINT)
         return _number(stored) if stored is not None else 0
 
+    def _listed_newest(self) -> int:
+        return max((number for number, _ in self._listed()), default=0)
+
     def _newest(self, known: int) -> int:
-        """Return the newest number; nothing above the hint was ever removed, so numbers above it have no gap."""
-        if known == 0 or not self._exists(known):
-            return max((number for number, _ in self._listed()), default=0)
+        """Return the newest number; nothing above the hint was ever removed, so numbers above it have no gap.
+
+        :param known: a number that is there, or 0.
+        """
+        if known == 0:
+            return 0
         step = 1
         while self._exists(known + step):
             known, step = known + step, 2 * step

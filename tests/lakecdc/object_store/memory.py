@@ -7,20 +7,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.object_store import catalog, conditional_writes, versions
 from lakecdc.object_store.storage import Answer, Listed, Stored
 
 #: what happens to a request. ``late``: it arrives after further requests; ``doubled``: twice, and the second answer
-#: comes back; ``killed``: the process ends, before it arrives or after it; ``between``: others act before it
-Fault = Literal["", "no request", "no answer", "doubled", "late", "busy", "killed before", "killed after", "between"]
-FAULTS: tuple[Fault, ...] = (
-    *("", "no request", "no answer", "doubled", "late", "busy", "killed before", "killed after", "between"),
+#: comes back; ``rejected``: the login may not do that; ``killed``: the process ends, before it arrives or after it;
+#: ``between``: others act before it
+FAULTS = (
+    "",
+    "no request",
+    "no answer",
+    "doubled",
+    "late",
+    "busy",
+    "rejected",
+    "killed before",
+    "killed after",
+    "between",
 )
 
 
@@ -36,7 +45,7 @@ class MemoryStorage:
     :param between: what others do at a fault of that name.
     """
 
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     between: list[Callable[[], object]] = field(default_factory=list)
     objects: dict[str, tuple[bytes, int, datetime]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -80,7 +89,7 @@ class MemoryStorage:
         for request in late:
             request()
 
-    def _next(self, request: str, location: str) -> Fault:
+    def _next(self, request: str, location: str) -> str:
         self.requests.append((request, location))
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "between" and self.between:
@@ -89,6 +98,8 @@ class MemoryStorage:
             self.faults = left
         if fault == "killed before":
             raise KilledError
+        if fault == "rejected":
+            raise InputError("the login may not")
         return fault
 
     def _asked(self, request: str, location: str) -> None:

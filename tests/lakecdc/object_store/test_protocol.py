@@ -19,7 +19,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 
-from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.object_store.catalog import ObjectCatalog
 from tests.lakecdc.object_store.memory import FAULTS, Counting, KilledError, MemoryStorage, tokens, without_waiting
 
@@ -27,6 +27,7 @@ WAREHOUSE = "s3://bucket/lake"
 _REFUSED = (
     CommitFailedException,
     TableAlreadyExistsError,
+    InputError,
     NoSuchTableError,
     NoSuchNamespaceError,
     NamespaceAlreadyExistsError,
@@ -51,6 +52,7 @@ class Model:
     commits: dict[int, bool | None] = field(default_factory=dict)
     #: by location: whether a table was surely created, and not even perhaps dropped
     tables: dict[str, bool] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
     #: drops that are at work, and those that have begun
     drops: int = 0
     begun: int = 0
@@ -79,7 +81,11 @@ class Model:
 
     def _create(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
         location, begun = catalog.new_location(names), self.begun
-        catalog.create_table(names[:-1], {"name": names[-1], "location": location})
+        try:
+            catalog.create_table(names[:-1], {"name": names[-1], "location": location})
+        except _REFUSED:
+            self.refused.add(location)
+            raise
         self.tables[location] = self.drops == 0 and self.begun == begun
 
     def _drop(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
@@ -122,6 +128,7 @@ class Model:
         found = {name: version.location.rpartition("/metadata/")[0] for name, version in loaded.items()}
         assert len(set(found.values())) == len(found), "two names for one table"
         assert {name for name in _NAMES if catalog.exists(("shop", name))} == set(found), "listed is what can be loaded"
+        assert not self.refused & set(found.values()), "a table is there whose creation was refused"
         for location, alive in self.tables.items():
             assert not alive or location in found.values(), "a table has lost its name"
         # commits of tables that were dropped since are looked for in what was their last version
@@ -157,7 +164,7 @@ def _between(model: Model, act: tuple[str, str, str]) -> Callable[[], object]:
     return lambda: model.act(*act)
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_STEPS)
 def test_no_commit_is_lost_doubled_or_invented(steps: list[Any]) -> None:
     model = Model()

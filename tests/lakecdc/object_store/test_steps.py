@@ -1,0 +1,202 @@
+"""Single steps of the catalog, and what happens in between."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyiceberg.exceptions import (
+    CommitStateUnknownException,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+)
+
+from lakecdc.contract.errors import InputError
+from lakecdc.object_store import versions as module
+from lakecdc.object_store.catalog import ObjectCatalog
+from lakecdc.object_store.versions import DEADLINE, Version, Versions
+from tests.lakecdc.object_store.memory import Clock, Counting, MemoryStorage, tokens, without_waiting
+
+WAREHOUSE, NAME = "s3://bucket/lake", ("shop", "orders")
+FOLDER = f"{WAREHOUSE}/shop/orders"
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return without_waiting(monkeypatch)
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+@pytest.fixture
+def catalog(storage: MemoryStorage) -> ObjectCatalog:
+    catalog = ObjectCatalog(storage, WAREHOUSE, Counting(), readable_paths=True)
+    catalog.create_namespace(("shop",), {})
+    catalog.create_table(("shop",), {"name": "orders"})
+    return catalog
+
+
+def commit(catalog: ObjectCatalog, token: int = 0) -> Version:
+    return catalog.update_table(NAME, [], [{"token": token}])
+
+
+def until_create(storage: MemoryStorage, catalog: ObjectCatalog) -> int:
+    """The number of requests of a commit before it writes its version."""
+    storage.requests.clear()
+    commit(catalog)
+    return [request for request, _ in storage.requests].index("create")
+
+
+def test_a_store_that_never_answers_leaves_the_outcome_unknown(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    before = until_create(storage, catalog)
+    storage.faults = [""] * before + ["no request"] * 500
+    with pytest.raises(CommitStateUnknownException, match=r"v3\.metadata\.json"):
+        commit(catalog, 7)
+
+
+def test_a_rejection_after_an_attempt_without_answer_is_no_refusal(
+    storage: MemoryStorage, catalog: ObjectCatalog
+) -> None:
+    """Credentials expire after a write that has landed, and nothing can be read any more."""
+    before = until_create(storage, catalog)
+    storage.faults = [""] * before + ["rejected"]
+    with pytest.raises(InputError):
+        commit(catalog, 1)
+    storage.faults = [""] * before + ["no answer", *["rejected"] * 500]
+    with pytest.raises(CommitStateUnknownException):
+        commit(catalog, 2)
+    storage.settle()
+    assert tokens(catalog.load(NAME).text) == [0, 2]
+
+
+def test_a_document_that_moved_on_shows_the_writes_before(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    """The answer to a change is lost, and two others follow before its writer looks."""
+
+    def others() -> None:
+        for name in ("b", "c"):
+            catalog.update_namespace(("shop",), (), {name: "1"})
+
+    # read, replace, look
+    storage.faults, storage.between = ["", "no answer", "between"], [others]
+    catalog.update_namespace(("shop",), (), {"a": "1"})
+    assert catalog.namespace_properties(("shop",)) == {"a": "1", "b": "1", "c": "1"}
+    assert [request for request, _ in storage.requests].count("replace") == 2 + 3
+
+
+def test_no_version_follows_the_last_one_of_a_dropped_table(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    before = until_create(storage, catalog)
+    storage.faults, storage.between = [""] * before + ["between"], [lambda: catalog.drop_table(NAME)]
+    with pytest.raises(NoSuchTableError):
+        commit(catalog)
+    assert catalog.tables(("shop",)) == []
+
+
+def test_of_a_table_and_the_end_of_its_namespace_one_wins(storage: MemoryStorage) -> None:
+    for number in range(40):
+        fresh = MemoryStorage()
+        catalog = ObjectCatalog(fresh, WAREHOUSE, Counting())
+        catalog.create_namespace(("shop",), {})
+        outcomes = []
+
+        def end(catalog: ObjectCatalog = catalog, outcomes: list[str] = outcomes) -> None:
+            try:
+                catalog.drop_namespace(("shop",))
+                outcomes.append("dropped")
+            except (NamespaceNotEmptyError, NoSuchNamespaceError):
+                outcomes.append("kept")
+
+        fresh.faults, fresh.between = [""] * number + ["between"], [end]
+        try:
+            catalog.create_table(("shop",), {"name": "orders"})
+            outcomes.append("created")
+        except NoSuchNamespaceError:
+            outcomes.append("refused")
+        fresh.settle()
+        assert outcomes in (["dropped", "refused"], ["kept", "created"], ["created"]), number
+
+
+@pytest.mark.parametrize("stubs_gone", [False, True])
+def test_a_very_late_writer_finds_its_number_taken(
+    storage: MemoryStorage, catalog: ObjectCatalog, clock: Clock, stubs_gone: bool
+) -> None:
+    versions = Versions(storage, FOLDER)
+    late = versions.head()
+    assert isinstance(late, Version)
+    for number in range(120):
+        commit(catalog, number)
+    now = datetime.now(UTC)
+    assert versions.trim(3, now + timedelta(hours=2)) == 118
+    assert versions.trim(3, now + timedelta(hours=2)) == 0
+    if stubs_gone:
+        assert versions.trim(3, now + timedelta(days=31)) == 118
+        # its number is free, and it is too late to use it
+        assert not storage.exists(versions.location_of(2))
+        clock.now += DEADLINE + 1
+    assert versions.commit(late.number, "{}", late.read_at) is None
+    newest = catalog.load(NAME)
+    assert newest.number == 121 and len(tokens(newest.text)) == 120
+
+
+def test_a_hint_that_is_behind_is_passed_and_moved(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    hint = f"{FOLDER}/metadata/version-hint.text"
+    newest = 1
+    for number in range(30):
+        newest = commit(catalog, number).number
+        for behind in (1, newest // 2, newest):
+            storage.objects[hint] = (str(behind or 1).encode(), -number, datetime.now(UTC))
+            storage.requests.clear()
+            assert catalog.load(NAME).number == newest
+            assert storage.objects[hint][0] == str(newest).encode()
+            assert len(storage.requests) < 22
+    for odd in (b"", b"x", b"99"):
+        storage.objects[hint] = (odd, -99, datetime.now(UTC))
+        assert catalog.load(NAME).number == newest
+    del storage.objects[hint]
+    assert catalog.load(NAME).number == newest
+
+
+def test_a_load_takes_four_requests(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    commit(catalog)
+    storage.requests.clear()
+    catalog.load(NAME)
+    assert [request for request, _ in storage.requests] == ["read", "read", "read", "exists"]
+
+
+def test_nothing_is_left_of_versions_that_are_wiped(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    for number in range(3):
+        commit(catalog, number)
+    versions = Versions(storage, FOLDER)
+    assert len(list(versions.contents())) == 3
+    assert versions.wipe() == 3 and list(versions.contents()) == []
+    assert [b"tokens" in storage.objects[versions.location_of(number)][0] for number in range(1, 5)] == [False] * 3 + [
+        True
+    ]
+    assert commit(catalog, 4).number == 5
+
+
+def test_snapshots_are_removed_only_where_the_hint_can_follow(
+    storage: MemoryStorage, catalog: ObjectCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.Versions, "move_hint", lambda *_: False)
+    with pytest.raises(CommitStateUnknownException, match="delete no files"):
+        catalog.update_table(NAME, [], [{"action": "remove-snapshots", "token": 1}])
+    assert tokens(catalog.load(NAME).text) == [1]
+    assert commit(catalog, 2).number == 3
+
+
+def test_a_folder_of_a_dropped_table_is_purged_but_for_its_numbers(
+    storage: MemoryStorage, catalog: ObjectCatalog
+) -> None:
+    storage.create(f"{FOLDER}/data/1.parquet", b"rows")
+    catalog.drop_table(NAME, purge=True)
+    left = {each.location: each.size for each in storage.list(f"{FOLDER}/")}
+    assert {name.rpartition("/")[2] for name in left} == {
+        "v1.metadata.json",
+        "v2.metadata.json",
+        "version-hint.text",
+    }
+    assert max(left.values()) < 200
