@@ -100,7 +100,7 @@ def test_of_a_table_and_the_end_of_its_namespace_one_wins(storage: MemoryStorage
         fresh = MemoryStorage()
         catalog = ObjectCatalog(fresh, WAREHOUSE, Counting())
         catalog.create_namespace(("shop",), {})
-        outcomes = []
+        outcomes: list[str] = []
 
         def end(catalog: ObjectCatalog = catalog, outcomes: list[str] = outcomes) -> None:
             try:
