@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.exceptions import JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.runtime import OBJECT_STORE, catalog_type
@@ -33,9 +33,9 @@ def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()
     yield tried("catalog connection", _connection, conn_id, connections)
     opened: list[Catalog] = []
     for catalog in connections:
-        yield tried("catalog", _opened, catalog, opened)
-        if opened and catalog_type(catalog.properties) == OBJECT_STORE:
+        if catalog_type(catalog.properties) == OBJECT_STORE:
             yield tried("object store", _conditional_writes, catalog)
+        yield tried("catalog", _opened, catalog, opened)
     for each in opened:
         with closing(each):
             written = [tried(f"namespace {name}", _namespace, each, name) for name in namespaces]
@@ -57,7 +57,7 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
     try:
         catalog = connection.load()
         known = len(catalog.list_namespaces())
-    except SpecError:
+    except LakecdcError:
         raise
     except Exception as error:
         raise JobClusterError(

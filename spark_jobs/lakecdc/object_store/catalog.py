@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
+from lakecdc.metadata.locations import split
 from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
 from lakecdc.object_store.names import CATALOG, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.storage import Storage
 from lakecdc.object_store.tables import Tables
-from lakecdc.object_store.versions import DEADLINE, Version, Versions
+from lakecdc.object_store.versions import DEADLINE, HINT, Version, Versions, number_of
 
 _LONGEST_PAUSE = 1.0
+_GZIP = b"\x1f\x8b"
 # clients such as pyiceberg delete old versions by it, whose numbers must not be free again
 _DELETING = "write.metadata.delete-after-commit.enabled"
 #: an update after which files may be deleted, which a reader of an older version would miss
@@ -110,7 +114,7 @@ class ObjectCatalog:
         :raises pyiceberg.exceptions.CommitFailedException: another writer creates it.
         """
         identifier = (*namespace, str(request["name"]))
-        location = str(request.get("location") or self.new_location(identifier))
+        location = str(request.get("location") or self.new_location(identifier)).rstrip("/")
         request = _without_deletion(request, "properties")
         return self._tables.create(identifier, _allowed(location), self._applier.create(request, location))
 
@@ -137,6 +141,9 @@ class ObjectCatalog:
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
         updates = [_without_deletion(each, "updates") for each in updates]
+        for each in updates:
+            if each.get("action") == "set-location":
+                _allowed(str(each.get("location")))
         if any(each.get("type") == "assert-create" for each in requirements):
             return self._create_staged(identifier, requirements, updates)
         committed = self._repeat(identifier, lambda head: self._applied(head, requirements, updates))
@@ -193,22 +200,27 @@ class ObjectCatalog:
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         :raises UnsupportedError: it is to be purged, but its folder may have files of others.
         """
-        if purge and not self._is_own_folder(location := self._tables.location(identifier)):
-            raise UnsupportedError(
-                f"Files in {location} may be of others: the catalog has not chosen this location.",
-                table=".".join(identifier),
-                hint="Drop the table without PURGE, and delete its folder.",
-            )
+        if purge:
+            self._refuse_shared(identifier, self._tables.location(identifier))
         location = self._tables.drop(identifier)
         if purge:
             self._tables.versions(location).wipe()
             for each in self._storage.list(f"{location}/"):
-                if not each.location.startswith(f"{location}/metadata/v"):
+                if number_of(each.location) is None and not each.location.endswith(f"/metadata/{HINT}"):
                     self._storage.delete(each.location)
 
-    def _is_own_folder(self, location: str) -> bool:
+    def _refuse_shared(self, identifier: Names, location: str) -> None:
+        """Refuse to purge a folder that the catalog does not choose for a table, or that has further tables."""
         below = location.removeprefix(f"{self._warehouse}/")
-        return below != location and re.fullmatch(r"[^/]+/[^/]+", below) is not None
+        chosen = r"[^/]+/[^/]+" if self._readable_paths else r"[^/]+/[^/]+-[0-9a-f]{8}"
+        inside = (each.location for each in self._storage.list(f"{location}/") if number_of(each.location) is not None)
+        tables = {each.rpartition("/metadata/")[0] for each in inside}
+        if below == location or re.fullmatch(chosen, below) is None or tables != {location}:
+            raise UnsupportedError(
+                f"Files in {location} may be of others: the catalog has not chosen this location for one table alone.",
+                table=".".join(identifier),
+                hint="Drop the table without PURGE, and delete its folder.",
+            )
 
     def rename_table(self, identifier: Names, to: Names) -> None:
         """Give a table another name; see :meth:`Tables.rename`."""
@@ -221,13 +233,9 @@ class ObjectCatalog:
         :raises InputError: the location has no metadata, or newer versions.
         :raises pyiceberg.exceptions.TableAlreadyExistsError: the name is used.
         """
-        stored = self._storage.read(metadata_location)
-        if stored is None:
-            raise InputError(f"There is no metadata at {metadata_location}.")
-        metadata = json.loads(stored.body)
-        metadata.pop(ID, None)
-        metadata.get("properties", {}).pop(_DELETING, None)
+        metadata = self._read_metadata(metadata_location)
         location = _allowed(str(metadata["location"]).rstrip("/"))
+        self._tables.refuse_named(location)
         versions = self._tables.versions(location)
         head = versions.head()
         if isinstance(head, Version):
@@ -245,6 +253,23 @@ class ObjectCatalog:
         self._tables.name(identifier, location)
         return made
 
+    def _read_metadata(self, location: str) -> dict[str, Any]:
+        """Return a table's metadata as the catalog keeps it."""
+        stored = self._storage.read(location)
+        if stored is None:
+            raise InputError(f"There is no metadata at {location}.")
+        try:
+            body = gzip.decompress(stored.body) if stored.body.startswith(_GZIP) else stored.body
+            metadata = json.loads(body)
+            valid = isinstance(metadata["location"], str)
+        except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+            raise InputError(f"{location} is no metadata of a table: {error!r}.") from error
+        if not valid:
+            raise InputError(f"{location} is no metadata of a table: it has no location.")
+        metadata.pop(ID, None)
+        metadata["properties"] = {k: v for k, v in (metadata.get("properties") or {}).items() if k != _DELETING}
+        return dict(metadata)
+
 
 def _without_deletion(request: Document, name: str) -> Document:
     """Leave the property out that lets clients delete old versions.
@@ -260,11 +285,17 @@ def _without_deletion(request: Document, name: str) -> Document:
 def _allowed(location: str) -> str:
     """Return the location of a table.
 
-    :raises InputError: it is in the folder of the catalog's documents, which would go with the table.
+    :raises InputError: it is in the folder of the catalog's documents, or not as listings show it.
     """
-    if CATALOG.partition("/")[0] in location.split("/"):
+    steps = split(location)[2].removeprefix("/").split("/")
+    if CATALOG.partition("/")[0] in steps:
         raise InputError(
             f"A table cannot be in {location}: that folder has the documents of the catalog.",
             hint="Use another name of the namespace, or another location.",
+        )
+    if {"", ".", ".."} & set(steps):
+        raise InputError(
+            f"A table cannot be in {location!r}: a step of the path is empty, or is a dot.",
+            hint="Give the location without //, /./ and /../, and without a slash at its end.",
         )
     return location

@@ -35,6 +35,8 @@ _LARGEST_BODY = 64 << 20
 _SMALL_BODY = 64 << 10
 # clients keep connections open; one that ends while a client writes leaves a commit's outcome unknown
 _IDLE_SECONDS = 3_600
+# until a client has shown its token
+_STRANGER_SECONDS = 30
 # to see that it is to stop
 _POLL_SECONDS = 0.1
 
@@ -160,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
     server_version = "lakecdc"
-    timeout = _IDLE_SECONDS
+    timeout = _STRANGER_SECONDS
     # headers and body are two writes
     disable_nagle_algorithm = True
 
@@ -172,7 +174,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> Answer:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self.server.token):
-            return self._refuse(401, "NotAuthorizedException", "The request does not have the token of this catalog.")
+            self.close_connection = True
+            return error(401, "NotAuthorizedException", "The request does not have the token of this catalog.")
+        self.connection.settimeout(_IDLE_SECONDS)
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdecimal():
             return self._refuse(411, "BadRequestException", "Send the length of the body, not chunks.")

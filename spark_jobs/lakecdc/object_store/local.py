@@ -138,9 +138,11 @@ def _type_of(path: str, mounts: str) -> str:
 
 def _path(location: str) -> Path:
     scheme, host, path = split(location)
-    if scheme not in ("", "file") or host not in ("", "localhost") or not path.startswith("/"):
+    plain = path.startswith("/") and not {".", ".."} & set(path.split("/")) and "//" not in path
+    if scheme not in ("", "file") or host not in ("", "localhost") or not plain:
         raise InputError(
-            f"{location!r} is not a local location.", hint="Use an absolute path, or one such as file:///data/lake."
+            f"{location!r} is not a local location.",
+            hint="Use an absolute path without // and dots, or one such as file:///data/lake.",
         )
     return Path(path)
 
@@ -237,7 +239,8 @@ def _files(folder: Path, start: str = "") -> Iterator[Path]:
     for entry in entries:
         if not entry.path.startswith(start) or is_temporary(entry.name):
             continue
-        if entry.is_dir():
+        # behind a link are files of others
+        if entry.is_dir(follow_symlinks=False):
             yield from _files(Path(entry.path))
         else:
             yield Path(entry.path)

@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 #: levels of a namespace, or these and the name of a table
 Names = tuple[str, ...]
 Kind = Literal["namespace", "table"]
-#: ``creating``: not there yet; ``moving``: gets another name; ``dropping``: goes if it is empty
+#: ``creating``: not there yet; ``moving``: is being renamed; ``dropping``: is to be dropped, a namespace if it is empty
 State = Literal["creating", "live", "moving", "dropping", "dropped"]
 #: folder of the catalog below the warehouse
 CATALOG = "_lakecdc/catalog"
-_KEPT_IDS = 32
-# file systems allow 255 bytes, and a document's name ends with .json
-_LONGEST = 250
+_KEPT_IDS, _KEPT_ARRIVALS = 32, 1000
+# file systems allow 255 bytes, and the folder of a table has a suffix
+_LONGEST = 240
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Document:
     :param id: of the write of this document; see :func:`following`.
     :param earlier: ids of writes before it, the newest last.
     :param counter: number of writes.
+    :param arrivals: ids of the renames that have ended here, the newest last.
     """
 
     state: State
@@ -55,10 +56,7 @@ class Document:
     id: str = ""
     earlier: tuple[str, ...] = ()
     counter: int = 0
-
-    def wrote(self, write: str) -> bool:
-        """Return whether this document is that of a write, or one that followed it."""
-        return write == self.id or write in self.earlier
+    arrivals: tuple[str, ...] = ()
 
     def following(self, before: Document | None, write: str = "") -> Document:
         """Return this document as the one that follows another in its place.
@@ -67,7 +65,9 @@ class Document:
         """
         earlier = () if before is None else (*before.earlier, before.id)[-_KEPT_IDS:]
         counter = 1 if before is None else before.counter + 1
-        return replace(self, id=write or str(uuid.uuid4()), earlier=earlier, counter=counter)
+        arrivals = (self.arrivals or (before.arrivals if before else ()))[-_KEPT_ARRIVALS:]
+        write = write or str(uuid.uuid4())
+        return replace(self, id=write, earlier=earlier, counter=counter, arrivals=arrivals)
 
     def encoded(self) -> bytes:
         """Return the document's JSON."""
@@ -84,6 +84,8 @@ class Document:
             members["to"] = list(self.to)
         if self.properties:
             members["properties"] = self.properties
+        if self.arrivals:
+            members["arrivals"] = list(self.arrivals)
         return json.dumps(members, indent=1).encode()
 
 
@@ -129,6 +131,7 @@ class Directory:
                 id=found[ID],
                 earlier=tuple(found[EARLIER]),
                 counter=found["counter"],
+                arrivals=tuple(found.get("arrivals", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise UnsupportedError(
@@ -156,12 +159,22 @@ class Directory:
 
     def unmark(self, names: Names, incarnation: str) -> None:
         """Hide an incarnation of a name from listings; if that fails, whoever reads the name next does it."""
-        location = f"{self._markers}{encode(names, self._kind)}/{incarnation}"
+        self._delete(f"{self._markers}{encode(names, self._kind)}/{incarnation}")
+
+    def unmark_all(self, dropped: Entry) -> None:
+        """Hide a dropped name from listings, whichever incarnations writers that are gone have left."""
+        listed = [each.location for each in self._storage.list(f"{self._markers}{encode(dropped.names, self._kind)}/")]
+        # read after them, so that none belongs to a later incarnation
+        again = self.read(dropped.names) if listed else None
+        if again is not None and again.tag == dropped.tag:
+            for location in listed:
+                self._delete(location)
+
+    def _delete(self, marker: str) -> None:
         try:
-            if self._storage.exists(location):
-                self._storage.delete(location)
+            self._storage.delete(marker)
         except LakecdcError as error:
-            log.warning("Listings still show %s: %s", ".".join(names), error)
+            log.warning("Listings still have %s: %s", marker, error)
 
     def listed(self, namespace: Names | None = None) -> Iterator[Names]:
         """Yield the names that listings show, in order.
@@ -186,7 +199,7 @@ def encode(names: Names, kind: Kind) -> str:
     if not parts or not all(parts) or max(map(len, path.split("/"))) > _LONGEST or (kind == "table" and len(parts) < 2):
         raise InputError(
             f"{'.'.join(names)!r} cannot be the name of a {kind}.",
-            hint=f"Give it names of at most {_LONGEST} bytes, percent-encoded and joined by dots.",
+            hint=f"No name may be empty, and once percent-encoded it may have at most {_LONGEST} bytes.",
         )
     return path
 

@@ -1,4 +1,4 @@
-"""Namespaces: created, changed, dropped and listed, also while tables are created in them.
+"""Create, change, drop and list namespaces, also while tables are created in them.
 
 A table shows its marker and then asks whether its namespace is live; a namespace that is to go says so and then asks
 whether it has markers. So one of the two sees the other.
@@ -97,7 +97,8 @@ class Namespaces:
         if not self._names.write(namespace, found, replace(found.document, state="dropping")):
             raise CommitFailedException(f"Another writer changes the namespace {'.'.join(namespace)}.")
         settled = self._settled(namespace)
-        if settled is not None and settled.document.state == "live" and self._is_used(namespace):
+        same = settled is not None and settled.document.incarnation == found.document.incarnation
+        if same and settled is not None and settled.document.state == "live":
             raise NamespaceNotEmptyError(f"The namespace {'.'.join(namespace)} is not empty.")
 
     def _settled(self, namespace: Names) -> Entry | None:
@@ -112,7 +113,7 @@ class Namespaces:
                 self._names.write(namespace, found, after)
             else:
                 if document.state == "dropped":
-                    self._names.unmark(namespace, document.incarnation)
+                    self._names.unmark_all(found)
                 return found
         return None
 

@@ -54,7 +54,7 @@ class S3Storage:
 
     def read(self, location: str) -> Stored | None:
         """Return an object, or None if there is none."""
-        from botocore.exceptions import HTTPClientError
+        from botocore.exceptions import BotoCoreError
 
         for attempt in range(1, _READS + 1):
             answer = self._ask("read", location, self._client.get_object)
@@ -63,7 +63,7 @@ class S3Storage:
             try:
                 return Stored(answer["Body"].read(), answer["ETag"])
             # boto3 repeats requests, but no body that broke off
-            except (HTTPClientError, OSError) as error:
+            except (BotoCoreError, OSError) as error:
                 if attempt == _READS:
                     raise _unavailable("read", location, error) from error
         raise AssertionError("the last attempt returns or raises")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
+from lakecdc.object_store.conditional_writes import has_write
 from lakecdc.object_store.names import Directory, Document, Entry, Names
 from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.storage import Storage
@@ -67,8 +68,9 @@ class Tables:
         if versions.head() is not None:
             raise TableAlreadyExistsError(f"The location {location} has, or had, a table; give another one.")
         begun = self._begun(identifier, free, location)
-        made = versions.commit(0, text)
+        made = versions.commit(0, text, write=begun.document.incarnation)
         if made is None:
+            self._give_back(identifier, begun, free)
             raise TableAlreadyExistsError(f"Another writer has created a table in {location}.")
         try:
             self._finish(identifier, begun)
@@ -85,6 +87,18 @@ class Tables:
         :raises pyiceberg.exceptions.CommitFailedException: another writer creates or drops it.
         """
         self._finish(identifier, self._begun(identifier, self._free(identifier), location))
+
+    def refuse_named(self, location: str) -> None:
+        """Refuse a location whose table has a name, as two names would be two tables to those who drop one.
+
+        :raises pyiceberg.exceptions.TableAlreadyExistsError: it has one.
+        """
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        for each in self._names.listed():
+            found, head = self._settled(each)
+            if found is not None and isinstance(head, Version) and _location(found) == location:
+                raise TableAlreadyExistsError(f"The table in {location} has the name {'.'.join(each)}.")
 
     def _free(self, identifier: Names) -> Entry | None:
         """Return the document of a name that stands for no table.
@@ -107,13 +121,23 @@ class Tables:
                 return found
         raise _overtaken(identifier)
 
+    def _give_back(self, identifier: Names, begun: Entry, former: Entry | None) -> None:
+        """Leave a name to the writer whose version is at the location, if the name was taken over from that one."""
+        if former is not None and former.document.state == "creating" and self._is_made(former):
+            self._names.write(identifier, begun, former.document)
+            self._settled(identifier)
+        else:
+            self._forget(identifier, begun)
+
     def _finish(self, identifier: Names, begun: Entry) -> None:
         """Show a new table by its name, if its namespace is still there."""
+        from pyiceberg.exceptions import CommitStateUnknownException, NoSuchNamespaceError
+
         incarnation = begun.document.incarnation
         self._names.mark(identifier, incarnation)
         if not self._namespaces.is_live(identifier[:-1]):
             self._forget(identifier, begun)
-            self._namespaces.require(identifier[:-1])
+            raise NoSuchNamespaceError(f"There is no namespace {'.'.join(identifier[:-1])}.")
         if self._names.write(identifier, begun, replace(begun.document, state="live")):
             return
         found = self._names.read(identifier)
@@ -123,8 +147,13 @@ class Tables:
         self._names.unmark(identifier, incarnation)
         if found is None or _location(found) != _location(begun):
             raise _overtaken(identifier)
-        # another writer took the name over for the location where this one had its version
-        self.load(identifier)
+        # the writer that has taken the name over finds the version at the same location, and gives the name back
+        raise CommitStateUnknownException(f"{'.'.join(identifier)} may have been created.")
+
+    def _is_made(self, begun: Entry) -> bool:
+        """Return whether the first version at a location is that of the writer that has begun a name."""
+        stored = self._storage.read(self.versions(_location(begun)).location_of(1))
+        return stored is not None and has_write(stored, begun.document.incarnation)
 
     def drop(self, identifier: Names) -> str:
         """Drop a table: no version can follow, then its name is free.
@@ -132,10 +161,12 @@ class Tables:
         :return: its location.
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
-        location = self.location(identifier)
-        self.versions(location).drop()
-        self._settled(identifier)
-        return location
+        while True:
+            found, _ = self._live(identifier)
+            # a name that says so is not renamed meanwhile
+            if self._names.write(identifier, found, replace(found.document, state="dropping")):
+                self._settled(identifier)
+                return _location(found)
 
     def rename(self, identifier: Names, to: Names) -> None:
         """Give a table another name.
@@ -154,7 +185,7 @@ class Tables:
             raise _overtaken(identifier)
         self._settled(identifier)
         arrived = self._names.read(to)
-        if arrived is None or not arrived.document.wrote(write):
+        if arrived is None or write not in arrived.document.arrivals:
             self._namespaces.require(to[:-1])
             raise TableAlreadyExistsError(f"The table {'.'.join(to)} exists.")
 
@@ -163,16 +194,26 @@ class Tables:
         while (found := self._names.read(identifier)) is not None:
             document = found.document
             if document.state == "dropped":
-                self._names.unmark(identifier, document.incarnation)
+                self._names.unmark_all(found)
                 return found, None
             if document.state == "moving":
                 self._move(identifier, found)
                 continue
-            head = self.versions(_location(found)).head()
-            if document.state == "live" and not isinstance(head, Version):
-                self._forget(identifier, found)
-            elif document.state == "creating" and isinstance(head, Version):
+            versions = self.versions(_location(found))
+            if document.state == "dropping":
+                versions.drop()
+            head = versions.head()
+            if document.state == "creating":
+                if not isinstance(head, Version) or not self._is_made(found):
+                    return found, None
                 self._complete(identifier, found)
+            elif isinstance(head, Dropped):
+                self._forget(identifier, found)
+            elif head is None:
+                raise SourceUnavailableError(
+                    f"{'.'.join(identifier)}: no version of its metadata is in {_location(found)}.",
+                    hint="Check that the storage shows the whole warehouse; restore the table's metadata folder.",
+                )
             else:
                 return found, head
         return None, None
@@ -187,8 +228,11 @@ class Tables:
             return
 
     def _forget(self, identifier: Names, found: Entry) -> None:
-        if self._names.write(identifier, found, replace(found.document, state="dropped", to=())):
-            self._names.unmark(identifier, found.document.incarnation)
+        document = found.document
+        # nobody who has begun a table may take the name of a dropped one for a table that others have completed
+        incarnation = str(uuid.uuid4()) if document.state == "creating" else document.incarnation
+        if self._names.write(identifier, found, replace(document, state="dropped", to=(), incarnation=incarnation)):
+            self._names.unmark(identifier, document.incarnation)
 
     def _move(self, identifier: Names, found: Entry) -> None:
         """Complete a change of names, or undo it if the other name was taken meanwhile."""
@@ -198,18 +242,27 @@ class Tables:
         again = self._names.read(identifier)
         if again is None or again.tag != found.tag:
             return
-        arrived = taken is not None and taken.document.wrote(document.id)
-        if not arrived and (taken is None or taken.document.state == "dropped"):
-            self._names.mark(to, document.id)
+        if taken is not None and document.id in taken.document.arrivals:
+            self._forget(identifier, found)
+            return
+        if self._is_free(taken):
             if self._namespaces.is_live(to[:-1]):
-                self._names.write(to, taken, Document("live", document.id, document.location), document.id)
+                self._names.mark(to, document.id)
+                arrivals = (*(taken.document.arrivals if taken else ()), document.id)
+                arrived = Document("live", document.id, document.location, arrivals=arrivals)
+                self._names.write(to, taken, arrived, document.id)
                 # whoever was first is seen then
                 return
-        if arrived:
-            self._forget(identifier, found)
-        else:
-            self._names.unmark(to, document.id)
-            self._names.write(identifier, found, replace(document, state="live", to=()))
+            # one that has read the other name as free, and pauses, must not write it after this one is live again
+            if not self._names.write(to, taken, Document("dropped", str(uuid.uuid4()))):
+                return
+        self._names.unmark(to, document.id)
+        self._names.write(identifier, found, replace(document, state="live", to=()))
+
+    def _is_free(self, taken: Entry | None) -> bool:
+        if taken is None or taken.document.state == "dropped":
+            return True
+        return taken.document.state == "creating" and not self._is_made(taken)
 
 
 def _location(entry: Entry) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
-from lakecdc.object_store.conditional_writes import ID, create, parsed, replace
+from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
+from lakecdc.object_store.conditional_writes import ID, LONGEST, create, parsed, replace
 from lakecdc.object_store.storage import Answer, Listed, Storage, Stored
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,10 @@ class Versions:
                 return None
             if number != hinted or stored is None:
                 stored = self._storage.read(self.location_of(number))
-            if hinted != number:
+            if hinted < number:
                 self.move_hint(number)
+            elif hinted > number:
+                self._lower_hint(hinted, number)
             # a stub was the newest one a moment ago
             if stored is not None and (found := self._judged(number, stored, read_at)) is not None:
                 return found
@@ -101,12 +103,13 @@ class Versions:
                 return None
         return Version(number, self.location_of(number), stored.body.decode(), read_at)
 
-    def commit(self, base: int, text: str, read_at: float | None = None) -> Version | None:
+    def commit(self, base: int, text: str, read_at: float | None = None, write: str = "") -> Version | None:
         """Write the version that follows another one.
 
         :param base: number of the version that the text was made from; 0 for a new table.
         :param text: the new metadata, without the id of a write.
         :param read_at: ``time.monotonic()`` before that version was read.
+        :param write: the id of this one; a new one if empty.
         :return: None if another writer was first.
         :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it was written.
         """
@@ -116,10 +119,10 @@ class Versions:
             read_at, head = now, self.head()
             if head is None or head.number != base:
                 return None
-        number, write = base + 1, str(uuid.uuid4())
+        number, write = base + 1, write or str(uuid.uuid4())
         body = f'{{"{ID}":"{write}",{text.lstrip().removeprefix("{")}'
         left = DEADLINE - (now - read_at) if read_at is not None else DEADLINE
-        if not create(self._storage, self.location_of(number), body.encode(), write, min(left, DEADLINE / 10)):
+        if not create(self._storage, self.location_of(number), body.encode(), write, min(left, LONGEST)):
             return None
         self.move_hint(number)
         return Version(number, self.location_of(number), body, now)
@@ -154,6 +157,16 @@ class Versions:
         except LakecdcError as error:
             log.warning("%s stays behind version %d: %s", location, number, error)
         return False
+
+    def _lower_hint(self, hinted: int, number: int) -> None:
+        """Correct a hint to a version that never was, which others have written or an older copy has brought."""
+        location = self._folder + HINT
+        try:
+            stored = self._storage.read(location)
+            if stored is not None and _number(stored) == hinted:
+                self._storage.replace(location, str(number).encode(), stored.tag)
+        except LakecdcError as error:
+            log.warning("%s stays ahead of version %d: %s", location, number, error)
 
     def trim(self, keep: int, now: datetime | None = None) -> int:
         """Make superseded versions stubs, and remove stubs of more than thirty days.
@@ -252,13 +265,3 @@ def _number(stored: Stored) -> int:
         return int(stored.body)
     except ValueError:
         return 0
-
-
-def require_version(found: Version | Dropped | None, location: str) -> Version:
-    """Return a table's newest version.
-
-    :raises InputError: there is none.
-    """
-    if isinstance(found, Version):
-        return found
-    raise InputError(f"There is no table in {location}.", hint="Check the location.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def endpoint_address(spark: SparkSession, name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return ``uri`` and ``token`` of the endpoint of a catalog.
+    """Return the settings by which Spark uses the endpoint of a catalog.
 
     It starts at the first use, once for an application and a catalog, and stops when the process exits. Executors
     read and write files by themselves, and ask no catalog.
@@ -30,7 +30,8 @@ def endpoint_address(spark: SparkSession, name: str, properties: Mapping[str, st
     """
     catalog, endpoint = _started(spark.sparkContext, tuple(sorted(properties.items())))
     serve(name, catalog)
-    return {"uri": endpoint.uri, "token": endpoint.token}
+    # otherwise Spark deletes the files of a purged table by itself, and frees numbers of versions
+    return {"uri": endpoint.uri, "token": endpoint.token, "rest-catalog-purge": "true"}
 
 
 @cache

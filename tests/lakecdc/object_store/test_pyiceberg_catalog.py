@@ -167,8 +167,12 @@ def test_registered_tables(lake: Catalog, shop: str) -> None:
     table.append(ROWS)
     with pytest.raises(TableAlreadyExistsError):
         lake.register_table((shop, "orders"), table.metadata_location)
+    # a second name for one table
+    with pytest.raises(TableAlreadyExistsError):
+        lake.register_table((shop, "copy"), table.metadata_location)
+    lake.drop_table((shop, "orders"))
     registered = lake.register_table((shop, "copy"), table.metadata_location)
-    assert registered.metadata == table.metadata
+    assert registered.metadata == table.metadata and lake.list_tables(shop) == [(shop, "copy")]
     with pytest.raises(Exception, match="over an existing table") as refused:
         lake.register_table((shop, "orders"), table.metadata_location, overwrite=True)
     assert isinstance(lake, RestCatalog) or isinstance(refused.value, UnsupportedError)

@@ -6,17 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyiceberg.exceptions import (
+    CommitFailedException,
     CommitStateUnknownException,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    TableAlreadyExistsError,
 )
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, SourceUnavailableError, UnsupportedError
 from lakecdc.object_store import versions as module
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.versions import DEADLINE, Version, Versions
-from tests.lakecdc.object_store.memory import Clock, Counting, MemoryStorage, tokens, without_waiting
+from tests.lakecdc.object_store.memory import Clock, Counting, KilledError, MemoryStorage, tokens, without_waiting
 
 WAREHOUSE, NAME = "s3://bucket/lake", ("shop", "orders")
 FOLDER = f"{WAREHOUSE}/shop/orders"
@@ -155,6 +157,7 @@ def test_a_hint_that_is_behind_is_passed_and_moved(storage: MemoryStorage, catal
     for odd in (b"", b"x", b"99"):
         storage.objects[hint] = (odd, -99, datetime.now(UTC))
         assert catalog.load(NAME).number == newest
+        assert storage.objects[hint][0] == str(newest).encode()
     del storage.objects[hint]
     assert catalog.load(NAME).number == newest
 
@@ -200,3 +203,107 @@ def test_a_folder_of_a_dropped_table_is_purged_but_for_its_numbers(
         "version-hint.text",
     }
     assert max(left.values()) < 200
+
+
+def test_a_table_whose_versions_cannot_be_seen_keeps_its_name(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    hidden = {name: storage.objects.pop(name) for name in [*storage.objects] if name.startswith(FOLDER)}
+    with pytest.raises(SourceUnavailableError, match=r"shop\.orders: no version of its metadata"):
+        catalog.load(NAME)
+    storage.objects |= hidden
+    assert catalog.load(NAME).number == 1 and catalog.tables(("shop",)) == ["orders"]
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/lake/n/..", "s3://bucket/lake/n/./t", "s3://bucket//t"])
+def test_a_location_has_no_steps_that_listings_do_not_show(catalog: ObjectCatalog, location: str) -> None:
+    with pytest.raises(InputError, match="is empty, or is a dot"):
+        catalog.create_table(("shop",), {"name": "odd", "location": location})
+    with pytest.raises(InputError, match="is empty, or is a dot"):
+        catalog.update_table(NAME, [], [{"action": "set-location", "location": location}])
+
+
+def test_a_folder_with_further_tables_is_not_purged(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    catalog.create_table(("shop",), {"name": "below", "location": f"{FOLDER}/below"})
+    catalog.create_table(("shop",), {"name": "elsewhere", "location": "s3://bucket/other"})
+    for name in ("orders", "below", "elsewhere"):
+        with pytest.raises(UnsupportedError, match="may be of others"):
+            catalog.drop_table(("shop", name), purge=True)
+        assert catalog.exists(("shop", name))
+
+
+def test_of_two_names_for_one_location_one_has_the_table(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    place = f"{WAREHOUSE}/place"
+    for number in range(20):
+        fresh = MemoryStorage()
+        catalog = ObjectCatalog(fresh, WAREHOUSE, Counting())
+        catalog.create_namespace(("shop",), {})
+        fresh.faults = [""] * number + ["between"]
+        fresh.between = [lambda catalog=catalog: catalog.create_table(("shop",), {"name": "a", "location": place})]  # type: ignore[misc]
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.create_table(("shop",), {"name": "b", "location": place})
+            # it was first
+            catalog.create_table(("shop",), {"name": "a", "location": place})
+        fresh.settle()
+        assert len([name for name in ("a", "b") if catalog.exists(("shop", name))]) == 1, number
+        assert len(catalog.tables(("shop",))) == 1
+
+
+def test_a_paused_drop_does_not_drop_what_was_renamed(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    for number in range(12):
+        fresh = MemoryStorage()
+        catalog = ObjectCatalog(fresh, WAREHOUSE, Counting())
+        catalog.create_namespace(("shop",), {})
+        catalog.create_table(("shop",), {"name": "orders"})
+        outcomes: list[str] = []
+
+        def rename(catalog: ObjectCatalog = catalog, outcomes: list[str] = outcomes) -> None:
+            try:
+                catalog.rename_table(NAME, ("shop", "kept"))
+                outcomes.append("renamed")
+            except (NoSuchTableError, CommitFailedException):
+                outcomes.append("gone")
+
+        fresh.faults, fresh.between = [""] * number + ["between"], [rename]
+        try:
+            catalog.drop_table(NAME)
+        except NoSuchTableError:
+            assert outcomes == ["renamed"]
+        fresh.settle()
+        assert catalog.exists(("shop", "kept")) == (outcomes == ["renamed"]), number
+
+
+def test_a_rename_that_stopped_is_not_completed_twice(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    """Its target was used for many others since."""
+    storage.requests.clear()
+    writer = ObjectCatalog(storage, WAREHOUSE, Counting())
+
+    def killed(names: object) -> None:
+        raise KilledError
+
+    writer._tables._forget = lambda *_: killed(_)  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        writer.rename_table(NAME, ("shop", "b"))
+    catalog.rename_table(("shop", "b"), ("shop", "c"))
+    for number in range(15):
+        catalog.create_table(("shop",), {"name": "b", "location": f"{WAREHOUSE}/b{number}"})
+        catalog.drop_table(("shop", "b"))
+    assert not catalog.exists(NAME)
+    assert catalog.tables(("shop",)) == ["c"] and not catalog.exists(("shop", "b"))
+
+
+def test_markers_that_a_dead_writer_has_left_go(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    storage.create(f"{WAREHOUSE}/_lakecdc/catalog/live/table/shop/orders/another", b"{}")
+    catalog.drop_table(NAME)
+    assert catalog.tables(("shop",)) == []
+    catalog.drop_namespace(("shop",))
+    assert catalog.namespaces() == []
+
+
+def test_a_name_that_was_begun_and_left_can_be_renamed_to(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    # the namespace, the name, the location: then its document is written, and no version
+    storage.faults = [""] * 6 + ["killed before"]
+    with pytest.raises(KilledError):
+        catalog.create_table(("shop",), {"name": "b"})
+    storage.settle()
+    assert any(name.endswith("shop/b.json") for name in storage.objects) and not catalog.exists(("shop", "b"))
+    catalog.rename_table(NAME, ("shop", "b"))
+    assert catalog.tables(("shop",)) == ["b"]
