@@ -61,3 +61,7 @@ def test_readers_by_path_follow_expiry_and_orphan_removal(
     assert run("expire_snapshots", max_age=0, retain_last=1)["deleted_manifest_lists"] == 1
     assert rows() == [(3,)]
     assert names < {path.name for path in metadata.glob("v*.metadata.json")}
+    lake.sql(f"DROP TABLE folder.{NAME} PURGE")
+    # numbers of versions are not free again
+    left = [path for path in metadata.parent.rglob("*") if path.is_file()]
+    assert names < {path.name for path in left} and max(path.stat().st_size for path in left) < 200
