@@ -61,11 +61,21 @@ _SERVE = (
     Arg(("--token-env",), metavar="NAME", help="Environment variable with the token that clients send."),
     Arg(("--token-file",), metavar="FILE", help="File with that token."),
 )
+_COPY = (
+    Arg(("--from",), dest="source", required=True, metavar="CONN_ID", help="Connection that has the tables."),
+    Arg(("--to",), dest="target", required=True, metavar="CONN_ID", help="Connection that is to have them too."),
+    Arg(
+        ("tables",),
+        nargs="*",
+        metavar="TABLE|NAMESPACE",
+        help="Tables, namespaces and patterns such as 'shop.*' and '!*.tmp_*'; default: all.",
+    ),
+)
 
 
 def get_lakecdc_commands() -> list[GroupCommand]:
     """Return the commands that the provider adds to ``airflow``."""
-    commands = (
+    commands: tuple[ActionCommand | GroupCommand, ...] = (
         _command(
             "check",
             "Check that everything jobs need is there, and say what to do if not",
@@ -107,11 +117,28 @@ def get_lakecdc_commands() -> list[GroupCommand]:
             "by TLS or on a loopback address. It has no state, so several may serve one catalog.",
             (*_SERVE, _CONFIG, _CATALOG),
         ),
+        GroupCommand(
+            name="catalog",
+            help="Move tables between catalogs",
+            subcommands=(
+                _command(
+                    "copy",
+                    "Make tables of one catalog known to another one",
+                    "Registers the current metadata of tables in another catalog of any type; no data is copied.\n"
+                    "Stop their writers first: afterwards only one of the two may be written.\n"
+                    "Exit code 1: a table cannot be copied.",
+                    (*_COPY, _DRY_RUN),
+                    module="catalog_copy",
+                ),
+            ),
+        ),
     )
     return [GroupCommand(name="lakecdc", help="Feed and govern Iceberg tables", subcommands=commands)]
 
 
-def _command(name: str, help: str, description: str, arguments: tuple[Arg, ...]) -> ActionCommand:
-    """Return a command that calls ``main`` of the module with its name."""
-    run = partial(lazy_load_command("airflow_provider_lakecdc.cli.running.run_command"), name)
+def _command(
+    name: str, help: str, description: str, arguments: tuple[Arg, ...], module: str | None = None
+) -> ActionCommand:
+    """Return a command that calls ``main`` of a module, by default of the one with its name."""
+    run = partial(lazy_load_command("airflow_provider_lakecdc.cli.running.run_command"), module or name)
     return ActionCommand(name, help, run, (*arguments, _JSON, _VERBOSE), description)

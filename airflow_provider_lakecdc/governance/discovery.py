@@ -66,14 +66,15 @@ def select_tables(catalog: CatalogConnection, selection: TableSelection) -> Sele
     if not selection.has_patterns:
         return SelectedTables(named)
     with closing(catalog.load()) as opened:
-        existing = sorted(_tables(opened))
+        existing = sorted(tables_in(opened))
     matches = matching((*selection.tables, *selection.fed), existing)
     known = {*named}
     others = [name for name in matches if name not in known and not is_side_table(name)]
     return SelectedTables([*named, *others], frozenset(existing))
 
 
-def _tables(catalog: Catalog) -> Iterator[str]:
+def tables_in(catalog: Catalog) -> Iterator[str]:
+    """Yield the names of all tables of a catalog."""
     queue = list(catalog.list_namespaces())
     while queue:
         namespace = queue.pop()

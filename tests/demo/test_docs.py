@@ -219,7 +219,8 @@ def test_every_command_is_described_with_its_options() -> None:
     common, *sections = re.split(r"^## ", page, flags=re.M)
     assert [section.split()[0] for section in sections] == [command.name for command in group.subcommands]
     for command, section in zip(group.subcommands, sections, strict=True):
-        options = {flag for argument in command.args for flag in argument.flags if flag.startswith("--")}
+        arguments = [argument for each in getattr(command, "subcommands", [command]) for argument in each.args]
+        options = {flag for argument in arguments for flag in argument.flags if flag.startswith("--")}
         assert {option for option in options if f"`{option}`" not in common + section} == set()
 
 
