@@ -78,10 +78,13 @@ def test_the_other_catalog_has_the_tables_and_commits_to_them(
 def test_a_second_copy_finds_the_first_one_unless_one_was_written(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, tmp_path: Path
 ) -> None:
+    # without properties, which a database marks
+    catalogs["lake"].create_namespace("shop")
     # a catalog in an object store does not let clients delete its metadata
     _made(catalogs["lake"], "shop.orders", **{"write.metadata.delete-after-commit.enabled": "true"})
     _made(catalogs["lake"], "shop.items")
     assert lakecdc(*COPY, "lake", "--to", "bare").code == 0
+    assert catalogs["bare"].load_namespace_properties("shop") == {}
     files = _files(tmp_path)
     again = lakecdc(*COPY, "lake", "--to", "bare")
     assert again.code == 0 and [line.split()[1] for line in again.out.splitlines()[2:]] == ["there", "there"]
