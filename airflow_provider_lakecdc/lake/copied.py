@@ -105,7 +105,16 @@ class Copying:
 
 @contextmanager
 def open_copying(source: CatalogConnection, target: CatalogConnection) -> Iterator[tuple[Copying, Catalog]]:
-    """Open both catalogs; yield what copies, and the first catalog."""
+    """Open both catalogs; yield what copies, and the first catalog.
+
+    :raises UnsupportedError: both are of type object_store.
+    """
+    if {catalog_type(source.properties), catalog_type(target.properties)} == {OBJECT_STORE}:
+        raise UnsupportedError(
+            f"Catalogs {source.name!r} and {target.name!r} are both of type object_store: they would share the "
+            "versions in a table's folder, and dropping it in one would drop it in the other.",
+            hint="Copy to a catalog of another type, drop the table in the first one without purge, and copy it on.",
+        )
     with closing(source.load()) as left, closing(target.load()) as right:
         yield Copying(left, right), left
 

@@ -136,13 +136,22 @@ class OtherStore(PyArrowFileIO):
 def test_other_storage_is_refused_before_anything_is_written(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
 ) -> None:
-    _made(catalogs["bare"], "shop.orders")
+    here = catalogs["bare"]
+    orders = _made(here, "shop.orders")
+    older = orders.metadata.metadata_log[-1].metadata_file
+    empty, other = (here.create_table(name, ROW.schema) for name in ("shop.empty", "shop.other"))
     connection(monkeypatch, "other", conn_type="iceberg", extra={**lake, "py-io-impl": f"{__name__}.OtherStore"})
-    for there, said in (("file:///nowhere/v1.metadata.json", "FileNotFoundError"), ("", "is another table")):
-        monkeypatch.setattr(OtherStore, "there", there or _made(catalogs["bare"], "shop.items").metadata_location)
-        ended = lakecdc(*COPY, "bare", "--to", "other", "shop.orders")
+    for name, there, said in (
+        ("shop.orders", "file:///nowhere/v1.metadata.json", "FileNotFoundError"),
+        ("shop.orders", older, "is another table"),
+        ("shop.empty", other.metadata_location, "is another table"),
+    ):
+        monkeypatch.setattr(OtherStore, "there", there)
+        ended = lakecdc(*COPY, "bare", "--to", "other", name)
         assert ended.code == 1 and "The other catalog cannot read" in ended.out and said in ended.out
     assert not catalogs["lake"].list_namespaces()
+    monkeypatch.setattr(OtherStore, "there", empty.metadata_location)
+    assert lakecdc(*COPY, "bare", "--to", "other", "shop.empty", "--dry-run").code == 0
 
 
 def test_a_warehouse_in_another_kind_of_storage_is_refused(catalogs: Mapping[str, Catalog]) -> None:
@@ -157,14 +166,20 @@ def test_a_warehouse_in_another_kind_of_storage_is_refused(catalogs: Mapping[str
     ("arguments", "said"),
     [
         (("lake", "--to", "lake"), "--from and --to are one connection"),
+        (("bare", "--to", "second"), "Catalogs 'bare' and 'second' are both of type object_store"),
         (("lake", "--to", "nowhere"), "Connection 'nowhere'"),
         (("lake", "--to", "bare", "shop.orders", "shop.absent"), "No table or namespace with tables is called shop.ab"),
         (("lake", "--to", "bare", "crm.*"), "No table matches crm.*"),
     ],
 )
 def test_bad_input_is_one_line(
-    catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, arguments: tuple[str, ...], said: str
+    catalogs: Mapping[str, Catalog],
+    lakecdc: Lakecdc,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    said: str,
 ) -> None:
+    connection(monkeypatch, "second", conn_type="iceberg", extra={"type": "object_store", "warehouse": "/second"})
     _made(catalogs["lake"], "shop.orders")
     ended = lakecdc(*COPY, *arguments)
     assert (ended.code, ended.out) == (4, "") and ended.err.startswith(f"Error: {said}")
