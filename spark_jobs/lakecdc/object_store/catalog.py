@@ -212,10 +212,11 @@ class ObjectCatalog:
     def _refuse_shared(self, identifier: Names, location: str) -> None:
         """Refuse to purge a folder that the catalog does not choose for a table, or that has further tables."""
         below = location.removeprefix(f"{self._warehouse}/")
-        chosen = r"[^/]+/[^/]+" if self._readable_paths else r"[^/]+/[^/]+-[0-9a-f]{8}"
+        readable, suffixed = re.fullmatch(r"[^/]+/[^/]+", below), re.fullmatch(r"[^/]+/[^/]+-[0-9a-f]{8}", below)
+        chosen = readable if self._readable_paths else suffixed
         inside = (each.location for each in self._storage.list(f"{location}/") if number_of(each.location) is not None)
         tables = {each.rpartition("/metadata/")[0] for each in inside}
-        if below == location or re.fullmatch(chosen, below) is None or tables != {location}:
+        if below == location or chosen is None or tables != {location}:
             raise UnsupportedError(
                 f"Files in {location} may be of others: the catalog has not chosen this location for one table alone.",
                 table=".".join(identifier),
