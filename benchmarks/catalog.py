@@ -2,10 +2,10 @@
 
     python -m benchmarks.catalog [--tables 200] [--seconds 4] [--writers 1,2,4] [--contenders object_store_s3,sqlite_s3]
 
-All clients are pyiceberg's, and each writer is a process. A commit sets a property of one table, or of 50 in turn, where
-each writer begins elsewhere. Who finds that another writer was first commits again; that is counted, except inside the
-REST server. Then tables are made, listed and loaded, one after the other. Requests to the store on S3 are those that its
-server has logged, whoever sent them. The last line is JSON.
+All clients are pyiceberg's, and each writer is a process. A commit sets a property of one table, or of 50 in turn,
+where each writer begins elsewhere. Who finds that another writer was first commits again; that is counted, except
+inside the REST server. Then tables are made, listed and loaded, one after the other. Requests to the store on S3 are
+those that its server has logged, whoever sent them. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int
     ids = [f"{writer}-{number}" for writer in range(processes) for number in range(commits // processes)]
     appended = sorted(id for id in ids if int(id.partition("-")[2]) % ROWS_EVERY == 0)
     assert {id for id, value in table.properties.items() if value == "set"} == {*ids} - {*appended}
-    assert sorted(str((each.summary or {})["id"]) for each in table.snapshots()) == appended
+    assert sorted(str(each.summary and each.summary["id"]) for each in table.snapshots()) == appended
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == appended
     # and the one that created it
     assert table.metadata_location == f"{location}/metadata/v{commits + 1}.metadata.json"
