@@ -44,9 +44,13 @@ class Reader(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
+        taken = 0.1
         try:
-            while not self._end.wait(0.1):
+            # the proxy is in this process too
+            while not self._end.wait(2 * taken):
+                begun = time.monotonic()
                 self._read()
+                taken = time.monotonic() - begun
         except Exception as error:
             self.error = error
 
