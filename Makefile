@@ -6,7 +6,7 @@ BIN := .venv/bin
 # third to half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill docs lint generate format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill docs lint generate format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,6 +79,9 @@ bench-idle: setup  ## measure an hour in which nothing is to be done, with and w
 
 bench-assess: setup  ## measure what it takes to assess a catalog of 10,000 tables and to plan; JSON on the last line
 	$(BIN)/python -m benchmarks.assess $(ARGS)
+
+bench-catalog: services  ## measure commits, listings and loads: an object store alone, SQLite, Postgres and REST; JSON on the last line
+	$(BIN)/python -m benchmarks.catalog $(ARGS)
 
 bench-govern: setup  ## measure what one more table costs in one application of several steps; JSON on the last line
 	$(BIN)/python -m benchmarks.govern $(ARGS)

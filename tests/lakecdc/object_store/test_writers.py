@@ -1,0 +1,158 @@
+"""Processes that write one table on versitygw, whose answers get lost, while others read it by its path."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import s3fs
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import StaticTable
+
+from lakecdc.object_store.versions import HINT
+from local_services.s3 import S3Server
+from tests.lakecdc.object_store import fault_proxy as faults
+from tests.lakecdc.object_store.fault_proxy import FaultProxy, Reply, Request, Send
+from tests.lakecdc.object_store.writer import NAME, ROWS_EVERY, SCHEMA
+from tests.on_demand import on_demand
+from tests.readers import duckdb_connection
+
+pytestmark = pytest.mark.services
+IMPLEMENTATION = "lakecdc.object_store.pyiceberg_catalog.ObjectStoreCatalog"
+_FAULTS = (faults.drop_answer, faults.drop_request, faults.double, faults.say_200)
+_FAULTY = 0.2
+
+
+class Reader(threading.Thread):
+    """Reads a table again and again, and keeps what it has counted.
+
+    :param count: returns a number that may only grow.
+    """
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        super().__init__(daemon=True)
+        self._count, self._end = count, threading.Event()
+        self.counts: list[int] = []
+        #: how often the hint was written between the client's look at its size and its read
+        self.expired = 0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        taken = 0.1
+        try:
+            # the proxy is in this process too
+            while not self._end.wait(2 * taken):
+                begun = time.monotonic()
+                self._read()
+                taken = time.monotonic() - begun
+        except Exception as error:
+            self.error = error
+
+    def _read(self) -> None:
+        try:
+            self.counts.append(self._count())
+        except Exception as error:
+            if "FileExpired" not in f"{error!r}" or HINT not in str(error):
+                raise
+            self.expired += 1
+
+    def end(self) -> None:
+        """End, having read once more."""
+        self._end.set()
+        self.join(60)
+        if self.error:
+            raise self.error
+        self.counts.append(self._count())
+        assert self.counts == sorted(self.counts)
+
+
+def lossy(draw: random.Random) -> faults.Fault:
+    """Return a fault that lets most writes through."""
+
+    def fault(request: Request, send: Send) -> Reply | None:
+        return draw.choice(_FAULTS)(request, send) if draw.random() < _FAULTY else send()
+
+    return fault
+
+
+def by_duckdb(location: str, s3: S3Server) -> Callable[[], int]:
+    """Return what counts the rows of a table in DuckDB, by the table's folder."""
+    account = {"key": s3.access_key, "secret": s3.secret_key, "endpoint_url": s3.endpoint}
+    connection = duckdb_connection()
+    connection.register_filesystem(s3fs.S3FileSystem(**account, use_listings_cache=False))
+    query = f"SELECT count(*) FROM iceberg_scan('{location}')"
+    return lambda: int(connection.execute(query).fetchall()[0][0])
+
+
+def by_pyiceberg(location: str, s3: S3Server) -> Callable[[], int]:
+    """Return what counts the commits that a table shows, by the table's folder."""
+
+    def count() -> int:
+        # pyarrow reads as many bytes of the hint as it had before, which makes 1 of 10 that was 9
+        io = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
+        table = StaticTable.from_metadata(location, {**s3.properties, **io})
+        return len(table.properties) + len(table.snapshots())
+
+    return count
+
+
+def run(processes: int, commits: int, **given: object) -> list[dict[str, int]]:
+    """Let processes commit side by side."""
+    command = [sys.executable, "-m", "tests.lakecdc.object_store.writer"]
+    running = [
+        subprocess.Popen(
+            [*command, json.dumps({**given, "writer": number, "commits": commits // processes})],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(processes)
+    ]
+    printed = [process.communicate(timeout=1100)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * processes
+    return [json.loads(text.splitlines()[-1]) for text in printed]
+
+
+@pytest.mark.parametrize(("processes", "commits"), on_demand([(2, 40), (2, 1000), (4, 1000)], in_ci={(2, 40)}))
+def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int) -> None:
+    with FaultProxy(s3.endpoint) as proxy:
+        warehouse = f"s3://lab/{processes}-{commits}"
+        properties = {
+            "py-catalog-impl": IMPLEMENTATION,
+            "warehouse": warehouse,
+            **s3.properties,
+            "s3.endpoint": proxy.endpoint,
+        }
+        # the store is proven before it gets lossy
+        catalog = load_catalog("lake", **properties)
+        catalog.create_namespace("shop")
+        location = catalog.create_table(NAME, SCHEMA).location()
+        readers = [Reader(by(location, s3)) for by in (by_duckdb, by_pyiceberg)]
+        for reader in readers:
+            reader.start()
+        proxy.fault, proxy.attempts, begun = lossy(random.Random(commits)), 0, time.monotonic()
+        found = run(processes, commits, properties=properties, endpoint=s3.endpoint)
+        seconds, proxy.fault = time.monotonic() - begun, None
+    table = load_catalog("lake", **{**properties, "s3.endpoint": s3.endpoint}).load_table(NAME)
+    ids = [f"{writer}-{number}" for writer in range(processes) for number in range(commits // processes)]
+    appended = sorted(id for id in ids if int(id.partition("-")[2]) % ROWS_EVERY == 0)
+    assert {id for id, value in table.properties.items() if value == "set"} == {*ids} - {*appended}
+    assert sorted(str(each.summary and each.summary["id"]) for each in table.snapshots()) == appended
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == appended
+    # and the one that created it
+    assert table.metadata_location == f"{location}/metadata/v{commits + 1}.metadata.json"
+    for reader in readers:
+        reader.end()
+    rows, shown = (reader.counts for reader in readers)
+    assert (rows[-1], shown[-1]) == (len(appended), len(table.properties) + len(appended))
+    retries = {name: sum(each[name] for each in found) for name in ("refused", "failed")}
+    print(
+        f"{processes} processes, {commits} commits in {seconds:.0f} s, {proxy.attempts} conditional writes; "
+        f"others were first: {retries}; reads by path: {len(rows)} in DuckDB, {len(shown)} in pyiceberg, "
+        f"and {sum(reader.expired for reader in readers)} of a hint that was being written"
+    )
