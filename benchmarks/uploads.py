@@ -2,9 +2,10 @@
 
     python -m benchmarks.uploads [--delay 0.03] [--repeats 3] [--sizes 100000,64000000,1000000000]
 
-A file is written in pieces of a megabyte, as a writer of Parquet has them, through a gateway that is a process of its own,
-waits before each answer and counts requests. ``put`` is boto3 with the file in memory. Contenders take turns; of several
-repeats the fastest counts. The last line is JSON: MB a second, seconds, requests, and resident MiB above those before.
+A file is written in pieces of a megabyte, as a writer of Parquet has them, through a gateway that is a process of its
+own, waits before each answer and counts requests. ``put`` is boto3 with the file in memory. Contenders take turns; of
+several repeats the fastest counts. The last line is JSON: MB a second, seconds, requests, and resident MiB above those
+before.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Output(ABC):
         """Return the number of bytes so far."""
         return self._size
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027
         """Do nothing: there is no file before it is closed."""
 
     def close(self) -> None:

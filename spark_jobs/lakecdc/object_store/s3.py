@@ -23,7 +23,8 @@ _ANSWERS = {
 _REJECTED = {
     **dict.fromkeys(
         ("AccessDenied", "AllAccessDisabled", "403", "Forbidden"),
-        "Allow s3:GetObject, s3:PutObject, s3:AbortMultipartUpload, s3:DeleteObject and s3:ListBucket below the warehouse.",
+        "Allow s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket "
+        "below the warehouse.",
     ),
     **dict.fromkeys(
         ("NoSuchBucket", "InvalidBucketName", "PermanentRedirect"),
