@@ -190,7 +190,8 @@ class Upload(Output):
 # a client keeps its connections, and a task writes many files
 @lru_cache(maxsize=4)
 def _client(properties: tuple[tuple[str, str], ...]) -> Any:
-    return s3_client(dict(properties))
+    # hashes by client and server take longer than everything else; Arrow's S3 signs checksums alone too
+    return s3_client(dict(properties), hashes_bodies=False)
 
 
 @lru_cache(maxsize=1)
