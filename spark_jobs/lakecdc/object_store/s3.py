@@ -82,8 +82,8 @@ class S3Storage:
 
     def put(self, location: str, body: bytes) -> None:
         """Write an object, whatever is there."""
-        bucket, key = _parts(location)
-        _call("write", location, lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, **self._encryption))
+        bucket, key = bucket_and_key(location)
+        ask("write", location, lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, **self._encryption))
 
     def delete(self, location: str) -> None:
         """Delete an object; nothing happens if there is none."""
