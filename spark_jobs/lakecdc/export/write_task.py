@@ -33,7 +33,7 @@ def write_file(
         return
     # the same name in each attempt, so that retries overwrite it
     name = f"part-{context.partitionId():05d}.{suffix}"
-    with output(properties, f"{folder}/{name}").create(overwrite=True) as stream:
+    with output(properties, f"{folder}/{name}") as stream:
         rows = (_write_parquet if suffix == "parquet" else _write_lines)(stream, first, given)
         size = stream.tell()
     yield pa.RecordBatch.from_pylist([{"name": name, "rows": rows, "bytes": size}])

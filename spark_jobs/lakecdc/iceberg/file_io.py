@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import java_message, listed, mapping
 from lakecdc.iceberg.stored_files import delete_folder
-from lakecdc.metadata.locations import is_relative
+from lakecdc.iceberg.uploads import Elsewhere, Output, Upload
+from lakecdc.metadata.locations import in_s3, is_relative
 from lakecdc.metadata.marked_folders import mark
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO, InputFile, OutputFile
+    from pyiceberg.io import FileIO, InputFile
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -90,9 +91,9 @@ def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
             log.warning("%s: %s was left: %s", table.name, location, java_message(error))
 
 
-def output(properties: Mapping[str, str], location: str) -> OutputFile:
-    """Open an output file in a Python task, with :func:`storage_properties`."""
-    return _file_io(properties, location).new_output(location)
+def output(properties: Mapping[str, str], location: str) -> Output:
+    """Begin to write a file in a Python task, with :func:`storage_properties`; one of that name is replaced."""
+    return Upload(properties, location) if in_s3(location) else Elsewhere(_file_io(properties, location), location)
 
 
 def source(properties: Mapping[str, str], location: str) -> InputFile:

@@ -23,7 +23,8 @@ _ANSWERS = {
 _REJECTED = {
     **dict.fromkeys(
         ("AccessDenied", "AllAccessDisabled", "403", "Forbidden"),
-        "Allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket below the warehouse.",
+        "Allow s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket "
+        "below the warehouse.",
     ),
     **dict.fromkeys(
         ("NoSuchBucket", "InvalidBucketName", "PermanentRedirect"),
@@ -46,8 +47,7 @@ class S3Storage:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._writer = s3_client(properties, attempts=1)
         self._client = s3_client(properties)
-        encryption = {"s3.server-side-encryption": "ServerSideEncryption", "s3.sse-kms-key-id": "SSEKMSKeyId"}
-        self._encryption = {to: properties[key] for key, to in encryption.items() if properties.get(key)}
+        self._encryption = encryption(properties)
 
     def __str__(self) -> str:
         return f"S3 at {self._client.meta.endpoint_url}"
@@ -82,8 +82,8 @@ class S3Storage:
 
     def put(self, location: str, body: bytes) -> None:
         """Write an object, whatever is there."""
-        bucket, key = _parts(location)
-        _call("write", location, lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, **self._encryption))
+        bucket, key = bucket_and_key(location)
+        ask("write", location, lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, **self._encryption))
 
     def delete(self, location: str) -> None:
         """Delete an object; nothing happens if there is none."""
@@ -91,26 +91,26 @@ class S3Storage:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield all objects whose location begins with a prefix."""
-        bucket, start = _parts(prefix)
+        bucket, start = bucket_and_key(prefix)
         root = prefix.removesuffix(start)
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start))
-        while (page := _call("list", prefix, lambda: next(pages, None))) is not None:
+        while (page := ask("list", prefix, lambda: next(pages, None))) is not None:
             for each in page.get("Contents", []):
                 # keys with a trailing slash are folder markers of consoles
                 if not each["Key"].endswith("/"):
                     yield Listed(root + each["Key"], each["Size"], each["LastModified"].astimezone(UTC))
 
     def _ask(self, what: str, location: str, request: Callable[..., Any]) -> Any:
-        bucket, key = _parts(location)
+        bucket, key = bucket_and_key(location)
         try:
-            return _call(what, location, lambda: request(Bucket=bucket, Key=key))
+            return ask(what, location, lambda: request(Bucket=bucket, Key=key))
         except _MissingError:
             return None
 
     def _write(self, location: str, body: bytes, condition: Mapping[str, str]) -> Answer:
         from botocore.exceptions import ClientError
 
-        bucket, key = _parts(location)
+        bucket, key = bucket_and_key(location)
         try:
             answer = self._writer.put_object(Bucket=bucket, Key=key, Body=body, **condition, **self._encryption)
         except ClientError as error:
@@ -134,8 +134,17 @@ class _MissingError(SourceUnavailableError):
     """There is no object."""
 
 
-def _call(what: str, location: str, request: Callable[[], Any]) -> Any:
-    """Return the answer to a request that may be repeated."""
+def encryption(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the arguments of requests that create an object, by pyiceberg's storage properties."""
+    names = {"s3.server-side-encryption": "ServerSideEncryption", "s3.sse-kms-key-id": "SSEKMSKeyId"}
+    return {to: properties[key] for key, to in names.items() if properties.get(key)}
+
+
+def ask(what: str, location: str, request: Callable[[], Any]) -> Any:
+    """Return the answer to a request that may be repeated.
+
+    :param what: it does, as errors say it.
+    """
     from botocore.exceptions import ClientError
 
     try:
@@ -183,7 +192,7 @@ def _sentence(what: str, location: str, error: Exception) -> str:
     return f"Cannot {what} {location}: {str(error).rstrip('.')}."
 
 
-def _parts(location: str) -> tuple[str, str]:
+def bucket_and_key(location: str) -> tuple[str, str]:
     """Split a location into bucket and key, which is never encoded."""
     _, bucket, path = split(location)
     if not in_s3(location) or not bucket:

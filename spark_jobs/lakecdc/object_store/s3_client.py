@@ -10,18 +10,31 @@ from lakecdc.contract.errors import InputError
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
 
 
-def s3_client(properties: Mapping[str, str], *, attempts: int = 6, connections: int = 32) -> Any:
-    """Return a client of S3; see :func:`aws_client`."""
-    return aws_client("s3", properties, attempts=attempts, connections=connections)
+def s3_client(
+    properties: Mapping[str, str], *, attempts: int = 6, connections: int = 32, hashes_bodies: bool = True
+) -> Any:
+    """Return a client of S3; see :func:`aws_client`.
+
+    :param hashes_bodies: signs a body's SHA-256 over plain HTTP, not only its checksum as over TLS.
+    """
+    return aws_client("s3", properties, attempts=attempts, connections=connections, hashes_bodies=hashes_bodies)
 
 
-def aws_client(service: str, properties: Mapping[str, str], *, attempts: int = 6, connections: int = 32) -> Any:
+def aws_client(
+    service: str,
+    properties: Mapping[str, str],
+    *,
+    attempts: int = 6,
+    connections: int = 32,
+    hashes_bodies: bool = True,
+) -> Any:
     """Return a boto3 client, which threads may share; what properties leave out is found by boto3 itself.
 
     :param service: ``s3`` or ``dynamodb``.
     :param properties: those of pyiceberg that begin with the service's name or ``client``.
     :param attempts: of a request, in all.
     :param connections: that the client keeps, one a thread.
+    :param hashes_bodies: see :func:`s3_client`.
     """
     try:
         from botocore.config import Config
@@ -32,8 +45,10 @@ def aws_client(service: str, properties: Mapping[str, str], *, attempts: int = 6
     from botocore.exceptions import BotoCoreError
 
     proxy = properties.get("s3.proxy-uri")
+    # not to be said otherwise: botocore decides by the URL
+    signing = {} if hashes_bodies else {"payload_signing_enabled": False}
     config = Config(
-        s3={"addressing_style": _addressing(properties)},
+        s3={"addressing_style": _addressing(properties), **signing},
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=connections,
         connect_timeout=float(properties.get("s3.connect-timeout") or _CONNECT_SECONDS),

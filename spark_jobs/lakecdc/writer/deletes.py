@@ -94,7 +94,7 @@ def write_position_deletes(files: Iterable[FilePositions], target: Target) -> It
         deleted = file.known | file.hit
         location = f"{target.folder}/{file.file_number:05d}-{uuid.uuid4()}-deletes.parquet"
         table = _position_table(target.data_files[file.file_number], deleted)
-        with output(target.properties, location).create(overwrite=False) as stream:
+        with output(target.properties, location) as stream:
             # Arrow's own schema in the footer would make Arrow readers see a dictionary instead of a string
             pq.write_table(table, stream, compression="zstd", store_schema=False)
             size = int(stream.tell())
@@ -125,7 +125,7 @@ def write_deletion_vectors(files: Iterable[FilePositions], target: Target) -> It
     if not facts:
         return
     content, location = builder.finish(), f"{target.folder}/{uuid.uuid4()}-deletes.puffin"
-    with output(target.properties, location).create(overwrite=False) as stream:
+    with output(target.properties, location) as stream:
         stream.write(content)
     for number, blob, added, lowest, highest in facts:
         yield WrittenDeletes(

@@ -184,7 +184,7 @@ class FileLayout:
 
     def give_up(self) -> None:
         """Tell the other tasks that the folder will be discarded."""
-        with output(self.properties, f"{self.folder}/{_GIVEN_UP}").create(overwrite=True) as mark:
+        with output(self.properties, f"{self.folder}/{_GIVEN_UP}") as mark:
             mark.write(b"-")
 
     @property
@@ -242,7 +242,7 @@ class ArrowFile:
     def _open(self, first: pa.Table) -> None:
         """Create the file for its first row group."""
         self.location = f"{self._layout.folder}/{uuid.uuid4()}.parquet"
-        self._stream: Any = output(self._layout.properties, self.location).create()
+        self._stream: Any = output(self._layout.properties, self.location)
         self._writer = pq.ParquetWriter(
             self._stream,
             self._schema(),

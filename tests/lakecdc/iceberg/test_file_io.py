@@ -35,7 +35,7 @@ def test_written_files_lie_below_the_data_location_and_can_be_discarded(lake: La
     folder = new_folder(table, "deletes")
     assert re.fullmatch(rf"{table.location}/data/lakecdc-\w+-\d{{8}}T\d{{6}}Z-\w+/deletes-[^/]+", folder)
     location = f"{folder}/Zürich %2F €.parquet"
-    with output(storage_properties(table), location).create() as stream:
+    with output(storage_properties(table), location) as stream:
         stream.write(b"abc")
     assert Path(location.removeprefix("file:")).read_bytes() == b"abc"
     assert table.java.io().newInputFile(location).getLength() == 3

@@ -13,6 +13,7 @@ from lakecdc.contract.expiring import RemoveOrphanFilesOptions
 from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
+from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
 from lakecdc.iceberg.stored_files import StoredFile
 from lakecdc.iceberg.table import IcebergTable
@@ -24,6 +25,7 @@ from lakecdc.maintain.orphans.names import is_table_metadata
 from lakecdc.maintain.orphans.reachable import HashSet, Reachable, line_hash, name_hash
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
+from lakecdc.maintain.orphans.uploads import abort_old
 from lakecdc.maintain.protected import apply_policy
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata.expiry import iso
@@ -107,7 +109,13 @@ class _Work:
         oldest = None if result.oldest_ms is None else iso(result.oldest_ms)
         metrics = {**result.metrics(), "orphan_oldest": oldest}
         metrics |= {"metadata_files_beside": beside, "older_than": iso(before_ms)}
-        return metrics | self._purge() | self._take(result)
+        return metrics | self._purge() | self._take(result) | self._uploads()
+
+    def _uploads(self) -> dict[str, Any]:
+        # an approved list has files alone
+        dry_run = self._options.dry_run or self._approved is not None
+        folder = self._table.properties.get("write.data.path", f"{self._table.location.rstrip('/')}/data")
+        return abort_old(storage_properties(self._table), folder, self._now_ms, dry_run=dry_run)
 
     def purge(self) -> dict[str, Any]:
         """Delete what earlier runs took away long enough ago."""
@@ -219,6 +227,8 @@ def _outcome(options: RemoveOrphanFilesOptions, metrics: dict[str, Any]) -> tupl
         return "nothing", DRY_RUN
     if failed := metrics["files_failed"]:
         return "done", f"{failed} files could not be moved or deleted; the log names them"
-    if any(metrics[f"files_{what}"] for what in ("taken", "restored", "deleted", "spared")):
+    if metrics.get("uploads_aborted") or any(
+        metrics[f"files_{what}"] for what in ("taken", "restored", "deleted", "spared")
+    ):
         return "done", None
     return "nothing", f"no file to {options.action}"

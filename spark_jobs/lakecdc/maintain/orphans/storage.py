@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -52,6 +53,16 @@ def _divided(locations: Collection[str]) -> tuple[list[str], list[str]]:
     return [each for each in locations if in_s3(each)], [each for each in locations if not in_s3(each)]
 
 
+@dataclass(frozen=True)
+class Upload:
+    """An upload in parts that is neither finished nor aborted."""
+
+    bucket: str
+    key: str
+    id: str
+    started_ms: int
+
+
 class S3Storage:
     """Files in S3, by pyiceberg's storage properties; without an access key boto3 finds credentials itself."""
 
@@ -92,6 +103,23 @@ class S3Storage:
                 answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": chunk, "Quiet": True})
                 failed += len(answer.get("Errors", []))
         return failed
+
+    def uploads(self, folder: str) -> Iterator[Upload]:
+        """Yield the unfinished uploads below a folder."""
+        _, bucket, prefix = _parts(f"{folder.rstrip('/')}/")
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+        for each in (upload for page in pages for upload in page.get("Uploads", [])):
+            yield Upload(bucket, each["Key"], each["UploadId"], _milliseconds(each["Initiated"]))
+
+    def abort(self, upload: Upload) -> None:
+        """Abort an upload; nothing happens if it is finished or aborted by now."""
+        from botocore.exceptions import ClientError
+
+        try:
+            self._client.abort_multipart_upload(Bucket=upload.bucket, Key=upload.key, UploadId=upload.id)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "NoSuchUpload":
+                raise
 
     def _head(self, location: str) -> StoredFile | None:
         from botocore.exceptions import ClientError
