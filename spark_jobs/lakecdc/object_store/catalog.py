@@ -15,7 +15,7 @@ from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.metadata.locations import split
 from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
-from lakecdc.object_store.names import CATALOG, Names, encode
+from lakecdc.object_store.names import CATALOG_FOLDER, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.storage import Storage
 from lakecdc.object_store.tables import Tables
@@ -289,7 +289,7 @@ def _allowed(location: str) -> str:
     :raises InputError: it is in the folder of the catalog's documents, or not as listings show it.
     """
     steps = split(location)[2].removeprefix("/").split("/")
-    if CATALOG.partition("/")[0] in steps:
+    if CATALOG_FOLDER in steps:
         raise InputError(
             f"A table cannot be in {location}: that folder has the documents of the catalog.",
             hint="Use another name of the namespace, or another location.",

@@ -27,8 +27,10 @@ Names = tuple[str, ...]
 Kind = Literal["namespace", "table"]
 #: ``creating``: not there yet; ``moving``: is being renamed; ``dropping``: is to be dropped, a namespace if it is empty
 State = Literal["creating", "live", "moving", "dropping", "dropped"]
-#: folder of the catalog below the warehouse
-CATALOG = "_lakecdc/catalog"
+#: folder below the warehouse that has no tables
+CATALOG_FOLDER = "_lakecdc"
+#: folder of the catalog's documents
+CATALOG = f"{CATALOG_FOLDER}/catalog"
 _KEPT_IDS, _KEPT_ARRIVALS = 32, 1000
 # file systems allow 255 bytes, and the folder of a table has a suffix
 _LONGEST = 240

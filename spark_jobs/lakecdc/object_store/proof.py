@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -62,14 +63,15 @@ def try_conditions(storage: Storage, warehouse: str, rounds: int = ROUNDS) -> li
     with _probes(storage, f"{warehouse.rstrip('/')}/{CATALOG}/probe-{uuid.uuid4().hex}") as new:
         _one_after_another(storage, new)
         for _ in range(rounds):
-            _race_of_creates(storage, new())
+            location = new()
+            _race(storage, location, partial(storage.create, location), "created the object")
             _race_of_replaces(storage, new())
     return list(_PROVEN)
 
 
 def _recorded(storage: Storage, folder: str) -> dict[str, Any]:
     stored = storage.read(_document(folder))
-    with suppress(ValueError):
+    with suppress(ValueError, KeyError, TypeError):
         return dict(json.loads(stored.body)["stores"]) if stored else {}
     return {}
 
@@ -125,14 +127,10 @@ def _one_after_another(storage: Storage, new: Callable[[], str]) -> None:
         raise _refusal(storage, "did not list at once what was written")
 
 
-def _race_of_creates(storage: Storage, location: str) -> None:
-    _race(storage, location, lambda body: storage.create(location, body), "created one object")
-
-
 def _race_of_replaces(storage: Storage, location: str) -> None:
     _expect(storage, Answer.WRITTEN, "refused to create an object", location, b"before")
     tag = _read(storage, location, b"before")
-    _race(storage, location, lambda body: storage.replace(location, body, tag), "replaced one object by the same tag")
+    _race(storage, location, lambda body: storage.replace(location, body, tag), "replaced the object")
 
 
 def _race(storage: Storage, location: str, write: Callable[[bytes], Answer], did: str) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.object_store.applier import Document, check_creation
+from lakecdc.object_store.conditional_writes import ID
 from lakecdc.object_store.json_difference import first_difference
 
 #: what to do where pyiceberg cannot do it
 HINT = "Do it in a job on Spark, where Iceberg's own code changes the metadata."
-#: the catalog's member of the metadata, which the catalog writes anew
-COMMIT_ID = "lakecdc-commit-id"
 _DEFAULT_VERSION = 2
 _VERSIONS = (2, 3)
 # how far back a time may lie behind the one before it, for Iceberg's core
@@ -128,7 +127,7 @@ def _read(text: str) -> Any:
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.table.metadata import TableMetadataUtil
 
-    given = {name: value for name, value in json.loads(text).items() if name != COMMIT_ID}
+    given = {name: value for name, value in json.loads(text).items() if name != ID}
     _check_version(given.get("format-version"))
     try:
         metadata = TableMetadataUtil.parse_raw(text)

@@ -28,6 +28,8 @@ DEADLINE = 600.0
 YOUNGEST_STUB = timedelta(hours=1)
 #: stubs older than this are removed: no writer of :data:`DEADLINE` can hold what they stand for
 OLDEST_STUB = timedelta(days=30)
+#: versions before the newest whose numbers stay taken, whatever the clock of this machine says
+KEPT_NUMBERS = 100
 DROPPED, SUPERSEDED = "lakecdc-dropped", "lakecdc-superseded"
 HINT = "version-hint.text"
 _NAME = re.compile(r"v(\d+)\.metadata\.json")
@@ -169,7 +171,7 @@ class Versions:
             log.warning("%s stays ahead of version %d: %s", location, number, error)
 
     def trim(self, keep: int, now: datetime | None = None) -> int:
-        """Make superseded versions stubs, and remove stubs of more than thirty days.
+        """Make superseded versions stubs, and remove stubs of more than thirty days and a hundred versions ago.
 
         :param keep: number of the newest versions that stay whole.
         :param now: the time (UTC) by which others stay.
@@ -184,7 +186,7 @@ class Versions:
             if number >= head.number:
                 continue
             if listed.size <= _STUB_SIZE:
-                if age > OLDEST_STUB:
+                if age > OLDEST_STUB and number < head.number - KEPT_NUMBERS:
                     self._storage.delete(listed.location)
                     changed += 1
             elif number <= head.number - keep and age > YOUNGEST_STUB:

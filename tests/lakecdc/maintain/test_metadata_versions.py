@@ -19,6 +19,7 @@ from lakecdc.maintain.metadata_versions import require_hint, trim, versions_of
 from lakecdc.maintain.orphans import guards
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_unsupported
 from lakecdc.maintain.orphans.names import is_hidden, is_table_metadata
+from lakecdc.object_store import versions
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.local import LocalStorage
 from lakecdc.object_store.serving import serve
@@ -102,12 +103,13 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     serve("lake", None)
 
 
-def test_versions_that_readers_no_longer_need_are_emptied(shop: Shop) -> None:
+def test_versions_that_readers_no_longer_need_are_emptied(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trim(shop.table) == {"metadata_versions_trimmed": 0}
     shop.age(2 * 3600)
     # the newest one and the two that its log names
     assert trim(shop.table) == {"metadata_versions_trimmed": 4} and shop.whole() == [5, 6, 7]
     assert trim(shop.table) == {"metadata_versions_trimmed": 0}
+    monkeypatch.setattr(versions, "KEPT_NUMBERS", 0)
     shop.age(31 * 24 * 3600)
     assert trim(shop.table) == {"metadata_versions_trimmed": 4}
     assert sorted(path.name for path in shop.folder.glob("v?.*")) == [f"v{n}.metadata.json" for n in (5, 6, 7)]

@@ -53,8 +53,8 @@ class OldListings(LocalStorage):
 @pytest.mark.parametrize(
     ("kind", "did"),
     [
-        (RacedCreates, r"let \d+ of 16 writers at once believe that they created one object"),
-        (RacedReplaces, r"let \d+ of 16 writers at once believe that they replaced one object by the same tag"),
+        (RacedCreates, r"let \d+ of 16 writers at once believe that they created the object"),
+        (RacedReplaces, r"let \d+ of 16 writers at once believe that they replaced the object"),
         (WritesWhatItRefuses, "wrote what it had refused"),
         (OldListings, "did not list at once what was written"),
     ],

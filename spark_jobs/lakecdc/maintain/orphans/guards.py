@@ -15,11 +15,11 @@ from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError, read_bytes
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.metadata_versions import is_version, versions_of
-from lakecdc.maintain.orphans.names import CATALOG_FOLDER
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.protected import refuse_shared_files
 from lakecdc.metadata.locations import key, place, resolve
 from lakecdc.metadata.readers import NEWEST_VERSION
+from lakecdc.object_store.names import CATALOG_FOLDER
 from lakecdc.object_store.versions import is_stub
 
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from urllib.parse import unquote
 
+from lakecdc.object_store.names import CATALOG_FOLDER
+
 #: folder below a location for this job's own files; engines and clean-ups ignore such names
 FOLDER = "_lakecdc_orphans"
-#: folder below a warehouse where a catalog without a service keeps its documents; nothing in it belongs to a table
-CATALOG_FOLDER = "_lakecdc"
 _TABLE_METADATA = (".metadata.json", ".metadata.json.gz", "version-hint.text")
 
 
