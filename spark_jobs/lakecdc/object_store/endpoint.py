@@ -174,8 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> Answer:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self.server.token):
-            self.close_connection = True
-            return error(401, "NotAuthorizedException", "The request does not have the token of this catalog.")
+            return self._refuse(401, "NotAuthorizedException", "The request does not have the token of this catalog.")
         self.connection.settimeout(_IDLE_SECONDS)
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdecimal():
