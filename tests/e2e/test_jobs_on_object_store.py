@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.runtime.run import run, work_of
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History, lines
+from tests.lakecdc.moments.support import Remembered, iso
 from tests.readers import duckdb_rows
 
 CATALOG, TABLE = "objects", "shop.t"
@@ -99,3 +101,29 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
     versions = sorted(int(path.name[1:].partition(".")[0]) for path in metadata.glob("v*.metadata.json"))
     assert versions == list(range(1, versions[-1] + 1)), "a number is never freed"
     assert (metadata / "version-hint.text").read_text() == str(versions[-1])
+
+
+def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> None:
+    history, done = Remembered(random.Random(4)), 0
+    source = {"type": "files", "path": f"{objects.folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
+    target = {"table": TABLE, "key": ["id"], "source_table": "shop.t", "history_table": f"{TABLE}_history"}
+    for batch in range(2):
+        for _ in range(20):
+            history.statement(6)
+        (objects.folder / f"{batch}.jsonl").write_text(lines(history.events[done:]))
+        done = len(history.events)
+        objects.run("ingest", source=source, target=target)
+    moment = history.moments()[-8]
+    options = {"moment": iso(moment), "history_tables": {TABLE: f"{TABLE}_history"}}
+    shown = objects.run("restore_moment", tables=[TABLE], options=options)["as_table"]
+    namespace, _, name = shown.partition(".")
+    columns = "id, name, n, doc"
+    assert history.at(moment) != history.at(history.moments()[-1])
+    found = lake.sql(f"SELECT {columns} FROM {CATALOG}.{namespace}.`{name}`").collect()
+    assert sorted(map(tuple, found), key=str) == history.at(moment)
+    with closing(objects.connection().load()) as worker:
+        table = worker.load_table((namespace, name))
+        snapshot = table.current_snapshot()
+        assert snapshot is not None and snapshot.snapshot_id != worker.load_table(TABLE).metadata.current_snapshot_id
+    with pytest.raises(Exception, match="NoSuchTable|no table"):
+        lake.sql(f"DELETE FROM {CATALOG}.{namespace}.`{name}` WHERE true")

@@ -41,6 +41,7 @@ from lakecdc.metadata import names
 from lakecdc.moments.events import batch_of
 from lakecdc.moments.stretch import Stretch, micros, stretch_to
 from lakecdc.moments.table import JOB, MomentTable
+from lakecdc.object_store.serving import served
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.run import each_table, failure
 from lakecdc.sql import quoted_column
@@ -70,7 +71,20 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     if refused:
         reason = f"nothing was restored, because of {', '.join(refused)}"
         return [refused.get(name) or TableReport(name, "skipped", reason) for name in dict.fromkeys(spec.tables)]
-    return each_table(partial(_restore, planned, shown))(spark, spec)
+    return _shown_together(spark, spec, shown, each_table(partial(_restore, planned, shown))(spark, spec))
+
+
+def _shown_together(spark: SparkSession, spec: JobSpec, shown: Shown, reports: list[TableReport]) -> list[TableReport]:
+    """Let a catalog in an object store show the restored branches of all tables at once, as ``<table>@<branch>``."""
+    catalog, branches = served(spec.catalog.name), [each for each in reports if "branch" in each.metrics]
+    complete = all(each.outcome in ("done", "nothing") for each in reports)
+    if catalog is None or spec.options.dry_run or not complete or not branches:
+        return reports
+    tags = {each.table: read_refs(IcebergTable(spark, spec.catalog.name, each.table))[shown.tag] for each in branches}
+    catalog.write_moment(shown.branch, {name: tag.snapshot_id for name, tag in tags.items()})
+    for each in branches:
+        each.metrics["as_table"] = f"{each.table}@{shown.branch}"
+    return reports
 
 
 @dataclass(frozen=True)

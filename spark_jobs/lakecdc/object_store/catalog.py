@@ -9,12 +9,14 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.metadata.locations import split
 from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
+from lakecdc.object_store.moments import Moments, as_of
 from lakecdc.object_store.names import CATALOG_FOLDER, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.storage import Storage
@@ -41,6 +43,7 @@ class ObjectCatalog:
         self._storage, self._warehouse = storage, warehouse.rstrip("/")
         self._applier, self._readable_paths = applier, readable_paths
         self._namespaces, self._tables = Namespaces(storage, warehouse), Tables(storage, warehouse)
+        self._moments = Moments(storage, warehouse)
 
     def namespaces(self, parent: Names = ()) -> list[Names]:
         """Return the namespaces directly below another one.
@@ -77,18 +80,35 @@ class ObjectCatalog:
         return self._tables.listed(namespace)
 
     def load(self, identifier: Names) -> Version:
-        """Return a table's newest version.
+        """Return a table's newest version; of ``orders@moment`` with the snapshot of that moment as its newest.
 
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
-        return self._tables.load(identifier)
+        table, _, moment = identifier[-1].rpartition("@")
+        snapshots = self._moments.read(moment) if table and moment else None
+        if snapshots is None:
+            return self._tables.load(identifier)
+        return self._load_at((*identifier[:-1], table), moment, snapshots)
+
+    def _load_at(self, identifier: Names, moment: str, snapshots: Mapping[str, int]) -> Version:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        name, version = ".".join(identifier), self._tables.load(identifier)
+        text = as_of(version.text, snapshots[name]) if name in snapshots else None
+        if text is None:
+            raise NoSuchTableError(f"The moment {moment} has no table {name}, or its snapshot has expired.")
+        return replace(version, text=text)
+
+    def write_moment(self, moment: str, snapshots: Mapping[str, int]) -> None:
+        """Show tables together at a moment, as ``<table>@<moment>``; see :meth:`Moments.write`."""
+        self._moments.write(moment, snapshots)
 
     def exists(self, identifier: Names) -> bool:
         """Return whether a table exists."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            self._tables.load(identifier)
+            self.load(identifier)
         except NoSuchTableError:
             return False
         return True
