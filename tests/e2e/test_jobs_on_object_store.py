@@ -20,27 +20,28 @@ from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.moments.support import Remembered, iso
 from tests.readers import duckdb_rows
 
-CATALOG, TABLE = "objects", "shop.t"
+TABLE = "shop.t"
 _CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
 class Objects:
     """A catalog in a folder.
 
+    :param name: of the catalog, which Spark opens once.
     :param folder: of the warehouse, and of what is ingested.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
         self.properties = {"type": "object_store", "warehouse": f"file://{folder}/lake", "readable_paths": "true"}
 
     def connection(self) -> CatalogConnection:
         """The catalog as workers have it."""
-        return CatalogConnection(CATALOG, dict(self.properties), self.properties, SecretEnvironment(CATALOG))
+        return CatalogConnection(self.name, dict(self.properties), self.properties, SecretEnvironment(self.name))
 
     def spec(self, job: str, **parts: Any) -> dict[str, Any]:
         """A spec of a job."""
-        return {"version": 1, "job": job, "catalog": {"name": CATALOG, "properties": self.properties}, **parts}
+        return {"version": 1, "job": job, "catalog": {"name": self.name, "properties": self.properties}, **parts}
 
     def run(self, job: str, **parts: Any) -> dict[str, Any]:
         """Run a job, which has something to do, and return its metrics."""
@@ -55,7 +56,7 @@ class Objects:
 
 @pytest.fixture
 def objects(lake: Lake, tmp_path: Path) -> Objects:
-    return Objects(tmp_path)
+    return Objects(lake.new_name("objects").replace(".", "_"), tmp_path)
 
 
 def assert_readers_by_path_agree(objects: Objects, lake: Lake, keys: list[int]) -> None:
@@ -119,11 +120,11 @@ def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> No
     namespace, _, name = shown.partition(".")
     columns = "id, name, n, doc"
     assert history.at(moment) != history.at(history.moments()[-1])
-    found = lake.sql(f"SELECT {columns} FROM {CATALOG}.{namespace}.`{name}`").collect()
+    found = lake.sql(f"SELECT {columns} FROM {objects.name}.{namespace}.`{name}`").collect()
     assert sorted(map(tuple, found), key=str) == history.at(moment)
     with closing(objects.connection().load()) as worker:
         table = worker.load_table((namespace, name))
         snapshot = table.current_snapshot()
         assert snapshot is not None and snapshot.snapshot_id != worker.load_table(TABLE).metadata.current_snapshot_id
     with pytest.raises(Exception, match="NoSuchTable|no table"):
-        lake.sql(f"DELETE FROM {CATALOG}.{namespace}.`{name}` WHERE true")
+        lake.sql(f"DELETE FROM {objects.name}.{namespace}.`{name}` WHERE true")
