@@ -94,7 +94,7 @@ class FaultProxy:
             def handle_one(self) -> None:
                 proxy._handle(self, target.removeprefix("http://"))
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -129,6 +129,11 @@ class FaultProxy:
             handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.wfile.write(content)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is told nothing may be gone."""
 
 
 class _Handler(BaseHTTPRequestHandler):
