@@ -8,6 +8,7 @@ from argparse import Namespace
 from airflow_provider_lakecdc.cli.tables import catalog_of, configuration
 from airflow_provider_lakecdc.cli.terminal import print_json, print_lines
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.runtime import OBJECT_STORE
 from lakecdc.contract.secrets import resolve
 from lakecdc.object_store.endpoint import Endpoint, load_certificate
 from lakecdc.object_store.open_catalog import open_catalog
@@ -18,9 +19,9 @@ def main(args: Namespace) -> int:
     """Serve until the process is interrupted."""
     connection = catalog_of(args, configuration(args))
     properties = resolve(connection.properties, f"catalog {connection.name}")
-    if properties.get("type") != "object_store":
+    if properties.get("type") != OBJECT_STORE:
         raise SpecError(
-            f"Catalog {connection.name!r} is of type {properties.get('type')!r}; only object_store can be served.",
+            f"Catalog {connection.name!r} is of type {properties.get('type')!r}; only {OBJECT_STORE} can be served.",
             hint="Let engines connect to the catalog itself.",
         )
     token = _token(args)

@@ -1,4 +1,4 @@
-"""Tables of one catalog in another one: the other gets a pointer to the same metadata, and no data moves."""
+"""Copy tables to another catalog: it gets a pointer to the same metadata, and no data moves."""
 
 from __future__ import annotations
 

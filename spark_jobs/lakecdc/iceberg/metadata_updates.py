@@ -1,4 +1,4 @@
-"""New metadata of a table by Iceberg's core in the session's JVM."""
+"""Make a table's new metadata with Iceberg's core, in the session's JVM."""
 
 from __future__ import annotations
 

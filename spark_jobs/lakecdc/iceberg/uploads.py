@@ -1,4 +1,4 @@
-"""Files that are there when they are closed, and not before: nothing is left of one whose writing failed."""
+"""Write files that appear only when they are closed; one whose writing failed leaves nothing."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SENT_AT_ONCE = 4
 
 
 class Output(ABC):
-    """A file to write, also by Arrow.
+    """A file that is being written, also by Arrow.
 
-    An exception in its ``with``, a failed write and a file that nobody closes discard it; it cannot be closed then.
+    An exception in its ``with`` block, a failed write or a missing close discards it; it cannot be closed afterwards.
     """
 
     # until the file is begun
@@ -56,7 +56,7 @@ class Output(ABC):
         return self._size
 
     def flush(self) -> None:  # noqa: B027
-        """Do nothing: there is no file before it is closed."""
+        """Do nothing: the file does not exist before it is closed."""
 
     def close(self) -> None:
         """Make the file; nothing happens if it is closed or discarded.
@@ -109,7 +109,7 @@ class Output(ABC):
 
 
 class Elsewhere(Output):
-    """A file outside of S3, which is there while it is written."""
+    """A file outside of S3, visible while it is written."""
 
     def __init__(self, io: FileIO, location: str) -> None:
         super().__init__(location)
@@ -129,7 +129,7 @@ class Elsewhere(Output):
 
 
 class Upload(Output):
-    """A file in S3: one request if it is no larger than a part, otherwise parts that threads send while it is written.
+    """A file in S3: one request up to the size of a part, otherwise parts that threads send while it is written.
 
     :param properties: pyiceberg's storage properties.
     """

@@ -30,7 +30,7 @@ _LONGEST_MESSAGE = 4_000
 
 @dataclass(frozen=True)
 class Answer:
-    """A status and the text of a JSON document; no text, no body."""
+    """A status and the text of a JSON document; an empty text is no body."""
 
     status: int
     text: str = ""

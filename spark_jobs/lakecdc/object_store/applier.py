@@ -1,4 +1,4 @@
-"""The one thing that the catalog asks of Iceberg's code: new metadata of a table from a client's request."""
+"""The interface to Iceberg's code: make a table's new metadata from a client's request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalog of tables over an object store, for the endpoint and for pyiceberg: requests in, versions out."""
+"""Answer the requests of the endpoint and of pyiceberg with tables in an object store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REMOVALS = {"remove-snapshots"}
 
 
 class ObjectCatalog:
-    """The catalog of a warehouse.
+    """The catalog of one warehouse.
 
     :param warehouse: its location.
     :param applier: makes new metadata from updates.

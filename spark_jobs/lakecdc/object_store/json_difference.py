@@ -1,4 +1,4 @@
-"""Whether two JSON documents of Iceberg mean the same."""
+"""Compare two JSON documents of Iceberg by what they mean."""
 
 from __future__ import annotations
 

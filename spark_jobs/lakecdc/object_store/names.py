@@ -38,7 +38,7 @@ _LONGEST = 240
 
 @dataclass(frozen=True)
 class Document:
-    """What is known of a name.
+    """The state of a name.
 
     :param incarnation: id of the write that created what the name stands for.
     :param location: of the table.

@@ -63,15 +63,18 @@ class Namespaces:
         """
         from pyiceberg.exceptions import NoSuchNamespaceError
 
-        found = self._settled(namespace) if namespace else None
-        if found is None or found.document.state != "live":
+        found = self._live(namespace) if namespace else None
+        if found is None:
             raise NoSuchNamespaceError(f"There is no namespace {'.'.join(namespace)}.")
         return found
 
     def is_live(self, namespace: Names) -> bool:
         """Return whether a namespace exists, and does not go."""
+        return self._live(namespace) is not None
+
+    def _live(self, namespace: Names) -> Entry | None:
         found = self._settled(namespace)
-        return found is not None and found.document.state == "live"
+        return found if found is not None and found.document.state == "live" else None
 
     def update(self, namespace: Names, removals: Collection[str], updates: Mapping[str, str]) -> None:
         """Change the properties of a namespace, again while other writers come first.

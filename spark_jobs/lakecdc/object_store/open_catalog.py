@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.runtime import OBJECT_STORE, catalog_type
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.opened import open_storage
 from lakecdc.object_store.proof import prove
@@ -23,11 +24,9 @@ def open_catalog(properties: Mapping[str, Any], applier: Applier) -> ObjectCatal
     :param properties: ``warehouse``, ``readable_paths`` and those of the storage, without references to secrets.
     :raises SpecError: a property is missing or not valid.
     """
-    warehouse, readable_paths = properties.get(WAREHOUSE), str(properties.get(READABLE_PATHS, "false")).lower()
-    if not warehouse:
-        raise SpecError(
-            "The catalog has no warehouse.", hint='Set "warehouse" in the extra of its connection, as s3://bucket/lake.'
-        )
+    # refuses properties without a warehouse
+    catalog_type({**properties, "type": OBJECT_STORE})
+    warehouse, readable_paths = properties[WAREHOUSE], str(properties.get(READABLE_PATHS, "false")).lower()
     if readable_paths not in _SWITCH:
         raise SpecError(f"Expected true or false as {READABLE_PATHS}, got {readable_paths!r}.")
     storage = open_storage(warehouse, properties)

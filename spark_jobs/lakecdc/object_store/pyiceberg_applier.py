@@ -1,4 +1,4 @@
-"""New metadata of a table by pyiceberg, where there is no JVM."""
+"""Make a table's new metadata with pyiceberg, where there is no JVM."""
 
 from __future__ import annotations
 

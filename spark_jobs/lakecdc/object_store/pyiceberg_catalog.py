@@ -54,17 +54,9 @@ class ObjectStoreCatalog(MetastoreCatalog):
         request = self._request(names, schema, location, partition_spec, sort_order, properties)
         return self._table(names, self._catalog.create_table(names[:-1], request))
 
-    def _create_staged_table(
-        self,
-        identifier: str | Identifier,
-        schema: Schema | pa.Schema,
-        location: str | None = None,
-        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-        sort_order: SortOrder = UNSORTED_SORT_ORDER,
-        properties: Properties = EMPTY_DICT,
-    ) -> StagedTable:
+    def _create_staged_table(self, identifier: str | Identifier, *arguments: Any, **named: Any) -> StagedTable:
         names = _table_names(identifier)
-        request = self._request(names, schema, location, partition_spec, sort_order, properties)
+        request = self._request(names, *arguments, **named)
         metadata = TableMetadataUtil.parse_raw(self._catalog.stage_table(names[:-1], request))
         io = self._load_file_io(metadata.properties, metadata.location)
         return StagedTable(names, metadata, "", io, self)
@@ -161,10 +153,10 @@ class ObjectStoreCatalog(MetastoreCatalog):
         self,
         names: Identifier,
         schema: Schema | pa.Schema,
-        location: str | None,
-        partition_spec: PartitionSpec,
-        sort_order: SortOrder,
-        properties: Properties,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
     ) -> Document:
         """Return the request that RestCatalog would send."""
         version: Any = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))

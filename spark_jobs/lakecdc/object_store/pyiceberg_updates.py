@@ -1,4 +1,4 @@
-"""Where pyiceberg applies updates in another way than Iceberg's core: prepare them, so that both do the same."""
+"""Prepare updates that pyiceberg applies in another way than Iceberg's core, so that both give the same metadata."""
 
 from __future__ import annotations
 

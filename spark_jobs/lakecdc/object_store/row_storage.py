@@ -24,7 +24,7 @@ _NO_ROW = "no row "
 
 
 class Files(Storage, Protocol):
-    """A storage whose conditions are not used."""
+    """A storage that can also write without a condition."""
 
     def put(self, location: str, body: bytes) -> None:
         """Write an object, whatever is there."""

@@ -24,7 +24,7 @@ _REJECTED = {"ValidationException", "AccessDeniedException", "ResourceNotFoundEx
 
 @dataclass(frozen=True)
 class Row:
-    """Which body an object has.
+    """The current body of an object.
 
     :param tag: differs for every write.
     :param body: location of the body, which is written once.

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Answer(Enum):
-    """What a storage answers to one attempt of a conditional write."""
+    """The answer of a storage to one attempt of a conditional write."""
 
     WRITTEN = "written"
     #: the condition does not hold, if this is the answer to the first arrival of the request

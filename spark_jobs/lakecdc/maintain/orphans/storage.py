@@ -55,7 +55,7 @@ def _divided(locations: Collection[str]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload in parts that is neither finished nor aborted."""
+    """A multipart upload that was neither completed nor aborted."""
 
     bucket: str
     key: str
