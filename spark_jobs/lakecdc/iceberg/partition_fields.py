@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit_outcome import conflict_errors, retried
 from lakecdc.iceberg.definition import current_spec_id, spec_fields
-from lakecdc.iceberg.jvm import jvm, listed, mapping
+from lakecdc.iceberg.jvm import java_class, jvm, listed, mapping
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -52,6 +53,25 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
         )
         for number, spec in specs
     }
+
+
+def identity_values(table: IcebergTable, task: Any) -> str | None:
+    """Return the values of a scan task's identity partitions as JSON, by field id of their columns; None without any.
+
+    Files that others have written may lack these columns.
+    """
+    spec, partition, view = task.spec(), task.file().partition(), jvm(table.spark)
+    value_class = java_class(table.spark, "java.lang.Object")
+    values = {
+        int(field.sourceId()): json.loads(
+            str(view.org.apache.iceberg.SingleValueParser.toJson(kind.type(), partition.get(place, value_class)))
+        )
+        for place, (field, kind) in enumerate(
+            zip(listed(spec.fields()), listed(spec.partitionType().fields()), strict=True)
+        )
+        if field.transform().isIdentity()
+    }
+    return json.dumps(values) if values else None
 
 
 def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:

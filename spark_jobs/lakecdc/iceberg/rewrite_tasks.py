@@ -44,6 +44,8 @@ def rewrite_session(spark: SparkSession) -> SparkSession:
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
+    # Python tasks get runs of many rows each as one value
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
     return session
 
 

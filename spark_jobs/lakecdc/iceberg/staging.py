@@ -29,11 +29,13 @@ class WrittenFile:
     :param bytes: its size.
     :param partition: partition values as JSON has them, in the order of the spec's fields without those that are always
         null.
+    :param offsets: first bytes of its row groups; empty if they are not known.
     """
 
     location: str
     bytes: int
     partition: tuple[str | int | bool | None, ...] = ()
+    offsets: tuple[int, ...] = ()
 
 
 def stage_rows(
@@ -115,6 +117,29 @@ def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, 
             values = json.dumps(dict(zip(field_ids, one.partition, strict=True)))
             builder = builder.withPartition(apache.SingleValueParser.fromJson(partition_type, values))
         return builder.build()
+
+    return [described(one) for one in written]
+
+
+def describe_like(table: IcebergTable, written: Iterable[WrittenFile], like: Any, sort_order_id: int) -> list[Any]:
+    """Describe data files of the partition that another one is of; see :func:`describe`.
+
+    :param like: a Java ``DataFile``.
+    :param sort_order_id: the table's id of their order; 0 for another order or none.
+    """
+    apache, java = jvm(table.spark).org.apache.iceberg, table.java
+    spec, config, order = java.specs().get(like.specId()), apache.MetricsConfig.forTable(java), None
+    if sort_order_id:
+        order = java.sortOrders().get(sort_order_id)
+
+    def described(one: WrittenFile) -> Any:
+        file = java.io().newInputFile(one.location, one.bytes)
+        builder = apache.DataFiles.builder(spec).withPath(one.location).withFormat("PARQUET")
+        builder = builder.withFileSizeInBytes(one.bytes).withSplitOffsets(java_list(table.spark, one.offsets))
+        builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
+        if spec.isPartitioned():
+            builder = builder.withPartition(like.partition())
+        return (builder.withSortOrder(order) if order else builder).build()
 
     return [described(one) for one in written]
 

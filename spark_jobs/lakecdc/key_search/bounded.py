@@ -19,7 +19,7 @@ from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, PlannedTasks
 from lakecdc.iceberg.jvm import java_list, listed
-from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
+from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, has_no_equality_deletes, is_equality
 from lakecdc.iceberg.reader_memory import fit_surely, tasks_with_too_many_keys
 from lakecdc.iceberg.scan import TaskBuilder, column_names, field_types, read_staged, scan_tasks
 from lakecdc.iceberg.staging import staged_tasks
@@ -102,6 +102,32 @@ def bounded_tasks(table: IcebergTable, tasks: Any, snapshot: Snapshot | None = N
         yield bounded
     finally:
         discard_folder(table, folder)
+
+
+@contextmanager
+def positioned_tasks(table: IcebergTable, tasks: Sequence[Any], snapshot: Snapshot) -> Iterator[Sequence[Any]]:
+    """Yield scan tasks, in the same order, with positions instead of the equality deletes that can be searched for.
+
+    :param snapshot: that the tasks are of.
+    """
+    if has_no_equality_deletes(snapshot) or not (places := [n for n, task in enumerate(tasks) if _has_equality(task)]):
+        yield tasks
+        return
+    if why_not := refusal(table):
+        log.info("%s: its equality deletes are applied by Iceberg's reader: %s", table.name, why_not)
+        yield tasks
+        return
+    folder, positioned = new_folder(table, "reads"), list(tasks)
+    try:
+        for place, task in zip(places, _resolved(table, [tasks[place] for place in places], folder), strict=True):
+            positioned[place] = task
+        yield positioned
+    finally:
+        discard_folder(table, folder)
+
+
+def _has_equality(task: Any) -> bool:
+    return any(is_equality(delete) for delete in listed(task.deletes()))
 
 
 def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterator[Any]:

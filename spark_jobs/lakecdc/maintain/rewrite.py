@@ -6,44 +6,37 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewritingOptions
-from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
+from lakecdc.iceberg.bloom_columns import bloom_filter_columns
 from lakecdc.iceberg.commit import RowChanges, replace_data_files
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
-from lakecdc.iceberg.rewrite_tasks import (
-    output_tasks,
-    plan_tasks,
-    read_in_sequence,
-    read_staged,
-    removable_deletes,
-    rewrite_session,
-    staged_file,
-)
+from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, rewrite_session, staged_file
 from lakecdc.iceberg.sort_order import SortOrder
-from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
+from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
-from lakecdc.key_search.bounded import bounded_tasks
+from lakecdc.key_search.bounded import bounded_tasks, positioned_tasks
 from lakecdc.key_search.carry_over import CarriedOver, carry_over, key_columns
 from lakecdc.maintain import verify_rows
-from lakecdc.maintain.arrange import arrange
 from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
+from lakecdc.maintain.rewriting.by_iceberg import IcebergRewrite
+from lakecdc.maintain.rewriting.choice import refusals
+from lakecdc.maintain.rewriting.in_tasks import TaskRewrite
+from lakecdc.maintain.rewriting.written import Written
 from lakecdc.maintain.selection import Unit, batches
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.maintain.verify_rows import Proof
 from lakecdc.metadata import names
 from lakecdc.metadata.file_sizes import target_file_bytes
+from lakecdc.reader.projection import UnreadError
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.progress import ProgressLog
 
@@ -155,13 +148,15 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
     failed: Exception | None = None
     with start_tag(table, plan.start, plan.job):
         try:
-            left = rewrite.run(batches(plan.units, options.max_group_bytes), options.max_runtime)
+            left = rewrite.run(options.max_group_bytes, options.max_runtime)
             reason = f"stopped after max_runtime; {left} of {len(plan.units)} groups are left" if left else None
         except Exception as error:
             if not isinstance(error, LakecdcError):
                 log.exception("%s: the rewrite failed", table.name)
             failed = error
     counts |= rewrite.counts | {"verified": proof.states, "seconds": seconds_since(started)}
+    if rewrite.refused:
+        counts["by_iceberg"] = "; ".join(rewrite.refused)
     facts = ends(plan.start, rewrite.head) | {"metrics": counts}
     if failed is not None:
         return TableReport.failure(table.name, failed, **facts)
@@ -169,96 +164,77 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
 
 
 class Rewrite:
-    """One run over the batches of a plan.
+    """One run over the units of a plan.
 
     :param bloom_filters: columns with Bloom filters in the new files.
     :ivar counts: updated with each commit, like the head, so that they are right even if a later batch fails.
+    :ivar refused: why Iceberg's reader and writer rewrite some units, each reason once.
     """
 
     def __init__(self, table: IcebergTable, plan: RewritePlan, proof: Proof, bloom_filters: Sequence[str]) -> None:
-        self.table, self.plan, self.proof, self.bloom_filters = table, plan, proof, bloom_filters
+        self.table, self.plan, self.proof = table, plan, proof
         self.head, self.counts = plan.start, Counter(dict.fromkeys(_PUBLISHED, 0))
-        self.session: SparkSession = rewrite_session(table.spark)
+        session = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
         self.tasks = plan_tasks(table, plan.start.id, locations)
+        self._why = refusals(table, plan.order, plan.units, self.tasks)
+        self.refused = list(dict.fromkeys(why for why in self._why if why))
+        self._by_iceberg = IcebergRewrite(table, session, plan, proof, bloom_filters)
+        self._in_tasks = TaskRewrite(table, session, plan, proof)
         self._carries = bool(key_columns(table))
 
-    def run(self, work: Sequence[Sequence[Unit]], max_runtime: float = 0.0) -> int:
+    def run(self, max_group_bytes: int, max_runtime: float = 0.0) -> int:
         """Rewrite batch after batch, and return the number of units not started.
 
+        :param max_group_bytes: bytes rewritten per commit.
         :param max_runtime: seconds; 0 means no limit.
         :raises LakecdcError: a batch failed or was refused; earlier ones stay published.
         """
         end = time.monotonic() + max_runtime if max_runtime else None
-        units = [unit for batch in work for unit in batch]
+        units = self.plan.units
+        work = [
+            (batch, in_tasks)
+            for in_tasks in (True, False)
+            for batch in batches(
+                [unit for unit, why in zip(units, self._why, strict=True) if (why is None) is in_tasks], max_group_bytes
+            )
+        ]
         progress = ProgressLog(self.table.name, "file groups", len(units), sum(unit.bytes for unit in units))
-        for number, batch in enumerate(work):
+        for number, (batch, in_tasks) in enumerate(work):
             if number and end is not None and time.monotonic() > end:
-                return sum(len(rest) for rest in work[number:])
-            self._batch(batch)
+                return sum(len(rest) for rest, _ in work[number:])
+            self._batch(batch, in_tasks)
             progress.add(len(batch), sum(unit.bytes for unit in batch))
         return 0
 
-    def _batch(self, batch: Sequence[Unit]) -> None:
+    def _batch(self, batch: Sequence[Unit], in_tasks: bool) -> None:
         locations = [file.location for unit in batch for file in unit.files]
         self._stop_if_doomed(locations)
         tasks = [self.tasks[location] for location in locations]
-        with bounded_tasks(self.table, tasks, self.plan.start) as bounded:
-            readable = dict(zip(locations, bounded, strict=True))
-            files, observed = self._write(batch, readable)
+        reading = positioned_tasks if in_tasks else bounded_tasks
+        with reading(self.table, tasks, self.plan.start) as readable:
+            written = self._written(batch, dict(zip(locations, readable, strict=True)), in_tasks)
+            files = written.files
             discarding = partial(discard, self.table, files)
             places = [staged_file(file).location for file in files]
             with discarded_on_failure(places, discarding, keep_failed=self.proof.keep_failed):
                 failpoints.reach("rewrite_staged")
                 self._stop_if_doomed(locations)
-                self._prove(list(readable.values()), files, observed)
+                written.prove()
                 failpoints.reach("rewrite_before_commit")
         with discarded_on_conflict(discarding):
             self._publish(tasks, files)
 
-    def _write(self, batch: Sequence[Unit], tasks: Mapping[str, Any]) -> tuple[list[Any], verify_rows.Fingerprint]:
-        observation = Observation()
-        with ExitStack() as stack:
-            if batch[0].in_sequence:
-                parts = [[tasks[file.location] for file in unit.files] for unit in batch]
-                groups = [stack.enter_context(staged_tasks(self.table, part)) for part in parts]
-                rows = self._observed(read_in_sequence(self.session, groups), observation)
-            else:
-                group = stack.enter_context(staged_tasks(self.table, list(tasks.values())))
-                plain = read_staged(self.session, group)
-                rows = arrange(
-                    self._observed(plain, observation), batch, self.plan.order, plain, self.plan.partitions_by
-                )
-            files = stage_rows(
-                self.table,
-                rows.drop("_lakecdc_hash"),
-                properties=bloom_filter_properties(self.table, self.bloom_filters),
-                output_spec_id=self.spec_id,
-                # rows sorted by partition need only one open file
-                fanout_enabled=None if not self.plan.partitions_by else "false",
-                # the number of files is planned; a file rolls over only if the estimate is far off
-                target_file_size_bytes=2 * self.plan.target,
-                # a table created with a sort order does not have order 0
-                output_sort_order_id=self.plan.order.id or None,
-            )
-        return files, verify_rows.fingerprint(dict(observation.get))
-
-    def _observed(self, rows: DataFrame, observation: Any) -> DataFrame:
-        return self.proof.hashed(rows).observe(observation, *self.proof.measures())
-
-    def _prove(self, tasks: Sequence[Any], files: Sequence[Any], observed: verify_rows.Fingerprint) -> None:
-        if not self.proof.columns:
-            return
-        written = self._read_back(output_tasks(self.table, files)) if files else verify_rows.NO_ROWS
-        if written != observed:
-            # a retried task, such as after the loss of an executor, is observed twice
-            log.warning("%s: rereading the rewritten rows for the proof", self.table.name)
-            verify_rows.check(self.table.name, self._read_back(tasks), written)
-
-    def _read_back(self, tasks: Sequence[Any]) -> verify_rows.Fingerprint:
-        with staged_tasks(self.table, tasks) as group:
-            return verify_rows.read_back(read_staged(self.session, group), self.proof)
+    def _written(self, batch: Sequence[Unit], tasks: Mapping[str, Any], in_tasks: bool) -> Written:
+        if not in_tasks:
+            return self._by_iceberg.write(batch, tasks)
+        try:
+            return self._in_tasks.write(batch, tasks)
+        except UnreadError as error:
+            self.refused.append(str(error))
+            log.info("%s: Iceberg's reader and writer rewrite %d files: %s", self.table.name, len(tasks), error)
+            return self._by_iceberg.write(batch, tasks)
 
     def _publish(self, tasks: Sequence[Any], files: Sequence[Any]) -> None:
         """Commit; deletes of others that arrive again and again are carried over as often."""

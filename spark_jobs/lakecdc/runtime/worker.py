@@ -57,7 +57,8 @@ def duckdb_of_its_own() -> duckdb.DuckDBPyConnection:
         config={
             "threads": 1,
             "memory_limit": f"{limit}MiB",
-            "temp_directory": _spill_folder(),
+            # DuckDB creates it on demand, and removes it
+            "temp_directory": os.path.join(spill_folder(), f"duckdb-{os.getpid()}-{uuid.uuid4().hex}"),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
@@ -70,7 +71,7 @@ def duckdb_of_its_own() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _spill_folder() -> str:
-    """Return a folder name on one of Spark's disks, which DuckDB creates on demand and removes."""
+def spill_folder() -> str:
+    """Return one of Spark's disks for this process."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
-    return os.path.join(folders[os.getpid() % len(folders)], f"duckdb-{os.getpid()}-{uuid.uuid4().hex}")
+    return folders[os.getpid() % len(folders)]

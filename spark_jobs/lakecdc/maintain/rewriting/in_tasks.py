@@ -1,0 +1,184 @@
+"""Rewriting with Arrow in tasks: files are read, ordered, written and read back without a row in the JVM.
+
+Rows that keep their order, and those of a unit that becomes one file, are read and written by the same task. Other rows
+are sorted by the tasks that read them, and Spark's shuffle takes these sorted runs, each as one value, to the tasks that
+merge and write the runs of one file.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, java_calls
+from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.file_io import folder_of_work, reaches
+from lakecdc.iceberg.file_tasks import position_deletes_of
+from lakecdc.iceberg.jvm import java_list
+from lakecdc.iceberg.partition_fields import identity_values
+from lakecdc.iceberg.staging import WrittenFile, describe_like
+from lakecdc.key_search.match import FORMATS
+from lakecdc.local_relation import local_relation
+from lakecdc.maintain.rewriting import placing, proof
+from lakecdc.maintain.rewriting.choice import run_order
+from lakecdc.maintain.rewriting.ranges import Range, ranges_of
+from lakecdc.maintain.rewriting.tasks import (
+    RANGE,
+    RESULT,
+    RUN,
+    SAMPLE,
+    MergeTask,
+    Result,
+    RewriteTask,
+    RunsTask,
+    SampleTask,
+    Source,
+    unpacked,
+)
+from lakecdc.maintain.rewriting.written import Written
+from lakecdc.maintain.run_order import RunOrder
+from lakecdc.metadata.names import LINEAGE
+from lakecdc.reader.projection import UnreadError, read_columns
+from lakecdc.writer.parquet import FileColumn, FileLayout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.maintain.rewrite import RewritePlan
+    from lakecdc.maintain.rewriting.placing import Placing
+    from lakecdc.maintain.selection import Unit
+    from lakecdc.maintain.verify_rows import Proof
+
+_NAME_MAPPING = "schema.name-mapping.default"
+#: what :data:`~lakecdc.reader.data_files.FILE` says of each file, by its location
+Facts = Mapping[str, tuple[Any, ...]]
+
+
+class TaskRewrite:
+    """Rewriting of the units of a plan by tasks.
+
+    :param session: of :func:`~lakecdc.iceberg.rewrite_tasks.rewrite_session`.
+    """
+
+    def __init__(self, table: IcebergTable, session: SparkSession, plan: RewritePlan, proved: Proof) -> None:
+        self._table, self._session, self._plan, self._proved = table, session, plan, proved
+        # without an order, tasks are refused, see choice
+        self._order = run_order(table, plan.order) or RunOrder()
+
+    def write(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Written:
+        """Write the files of units, of which all or none are in sequence.
+
+        :param tasks: scan tasks by location, without equality deletes.
+        :raises UnreadError: Arrow cannot read one of the files.
+        """
+        in_order = units[0].in_sequence or not self._order.fields
+        ranges, facts = list(ranges_of(units, in_order=in_order)), self._facts(units, tasks)
+        with folder_of_work(self._table, "rewrite") as folder:
+            task = self._task(folder)
+            if not in_order:
+                task = replace(task, placing=self._placing(task, units, ranges, facts))
+            results = self._run(task, units, ranges, facts)
+            if unread := [one.reason for one in results if one.kind == "unread"]:
+                raise UnreadError(unread[0])
+            files = self._described(units, tasks, results)
+        prove = partial(proof.prove, self._table, self._proved, ranges, tasks, facts, results)
+        return Written(files, prove)
+
+    def _task(self, folder: str) -> RewriteTask:
+        table, lineage = self._table, self._table.format_version >= 3
+        names = {name: name for name in table.column_names}
+        layout = FileLayout.of(table, folder, names)
+        for field_id, name in LINEAGE if lineage else ():
+            layout = layout.with_column(FileColumn(field_id, name, "long", False, name))
+        # the number of files is planned; a file is cut only if the estimate is far off
+        layout = replace(layout, file_bytes=2 * self._plan.target)
+        columns = read_columns(table.schema_fields)
+        source = Source(columns, layout.properties, table.properties.get(_NAME_MAPPING))
+        return RewriteTask(source, layout, self._proved.columns, lineage)
+
+    def _facts(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Facts:
+        """Describe the files of units, whose partitions are each the same.
+
+        :raises UnreadError: tasks cannot read deletes that apply to one.
+        """
+        calls, java = java_calls(self._table.spark), java_list(self._table.spark, tasks.values())
+        file, deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
+        names = ("location", "firstRowId", "dataSequenceNumber", "recordCount")
+        known = [calls.method(CONTENT_FILE, name)(file) for name in names]
+        rows = calls.rows(java, *known, calls.method(COLLECTION, "size")(deletes))
+        values = {}
+        for unit in units:
+            of_unit = identity_values(self._table, tasks[unit.files[0].location])
+            values |= dict.fromkeys((one.location for one in unit.files), of_unit)
+        facts = dict[str, tuple[Any, ...]]()
+        for number, ((location, *of_file, applying), others) in enumerate(
+            zip(rows, position_deletes_of(calls, java), strict=True)
+        ):
+            if len(others) < applying or not all(one.format in FORMATS and reaches(one.location) for one in others):
+                raise UnreadError(f"tasks cannot read the deletes of {location}")
+            positions = [one.for_tasks for one in others]
+            facts[location] = (number, location, *of_file, values[location], positions)
+        return facts
+
+    def _frame(self, ranges: Iterable[Range], facts: Facts) -> DataFrame:
+        rows = [
+            (one.unit, one.output, place, one.first, one.last, *facts[one.file.location])
+            for place, one in enumerate(ranges)
+        ]
+        return local_relation(self._session, rows, RANGE)
+
+    def _dealt(self, ranges: Sequence[Range], facts: Facts) -> DataFrame:
+        """Distribute ranges in turn over tasks."""
+        hands = max(1, min(len(ranges), 2 * self._session.sparkContext.defaultParallelism))
+        return self._frame(ranges, facts).repartitionById(hands, F.expr(f"place % {hands}"))
+
+    def _run(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> list[Result]:
+        several = {number for number, unit in enumerate(units) if task.placing is not None and unit.outputs > 1}
+        outputs, frames = sum(unit.outputs for unit in units), list[DataFrame]()
+        if direct := [one for one in ranges if one.unit not in several]:
+            rows = self._frame(direct, facts).repartitionById(outputs, "output")
+            frames.append(rows.mapInArrow(counted(self._session, task), RESULT))
+        if to_sort := [one for one in ranges if one.unit in several]:
+            runs = self._dealt(to_sort, facts).mapInArrow(counted(self._session, RunsTask(task)), RUN)
+            merged = runs.repartitionById(outputs, "output")
+            frames.append(merged.mapInArrow(counted(self._session, MergeTask(task)), RESULT))
+        return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()]
+
+    def _placing(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> Placing:
+        """Sample the sort columns of units that become several files or lie on a curve."""
+        curve, sample = self._plan.order.curve, dict[int, list[pa.Table]]()
+        steps = {
+            number: placing.sampling_step(curve, sum(file.rows for file in unit.files), unit.outputs)
+            for number, unit in enumerate(units)
+            if unit.outputs > 1 or curve != "linear"
+        }
+        if sampled := [one for one in ranges if one.unit in steps]:
+            keys = tuple(column for column in task.source.columns if column.name in self._order.sources)
+            work = SampleTask(replace(task.source, columns=keys), steps)
+            rows = self._dealt(sampled, facts).mapInArrow(counted(self._session, work), SAMPLE)
+            for row in rows.collect():
+                sample.setdefault(row["unit"], []).append(unpacked(row["rows"]))
+        return placing.placing_of(self._order, curve, sample, [unit.outputs for unit in units])
+
+    def _described(self, units: Sequence[Unit], tasks: Mapping[str, Any], results: Iterable[Result]) -> list[Any]:
+        """Describe the new files to Iceberg, each in the partition of its unit's files."""
+        unit_of = [unit for unit in units for _ in range(unit.outputs)]
+        by_place = defaultdict[str, list[WrittenFile]](list)
+        for one in results:
+            if one.kind == "written":
+                file = WrittenFile(one.location, one.bytes, offsets=tuple(one.offsets))
+                by_place[unit_of[one.number].files[0].location].append(file)
+        order_id = self._plan.order.id
+        return [
+            file
+            for location, written in by_place.items()
+            for file in describe_like(self._table, written, tasks[location].file(), order_id)
+        ]

@@ -1,0 +1,53 @@
+"""Which rows of the old files each task of a rewrite reads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakecdc.maintain.selection import Unit
+from lakecdc.metadata.file_facts import FileFacts
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rows of a data file.
+
+    :param unit: number of its unit.
+    :param output: number of the new file that they go to, or of the first one of their unit.
+    :param last: row after the last one.
+    """
+
+    unit: int
+    output: int
+    file: FileFacts
+    first: int
+    last: int
+
+
+def ranges_of(units: Sequence[Unit], *, in_order: bool) -> Iterator[Range]:
+    """Yield the ranges of all files of units, in their order.
+
+    :param in_order: rows keep their order, and each new file of a unit gets a share; otherwise rows are sorted first.
+    """
+    output = 0
+    for number, unit in enumerate(units):
+        if in_order:
+            yield from _shares(number, output, unit)
+        else:
+            yield from (Range(number, output, file, 0, file.rows) for file in unit.files)
+        output += unit.outputs
+
+
+def _shares(number: int, output: int, unit: Unit) -> Iterator[Range]:
+    """Cut the rows of a unit's files, one after another, into a part of as many live bytes for each new file."""
+    share, before = max(sum(file.live_bytes for file in unit.files) / unit.outputs, 1.0), 0.0
+    for file in unit.files:
+        begin = min(int(before / share), unit.outputs - 1)
+        end = min(int((before + file.live_bytes) / share), unit.outputs - 1)
+        cuts = [round(file.rows * (share * part - before) / file.live_bytes) for part in range(begin + 1, end + 1)]
+        for part, (first, last) in enumerate(itertools.pairwise([0, *cuts, file.rows])):
+            if first < last:
+                yield Range(number, output + begin + part, file, first, last)
+        before += file.live_bytes

@@ -1,0 +1,284 @@
+"""Tasks that rewrite data files with Arrow; apart from the driver's code, which workers need not import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakecdc.iceberg import file_io
+from lakecdc.maintain.rewriting.row_hash import RowHash, summed
+from lakecdc.maintain.sorted_runs import Runs
+from lakecdc.reader.data_files import FILE, FileRows
+from lakecdc.reader.projection import ReadColumn, UnreadError
+from lakecdc.runtime.worker import TASK_MEMORY, settle, spill_folder
+from lakecdc.writer.files import slices
+from lakecdc.writer.parquet import ArrowFile
+
+if TYPE_CHECKING:
+    from lakecdc.maintain.rewriting.placing import Placing
+    from lakecdc.writer.parquet import FileLayout
+
+#: a range of a file's rows to read, the unit that it is of, and the first file that its rows go to
+RANGE = f"unit int, output int, place int, first bigint, last bigint, {FILE}"
+#: what tasks return: ``read`` for a range, ``written`` for a file, ``unread`` for a file that Arrow cannot read
+RESULT = (
+    "kind string, number int, location string, bytes bigint, rows bigint, deleted bigint, hash bigint, "
+    "offsets array<bigint>, reason string"
+)
+#: results on their way, or sorted rows of an output
+RUN = f"output int, run binary, {RESULT}"
+_RESULT = pa.schema(
+    {
+        "kind": pa.string(),
+        "number": pa.int32(),
+        "location": pa.string(),
+        **dict.fromkeys(("bytes", "rows", "deleted", "hash"), pa.int64()),
+        "offsets": pa.list_(pa.int64()),
+        "reason": pa.string(),
+    }
+)
+_RUN = pa.schema([("output", pa.int32()), ("run", pa.binary()), *_RESULT])
+# bytes of rows that are written as a row group
+_GROUP_BYTES = 64 * 1024 * 1024
+# bytes of rows that are sorted at once; a task holds them twice meanwhile, and Spark once
+_RUN_BYTES = 32 * 1024 * 1024
+_LEAST_MEMORY = 128
+
+
+class Result(NamedTuple):
+    """A row of :data:`RESULT`."""
+
+    kind: str
+    number: int
+    location: str
+    bytes: int
+    rows: int
+    deleted: int
+    hash: int
+    offsets: list[int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """How data files are read.
+
+    :param columns: of the table.
+    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
+    :param name_mapping: the table property ``schema.name-mapping.default``.
+    """
+
+    columns: tuple[ReadColumn, ...]
+    properties: Mapping[str, str] = field(repr=False)
+    name_mapping: str | None = None
+
+    def rows(self, one: Mapping[str, Any], *, lineage: bool = False) -> FileRows:
+        """Return the live rows of a range, which is a row of :data:`RANGE`."""
+        ends = {"begin": one["first"], "end": one["last"], "name_mapping": self.name_mapping}
+        return FileRows(one, self.columns, self.properties, lineage=lineage, **ends)
+
+
+@dataclass(frozen=True)
+class RewriteTask:
+    """A task that reads ranges of data files and writes a new file for each output.
+
+    :param layout: of the new files.
+    :param hashed: the columns of the proof; without any, files are not read back.
+    :param lineage: whether rows have ids.
+    :param placing: the order of rows; None keeps them as they are read.
+    """
+
+    source: Source
+    layout: FileLayout
+    hashed: tuple[str, ...]
+    lineage: bool
+    placing: Placing | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        ranges = sorted(_rows(batches), key=itemgetter("unit", "output", "place"))
+        for (unit, output), of_output in groupby(ranges, itemgetter("unit", "output")):
+            results = list[dict[str, Any]]()
+            try:
+                tables = (rows for one in of_output for rows in self.read(one, results))
+                if self.placing is None:
+                    yield from self.write(output, tables)
+                else:
+                    with self.runs() as runs:
+                        for piece in slices(tables, _RUN_BYTES):
+                            runs.add(self.placing.sorted(unit, piece))
+                        yield from self.write(output, runs.merged(_GROUP_BYTES))
+            except UnreadError as error:
+                results.append(_unread(error))
+            yield _batch(results, _RESULT)
+
+    def read(self, file: Mapping[str, Any], results: list[dict[str, Any]]) -> Iterator[pa.Table]:
+        """Yield the live rows of a range, and add its result once they are all read."""
+        rows = self.source.rows(file, lineage=self.lineage)
+        total = 0
+        for table in rows:
+            total = summed([total, self._hash.of(table)])
+            yield table
+        counts = {"rows": rows.rows, "deleted": rows.deleted, "hash": total}
+        results.append({"kind": "read", "number": file["number"], **counts})
+
+    def runs(self) -> Runs:
+        assert self.placing is not None
+        memory = max(_LEAST_MEMORY, int(os.environ.get(TASK_MEMORY, "0")) // 2) * 1024 * 1024
+        return Runs(self.placing.order, memory, spill_folder())
+
+    def write(self, output: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of one output, and yield its files: one, unless it was planned too large."""
+        file = ArrowFile(self.layout)
+        for piece in slices(tables, _GROUP_BYTES):
+            file.write(piece)
+            if file.size >= self.layout.file_bytes:
+                yield self._written(output, file)
+                file = ArrowFile(self.layout)
+        if file.location is not None:
+            yield self._written(output, file)
+
+    def _written(self, output: int, file: ArrowFile) -> pa.RecordBatch:
+        """Finish a file and read it back."""
+        size, location = file.close(), file.location
+        assert location is not None
+        with file_io.source(self.layout.properties, location).open() as stream:
+            parquet, total = pq.ParquetFile(stream), 0
+            if self.hashed:
+                for batch in parquet.iter_batches(use_threads=False, columns=list(self.hashed)):
+                    total = summed([total, self._hash.of(pa.Table.from_batches([batch]))])
+            facts = {"rows": parquet.metadata.num_rows, "hash": total, "offsets": _offsets(parquet.metadata)}
+        return _batch([{"kind": "written", "number": output, "location": location, "bytes": size, **facts}], _RESULT)
+
+    @cached_property
+    def _hash(self) -> RowHash:
+        return RowHash(self.hashed)
+
+
+@dataclass(frozen=True)
+class RunsTask:
+    """A task that reads ranges of data files and yields their rows as sorted runs for the outputs of their units."""
+
+    task: RewriteTask
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        placing = self.task.placing
+        assert placing is not None
+        ranges = sorted(_rows(batches), key=itemgetter("unit", "place"))
+        for (unit, output), of_unit in groupby(ranges, itemgetter("unit", "output")):
+            results = list[dict[str, Any]]()
+            try:
+                tables = (rows for one in of_unit for rows in self.task.read(one, results))
+                for piece in slices(tables, _RUN_BYTES):
+                    for number, run in placing.cut(unit, placing.sorted(unit, piece)):
+                        yield _batch([{"output": output + number, "run": packed(run)}], _RUN)
+            except UnreadError as error:
+                results.append(_unread(error))
+            yield _batch([{"output": output, **result} for result in results], _RUN)
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """A task that merges the sorted runs of one output into a file, and hands on the results among them."""
+
+    task: RewriteTask
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        output = None
+        with self.task.runs() as runs:
+            for batch in batches:
+                is_run = batch["run"].is_valid()
+                yield batch.filter(pa.compute.invert(is_run)).select(_RESULT.names)
+                for row in batch.filter(is_run).select(["output", "run"]).to_pylist():
+                    output = row["output"]
+                    runs.add(unpacked(row["run"]))
+            if output is not None:
+                yield from self.task.write(output, runs.merged(_GROUP_BYTES))
+
+
+#: sampled rows of a unit
+SAMPLE = "unit int, rows binary"
+
+
+@dataclass(frozen=True)
+class SampleTask:
+    """A task that returns every so manieth row of data files, deleted ones included.
+
+    :param source: of the columns to sample.
+    :param steps: by unit.
+    """
+
+    source: Source
+    steps: Mapping[int, int]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        for file in _rows(batches):
+            step, skipped = self.steps[file["unit"]], 0
+            try:
+                for table in self.source.rows({**file, "deletes": []}):
+                    places = pa.array(range(skipped, table.num_rows, step), pa.int64())
+                    skipped = (skipped - table.num_rows) % step
+                    sample = {"unit": [file["unit"]], "rows": [packed(table.take(places))]}
+                    yield pa.RecordBatch.from_pydict(sample, pa.schema({"unit": pa.int32(), "rows": pa.binary()}))
+            except UnreadError:
+                # the tasks that rewrite the file say so
+                continue
+
+
+#: number and hash of a partition's rows
+HASH = "rows bigint, hash bigint"
+
+
+@dataclass(frozen=True)
+class HashTask:
+    """A task that hashes the rows of any reader."""
+
+    hashed: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        one, rows, total = RowHash(self.hashed), 0, 0
+        for batch in batches:
+            rows, total = rows + batch.num_rows, summed([total, one.of(pa.Table.from_batches([batch]))])
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64()), "hash": pa.array([total], pa.int64())})
+
+
+def packed(rows: pa.Table) -> bytes:
+    """Return rows as bytes for :func:`unpacked`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def unpacked(run: bytes) -> pa.Table:
+    return pa.ipc.open_stream(run).read_all()
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    return (row for batch in batches for row in batch.to_pylist())
+
+
+def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
+
+
+def _unread(error: UnreadError) -> dict[str, Any]:
+    return {"kind": "unread", "reason": str(error)}
+
+
+def _offsets(metadata: pq.FileMetaData) -> list[int]:
+    """Return the first byte of each row group, at which readers may split the file."""
+    columns = (metadata.row_group(group).column(0) for group in range(metadata.num_row_groups))
+    return [column.dictionary_page_offset or column.data_page_offset for column in columns]
