@@ -135,6 +135,11 @@ def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
     return _array(spark, gateway(spark).jvm.int, list(values))
 
 
+def long_array(spark: SparkSession, values: Iterable[int]) -> Any:
+    """Build a Java ``long[]``."""
+    return _array(spark, gateway(spark).jvm.long, list(values))
+
+
 def java_array(spark: SparkSession, kind: str, items: Iterable[Any]) -> Any:
     """Build a Java array; ``kind`` is the full name of the elements' class."""
     return _array(spark, reduce(getattr, kind.split("."), jvm(spark)), list(items))

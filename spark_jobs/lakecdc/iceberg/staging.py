@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg.file_io import marked_location
-from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed, table_cache
+from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed, long_array, table_cache
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -134,8 +134,9 @@ def describe_like(table: IcebergTable, written: Iterable[WrittenFile], like: Any
 
     def described(one: WrittenFile) -> Any:
         file = java.io().newInputFile(one.location, one.bytes)
+        offsets = apache.util.ArrayUtil.toUnmodifiableLongList(long_array(table.spark, one.offsets))
         builder = apache.DataFiles.builder(spec).withPath(one.location).withFormat("PARQUET")
-        builder = builder.withFileSizeInBytes(one.bytes).withSplitOffsets(java_list(table.spark, one.offsets))
+        builder = builder.withFileSizeInBytes(one.bytes).withSplitOffsets(offsets)
         builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
         if spec.isPartitioned():
             builder = builder.withPartition(like.partition())

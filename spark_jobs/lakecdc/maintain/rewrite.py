@@ -181,7 +181,7 @@ class Rewrite:
         self._why = refusals(table, plan.order, plan.units, self.tasks)
         self.refused = list(dict.fromkeys(why for why in self._why if why))
         self._by_iceberg = IcebergRewrite(table, session, plan, proof, bloom_filters)
-        self._in_tasks = TaskRewrite(table, session, plan, proof)
+        self._in_tasks = TaskRewrite(table, session, plan, proof, bloom_filters)
         self._carries = bool(key_columns(table))
 
     def run(self, max_group_bytes: int, max_runtime: float = 0.0) -> int:

@@ -47,7 +47,7 @@ def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | Non
         return f"{_CODEC} is {properties[_CODEC]}"
     if properties.get(_OTHER_FORMAT, "parquet") != "parquet":
         return f"{_OTHER_FORMAT} is {properties[_OTHER_FORMAT]}"
-    filtered = _bloom_filters(properties)
+    filtered = bloom_filters(properties)
     if filtered and not _knows_bloom_filters():
         return f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"
     place = marked_location(table)
@@ -110,7 +110,7 @@ class FileLayout:
         properties, columns = table.properties, file_columns(table, sources, names)
         codec, size = _CODECS[properties.get(_CODEC, "zstd")], written_file_bytes(properties)
         storage = storage_properties(table)
-        return cls(folder, storage, columns, partitioning, codec, _bloom_filters(properties), size)
+        return cls(folder, storage, columns, partitioning, codec, bloom_filters(properties), size)
 
     def with_column(self, column: FileColumn) -> FileLayout:
         """Return the layout with one more column, which is not the table's own."""
@@ -126,7 +126,8 @@ class FileLayout:
         return source(self.properties, f"{self.folder}/{_GIVEN_UP}").exists()
 
 
-def _bloom_filters(properties: Mapping[str, str]) -> dict[str, tuple[float, int]]:
+def bloom_filters(properties: Mapping[str, str]) -> dict[str, tuple[float, int]]:
+    """Return the false-positive rate and maximum bytes of each column's filter, from properties of a table."""
     most = int(properties.get(_BLOOM_BYTES, _MOST_BYTES))
     enabled = [name for name, value in properties.items() if name.startswith(ENABLED) and value.lower() == "true"]
     columns = [name.removeprefix(ENABLED) for name in enabled]
@@ -145,11 +146,16 @@ def _values_for(rate: float, most_bytes: int) -> int:
 
 
 class ArrowFile:
-    """One Parquet file, created by the first row, which sets ``location``."""
+    """One Parquet file, created by the first row, which sets ``location``.
+
+    :ivar rows: written so far.
+    :ivar offsets: first byte of each row group, at which readers may split the file.
+    """
 
     def __init__(self, layout: FileLayout) -> None:
         self._layout, self._columns = layout, layout.columns
         self.location: str | None = None
+        self.rows, self.offsets = 0, list[int]()
 
     def write(self, table: pa.Table) -> None:
         """Add rows, as a row group of their own.
@@ -161,7 +167,9 @@ class ArrowFile:
             arranged = self._arranged(table)
             if self.location is None:
                 self._open(arranged)
+            self.offsets.append(self.size)
             self._writer.write_table(arranged)
+            self.rows += table.num_rows
 
     @property
     def size(self) -> int:

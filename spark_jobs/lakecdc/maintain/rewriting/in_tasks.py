@@ -1,8 +1,8 @@
 """Rewriting with Arrow in tasks: files are read, ordered, written and read back without a row in the JVM.
 
-Rows that keep their order, and those of a unit that becomes one file, are read and written by the same task. Other rows
-are sorted by the tasks that read them, and Spark's shuffle takes these sorted runs, each as one value, to the tasks that
-merge and write the runs of one file.
+Rows that keep their order, and those of a unit that becomes one file, are read and written by the same task. Other
+rows are sorted by the tasks that read them, and Spark's shuffle takes these sorted runs, each as one value, to the
+tasks that merge and write the runs of one file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.bloom_columns import bloom_filter_properties
 from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, java_calls
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import folder_of_work, reaches
@@ -25,8 +26,9 @@ from lakecdc.iceberg.partition_fields import identity_values
 from lakecdc.iceberg.staging import WrittenFile, describe_like
 from lakecdc.key_search.match import FORMATS
 from lakecdc.local_relation import local_relation
-from lakecdc.maintain.rewriting import placing, proof
+from lakecdc.maintain.rewriting import placing
 from lakecdc.maintain.rewriting.choice import run_order
+from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove
 from lakecdc.maintain.rewriting.ranges import Range, ranges_of
 from lakecdc.maintain.rewriting.tasks import (
     RANGE,
@@ -43,9 +45,9 @@ from lakecdc.maintain.rewriting.tasks import (
 )
 from lakecdc.maintain.rewriting.written import Written
 from lakecdc.maintain.run_order import RunOrder
-from lakecdc.metadata.names import LINEAGE
+from lakecdc.metadata.names import ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
 from lakecdc.reader.projection import UnreadError, read_columns
-from lakecdc.writer.parquet import FileColumn, FileLayout
+from lakecdc.writer.parquet import FileColumn, FileLayout, bloom_filters
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,19 +59,27 @@ if TYPE_CHECKING:
     from lakecdc.maintain.selection import Unit
     from lakecdc.maintain.verify_rows import Proof
 
+_LINEAGE = (ROW_ID_ID, ROW_ID), (UPDATED_ID, UPDATED)
 _NAME_MAPPING = "schema.name-mapping.default"
-#: what :data:`~lakecdc.reader.data_files.FILE` says of each file, by its location
-Facts = Mapping[str, tuple[Any, ...]]
 
 
 class TaskRewrite:
     """Rewriting of the units of a plan by tasks.
 
     :param session: of :func:`~lakecdc.iceberg.rewrite_tasks.rewrite_session`.
+    :param bloom_filters: columns with Bloom filters in the new files.
     """
 
-    def __init__(self, table: IcebergTable, session: SparkSession, plan: RewritePlan, proved: Proof) -> None:
+    def __init__(
+        self,
+        table: IcebergTable,
+        session: SparkSession,
+        plan: RewritePlan,
+        proved: Proof,
+        bloom_filters: Sequence[str],
+    ) -> None:
         self._table, self._session, self._plan, self._proved = table, session, plan, proved
+        self._bloom_filters = bloom_filters
         # without an order, tasks are refused, see choice
         self._order = run_order(table, plan.order) or RunOrder()
 
@@ -89,17 +99,18 @@ class TaskRewrite:
             if unread := [one.reason for one in results if one.kind == "unread"]:
                 raise UnreadError(unread[0])
             files = self._described(units, tasks, results)
-        prove = partial(proof.prove, self._table, self._proved, ranges, tasks, facts, results)
-        return Written(files, prove)
+        evidence = Evidence(ranges, tasks, facts, results)
+        return Written(files, partial(prove, self._table, self._proved.columns, evidence))
 
     def _task(self, folder: str) -> RewriteTask:
         table, lineage = self._table, self._table.format_version >= 3
         names = {name: name for name in table.column_names}
         layout = FileLayout.of(table, folder, names)
-        for field_id, name in LINEAGE if lineage else ():
+        for field_id, name in _LINEAGE if lineage else ():
             layout = layout.with_column(FileColumn(field_id, name, "long", False, name))
+        filters = bloom_filters({**table.properties, **bloom_filter_properties(table, self._bloom_filters)})
         # the number of files is planned; a file is cut only if the estimate is far off
-        layout = replace(layout, file_bytes=2 * self._plan.target)
+        layout = replace(layout, bloom=filters, file_bytes=2 * self._plan.target)
         columns = read_columns(table.schema_fields)
         source = Source(columns, layout.properties, table.properties.get(_NAME_MAPPING))
         return RewriteTask(source, layout, self._proved.columns, lineage)
@@ -154,7 +165,8 @@ class TaskRewrite:
 
     def _placing(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> Placing:
         """Sample the sort columns of units that become several files or lie on a curve."""
-        curve, sample = self._plan.order.curve, dict[int, list[pa.Table]]()
+        curve = self._plan.order.curve
+        sample: dict[int, list[pa.Table]] = {}
         steps = {
             number: placing.sampling_step(curve, sum(file.rows for file in unit.files), unit.outputs)
             for number, unit in enumerate(units)

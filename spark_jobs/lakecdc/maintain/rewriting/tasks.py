@@ -147,16 +147,8 @@ class RewriteTask:
             yield self._written(output, file)
 
     def _written(self, output: int, file: ArrowFile) -> pa.RecordBatch:
-        """Finish a file and read it back."""
-        size, location = file.close(), file.location
-        assert location is not None
-        with file_io.source(self.layout.properties, location).open() as stream:
-            parquet, total = pq.ParquetFile(stream), 0
-            if self.hashed:
-                for batch in parquet.iter_batches(use_threads=False, columns=list(self.hashed)):
-                    total = summed([total, self._hash.of(pa.Table.from_batches([batch]))])
-            facts = {"rows": parquet.metadata.num_rows, "hash": total, "offsets": _offsets(parquet.metadata)}
-        return _batch([{"kind": "written", "number": output, "location": location, "bytes": size, **facts}], _RESULT)
+        facts = {"bytes": file.close(), "rows": file.rows, "offsets": file.offsets}
+        return _batch([{"kind": "written", "number": output, "location": file.location, **facts}], _RESULT)
 
     @cached_property
     def _hash(self) -> RowHash:
@@ -254,6 +246,22 @@ class HashTask:
         yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64()), "hash": pa.array([total], pa.int64())})
 
 
+@dataclass(frozen=True)
+class ReadBackTask:
+    """A task that reads and hashes finished files, given by their location."""
+
+    hashed: tuple[str, ...]
+    properties: Mapping[str, str] = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        task = HashTask(self.hashed)
+        for one in _rows(batches):
+            with file_io.source(self.properties, one["location"]).open() as stream:
+                parquet = pq.ParquetFile(stream)
+                yield from task(parquet.iter_batches(columns=list(self.hashed), use_threads=False))
+
+
 def packed(rows: pa.Table) -> bytes:
     """Return rows as bytes for :func:`unpacked`."""
     sink = pa.BufferOutputStream()
@@ -276,9 +284,3 @@ def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBat
 
 def _unread(error: UnreadError) -> dict[str, Any]:
     return {"kind": "unread", "reason": str(error)}
-
-
-def _offsets(metadata: pq.FileMetaData) -> list[int]:
-    """Return the first byte of each row group, at which readers may split the file."""
-    columns = (metadata.row_group(group).column(0) for group in range(metadata.num_row_groups))
-    return [column.dictionary_page_offset or column.data_page_offset for column in columns]
