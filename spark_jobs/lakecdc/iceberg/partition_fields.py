@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _BUCKET = "bucket["
+# types whose values are the same in JSON
+_PLAIN = ("BOOLEAN", "INTEGER", "LONG", "STRING")
 # transforms that keep some values unchanged
 _KEEPING = ("identity", "truncate", "day")
 
@@ -60,17 +62,17 @@ def identity_values(table: IcebergTable, task: Any) -> str | None:
 
     Files that others have written may lack these columns.
     """
-    spec, partition, view = task.spec(), task.file().partition(), jvm(table.spark)
-    value_class = java_class(table.spark, "java.lang.Object")
-    values = {
-        int(field.sourceId()): json.loads(
-            str(view.org.apache.iceberg.SingleValueParser.toJson(kind.type(), partition.get(place, value_class)))
-        )
-        for place, (field, kind) in enumerate(
-            zip(listed(spec.fields()), listed(spec.partitionType().fields()), strict=True)
-        )
-        if field.transform().isIdentity()
-    }
+    spec, values = task.spec(), dict[int, Any]()
+    for place, (field, kind) in enumerate(
+        zip(listed(spec.fields()), listed(spec.partitionType().fields()), strict=True)
+    ):
+        if field.transform().isIdentity():
+            value = task.file().partition().get(place, java_class(table.spark, "java.lang.Object"))
+            # an int of a column that has become a long is still one, which the parser refuses
+            if not isinstance(value, bool | int | str | None) or str(kind.type().typeId().toString()) not in _PLAIN:
+                parser = jvm(table.spark).org.apache.iceberg.SingleValueParser
+                value = json.loads(str(parser.toJson(kind.type(), value)))
+            values[int(field.sourceId())] = value
     return json.dumps(values) if values else None
 
 

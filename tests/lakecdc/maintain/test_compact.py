@@ -49,7 +49,9 @@ def test_a_failed_proof_publishes_nothing_and_keeps_its_files_on_request(
     fill(lake, name)
     rows, on_disk, before = duckdb_rows(lake, name), files_on_disk(lake, name), head(lake, name)
     # the last row of each part
-    monkeypatch.setattr(in_tasks, "ranges_of", lambda *_, **__: [replace(one, last=99) for one in ranges_of(*_, **__)])
+    monkeypatch.setattr(
+        in_tasks, "ranges_of", lambda units, **kind: [replace(one, last=99) for one in ranges_of(units, **kind)]
+    )
     for keep in (False, True):
         report = run(lake, compact_data_files, name, keep_failed_files=keep)
         assert report.outcome == "failed" and "5 files have other rows than the metadata says" in (report.reason or "")

@@ -1,0 +1,138 @@
+"""Tables with a past, compacted and sorted by tasks and by Iceberg's reader and writer: the same table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from lakecdc.maintain import rewrite
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.sort import sort_data_files
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import create, delete_by_key, duckdb_rows, head, listed_files, run
+from tests.on_demand import on_demand
+
+COLUMNS = (
+    "id bigint NOT NULL, v string, d int, r float, n decimal(9, 2), at timestamp, local timestamp_ntz, day date, "
+    "raw binary, yes boolean, s struct<x: int, y: array<string>>, m map<string, int>, gone string"
+)
+# by the id, of every type, with nulls, NaN and both zeros
+VALUES = (
+    "id, nullif(concat('text ', id % 13), 'text 5') v, cast(id % 2 as int) d, "
+    "case id % 7 when 0 then float('NaN') when 1 then float('-0.0') when 2 then null else cast(id as float) end r, "
+    "cast(id % 500 / 3 as decimal(9, 2)) n, timestamp_seconds(id * 1000) at, "
+    "cast(timestamp_seconds(id) as timestamp_ntz) local, date_add(date'1969-12-01', cast(id % 60 as int)) day, "
+    "cast(concat('b', id) as binary) raw, id % 3 = 0 yes, "
+    "if(id % 11 = 0, null, named_struct('x', cast(id as int), 'y', array('a', null))) s, "
+    "map('k', cast(id as int)) m, 'x' gone"
+)
+#: changes of a table, and what an insert selects afterwards
+CHANGES = {
+    "rename": ("ALTER TABLE {0} RENAME COLUMN v TO text", {"v": "text"}),
+    "widen": ("ALTER TABLE {0} ALTER COLUMN d TYPE bigint", {}),
+    "double": ("ALTER TABLE {0} ALTER COLUMN r TYPE double", {}),
+    "digits": ("ALTER TABLE {0} ALTER COLUMN n TYPE decimal(20, 2)", {}),
+    "drop": ("ALTER TABLE {0} DROP COLUMN gone", {}),
+    "nested": ("ALTER TABLE {0} ADD COLUMN s.z double", {}),
+    "first": ("ALTER TABLE {0} ALTER COLUMN day FIRST", {}),
+    "delete": ("DELETE FROM {0} WHERE id % 17 = 3", {}),
+}
+STEPS = st.lists(st.sampled_from([*CHANGES, "insert", "equality"]), min_size=3, max_size=8)
+
+
+def with_past(lake: Lake, version: int, steps: list[str], partitioned_by: str) -> str:
+    """Make a table of several files, between which it changes."""
+    name = create(lake, version, partitioned_by, COLUMNS)
+    table, done, low = f"lake.{name}", set[str](), 0
+
+    def insert() -> None:
+        nonlocal low
+        rows = lake.sql(f"SELECT {VALUES} FROM (SELECT id * 7 % 2003 + {low} id FROM range(200))")
+        if "rename" in done:
+            rows = rows.withColumnRenamed("v", "text")
+        if "drop" in done:
+            rows = rows.drop("gone")
+        if "nested" in done:
+            kind = "struct<x: int, y: array<string>, z: double>"
+            rows = rows.selectExpr(
+                "* except (s)", f"cast(if(s is null, null, named_struct('x', s.x, 'y', s.y, 'z', 1.5D)) as {kind}) s"
+            )
+        types = {field.name: field.dataType for field in lake.spark.table(table).schema.fields}
+        rows = rows.select(*[rows[column].cast(kind) for column, kind in types.items()])
+        rows.coalesce(1).writeTo(table).append()
+        low += 100
+
+    insert()
+    for step in steps:
+        if step == "insert":
+            insert()
+        elif step == "equality" and "d" not in partitioned_by:
+            delete_by_key(lake, name, range(low, low + 9))
+        elif step in CHANGES and step not in done:
+            lake.sql(CHANGES[step][0].format(table))
+            done.add(step)
+    insert()
+    return name
+
+
+def state(lake: Lake, name: str, version: int) -> dict[str, Any]:
+    """Rows with their lineage, and the statistics of data files."""
+    lineage = ", _row_id, _last_updated_sequence_number" if version >= 3 else ""
+    rows = sorted(map(repr, lake.sql(f"SELECT *{lineage} FROM lake.{name}").collect()))
+    files = [
+        {
+            "partition": str(file.partition),
+            "rows": file.record_count,
+            "values": file.value_counts,
+            "nulls": file.null_value_counts,
+            "lower": file.lower_bounds,
+            "upper": file.upper_bounds,
+            "order": file.sort_order_id,
+        }
+        for file in listed_files(lake, name, 0)
+    ]
+    return {"rows": rows, "files": sorted(files, key=lambda file: file["partition"])}
+
+
+def compare(lake: Lake, patch: pytest.MonkeyPatch, version: int, steps: list[str], by: str, job: Any) -> None:
+    name = with_past(lake, version, steps, by)
+    start, before = head(lake, name), state(lake, name, version)["rows"]
+    columns = {"columns": ["id"], "min_overlap_depth": 1.0} if job is sort_data_files else {"min_input_files": 2}
+    report = run(lake, job, name, **columns)
+    assert report.outcome == "done" and "by_iceberg" not in report.metrics, (report, steps)
+    ours, as_read = state(lake, name, version), duckdb_rows(lake, name, "count(*), sum(id)")
+    lake.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {start})")
+    with patch.context() as patched:
+        patched.setattr(rewrite, "refusals", lambda _, __, units, ___: ["to compare"] * len(units))
+        assert run(lake, job, name, **columns).metrics["by_iceberg"] == "to compare"
+    theirs = state(lake, name, version)
+    assert ours["rows"] == theirs["rows"] == before, steps
+    assert ours["files"] == theirs["files"], steps
+    assert as_read == duckdb_rows(lake, name, "count(*), sum(id)")
+    assert len(lake.pyiceberg().load_table(name).scan().to_arrow()) == len(before)
+
+
+@pytest.mark.parametrize(
+    ("version", "by", "job"),
+    on_demand(
+        [(v, by, job) for v in (2, 3) for by in ("", "d") for job in (compact_data_files, sort_data_files)],
+        in_ci=[(2, "d", compact_data_files), (3, "", sort_data_files)],
+    ),
+)
+def test_tables_with_a_past(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, by: str, job: Any) -> None:
+    steps = ["rename", "insert", "delete", "widen", "double", "insert", "digits", "equality", "drop", "nested", "first"]
+    compare(lake, monkeypatch, version, steps, by, job)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", (2, 3))
+def test_any_table_with_a_past(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    @settings(max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(STEPS, st.sampled_from(("", "d")), st.sampled_from((compact_data_files, sort_data_files)))
+    def compare_any(steps: list[str], by: str, job: Any) -> None:
+        compare(lake, monkeypatch, version, steps, by, job)
+
+    compare_any()
