@@ -12,6 +12,7 @@ import sys
 import tempfile
 import uuid
 import zipimport
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.runtime.unwanted_imports import without_pandas
@@ -44,10 +45,12 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def duckdb_of_its_own() -> duckdb.DuckDBPyConnection:
+def duckdb_of_its_own(files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with one thread for one task, in UTC like the session; ``cursor()`` opens another connection.
 
     It respects the task's memory, spills to Spark's disks, and reaches no other file, machine or extension.
+
+    :param files: local paths that it may read.
     """
     import duckdb
     import pyarrow as pa
@@ -64,7 +67,10 @@ def duckdb_of_its_own() -> duckdb.DuckDBPyConnection:
         }
     )
     # in the configuration it would forbid the spill folder
-    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_external_access = false")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    if files:
+        connection.execute("SET GLOBAL allowed_paths = ?", [list(files)])
+    connection.execute("SET enable_external_access = false")
     with without_pandas():
         connection.register("nothing", pa.table({"nothing": pa.nulls(0)}))
     connection.unregister("nothing")

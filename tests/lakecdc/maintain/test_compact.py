@@ -140,7 +140,7 @@ def test_row_lineage_is_part_of_the_proof(lake: Lake, monkeypatch: pytest.Monkey
     fill(lake, name)
 
     # nulls instead of what was read
-    monkeypatch.setattr(in_tasks, "FileColumn", lambda *column: FileColumn(*column[:4], None))
+    monkeypatch.setattr(in_tasks, "FileColumn", lambda *facts: replace(FileColumn(*facts), source=None))
     report = run(lake, compact_data_files, name)
     assert report.outcome == "failed" and "with other values" in (report.reason or "")
 

@@ -50,7 +50,7 @@ def test_the_properties_of_the_table_say_which() -> None:
         "write.parquet.bloom-filter-fpp.column.code": "0.05",
         "write.parquet.bloom-filter-max-bytes": "2048",
     }
-    assert parquet._bloom_filters(properties) == {"id": (0.01, 2048), "code": (0.05, 2048)}
+    assert parquet.bloom_filters(properties) == {"id": (0.01, 2048), "code": (0.05, 2048)}
 
 
 def test_an_arrow_without_filters_writes_all_tables_but_those(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

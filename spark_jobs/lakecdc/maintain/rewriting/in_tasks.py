@@ -125,7 +125,7 @@ class TaskRewrite:
         names = ("location", "firstRowId", "dataSequenceNumber", "recordCount")
         known = [calls.method(CONTENT_FILE, name)(file) for name in names]
         rows = calls.rows(java, *known, calls.method(COLLECTION, "size")(deletes))
-        values = {}
+        values: dict[str, str | None] = {}
         for unit in units:
             of_unit = identity_values(self._table, tasks[unit.files[0].location])
             values |= dict.fromkeys((one.location for one in unit.files), of_unit)

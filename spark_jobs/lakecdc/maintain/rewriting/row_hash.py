@@ -31,6 +31,8 @@ class RowHash:
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
+        # a hash of several columns depends on their order, and a null has its own
+        self._total = f"coalesce(sum(hash({', '.join(map(_quoted, columns))})), 0)"
 
     @cached_property
     def _engine(self) -> duckdb.DuckDBPyConnection:
@@ -39,13 +41,28 @@ class RowHash:
     def of(self, rows: pa.Table) -> int:
         if not self._columns or not rows.num_rows:
             return 0
-        hashed = pa.table([rows[name] for name in self._columns], names=[f"c{n}" for n in range(len(self._columns))])
         with without_pandas():
-            self._engine.register("hashed", hashed)
+            self._engine.register("hashed", rows.select(list(self._columns)))
         try:
-            # a hash of several columns depends on their order, and a null has its own
-            total = self._engine.execute(f"SELECT sum(hash({', '.join(hashed.column_names)})) FROM hashed").fetchone()
+            return _fetched(self._engine, f"SELECT {self._total} FROM hashed")
         finally:
             self._engine.unregister("hashed")
-        assert total is not None
-        return summed([int(total[0])])
+
+    def of_file(self, path: str) -> int:
+        """Return the hash of a local Parquet file, which DuckDB reads itself: it has not written it."""
+        with duckdb_of_its_own([path]) as engine:
+            return _fetched(engine, f"SELECT {self._total} FROM read_parquet({_literal(path)})")
+
+
+def _fetched(engine: duckdb.DuckDBPyConnection, query: str) -> int:
+    row = engine.execute(query).fetchone()
+    assert row is not None
+    return summed([int(row[0])])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

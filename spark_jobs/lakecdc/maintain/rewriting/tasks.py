@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -243,7 +244,7 @@ class HashTask:
         one, rows, total = RowHash(self.hashed), 0, 0
         for batch in batches:
             rows, total = rows + batch.num_rows, summed([total, one.of(pa.Table.from_batches([batch]))])
-        yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64()), "hash": pa.array([total], pa.int64())})
+        yield _hash(rows, total)
 
 
 @dataclass(frozen=True)
@@ -255,11 +256,22 @@ class ReadBackTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        task = HashTask(self.hashed)
-        for one in _rows(batches):
-            with file_io.source(self.properties, one["location"]).open() as stream:
+        one, rows, total = RowHash(self.hashed), 0, 0
+        for row in _rows(batches):
+            with file_io.source(self.properties, row["location"]).open() as stream:
                 parquet = pq.ParquetFile(stream)
-                yield from task(parquet.iter_batches(columns=list(self.hashed), use_threads=False))
+                rows += parquet.metadata.num_rows
+                if path := _local_path(row["location"]):
+                    hashes = [one.of_file(path)]
+                else:
+                    read = parquet.iter_batches(columns=list(self.hashed), use_threads=False)
+                    hashes = [one.of(pa.Table.from_batches([batch])) for batch in read]
+            total = summed([total, *hashes])
+        yield _hash(rows, total)
+
+
+def _hash(rows: int, total: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64()), "hash": pa.array([total], pa.int64())})
 
 
 def packed(rows: pa.Table) -> bytes:
@@ -272,6 +284,12 @@ def packed(rows: pa.Table) -> bytes:
 
 def unpacked(run: bytes) -> pa.Table:
     return pa.ipc.open_stream(run).read_all()
+
+
+def _local_path(location: str) -> str | None:
+    """Return the path of a file that DuckDB can open; None in another storage, or if it were a pattern."""
+    parts = urlsplit(location)
+    return parts.path if parts.scheme in ("", "file") and not {*"*?["}.intersection(parts.path) else None
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
