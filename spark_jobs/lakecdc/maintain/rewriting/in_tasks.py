@@ -31,6 +31,7 @@ from lakecdc.maintain.rewriting.choice import run_order
 from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove
 from lakecdc.maintain.rewriting.ranges import Range, ranges_of
 from lakecdc.maintain.rewriting.tasks import (
+    GROUP_BYTES,
     RANGE,
     RESULT,
     RUN,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from lakecdc.maintain.verify_rows import Proof
 
 _LINEAGE = (ROW_ID_ID, ROW_ID), (UPDATED_ID, UPDATED)
+_ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
 _NAME_MAPPING = "schema.name-mapping.default"
 
 
@@ -113,7 +115,8 @@ class TaskRewrite:
         layout = replace(layout, bloom=filters, file_bytes=2 * self._plan.target)
         columns = read_columns(table.schema_fields)
         source = Source(columns, layout.properties, table.properties.get(_NAME_MAPPING))
-        return RewriteTask(source, layout, self._proved.columns, lineage)
+        group_bytes = min(GROUP_BYTES, int(table.properties.get(_ROW_GROUP_BYTES, GROUP_BYTES)))
+        return RewriteTask(source, layout, self._proved.columns, lineage, group_bytes)
 
     def _facts(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Facts:
         """Describe the files of units, whose partitions are each the same.

@@ -47,8 +47,8 @@ _RESULT = pa.schema(
     }
 )
 _RUN = pa.schema([("output", pa.int32()), ("run", pa.binary()), *_RESULT])
-# bytes of rows that are written as a row group
-_GROUP_BYTES = 64 * 1024 * 1024
+#: bytes of rows that become a row group, as they are in memory
+GROUP_BYTES = 64 * 1024 * 1024
 # bytes of rows that are sorted at once; a task holds them twice meanwhile, and Spark once
 _RUN_BYTES = 32 * 1024 * 1024
 _LEAST_MEMORY = 128
@@ -94,6 +94,7 @@ class RewriteTask:
     :param layout: of the new files.
     :param hashed: the columns of the proof; without any, files are not read back.
     :param lineage: whether rows have ids.
+    :param group_bytes: bytes of rows that become a row group.
     :param placing: the order of rows; None keeps them as they are read.
     """
 
@@ -101,6 +102,7 @@ class RewriteTask:
     layout: FileLayout
     hashed: tuple[str, ...]
     lineage: bool
+    group_bytes: int = GROUP_BYTES
     placing: Placing | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,7 +118,7 @@ class RewriteTask:
                     with self.runs() as runs:
                         for piece in slices(tables, _RUN_BYTES):
                             runs.add(self.placing.sorted(unit, piece))
-                        yield from self.write(output, runs.merged(_GROUP_BYTES))
+                        yield from self.write(output, runs.merged(self.group_bytes))
             except UnreadError as error:
                 results.append(_unread(error))
             yield _batch(results, _RESULT)
@@ -139,7 +141,7 @@ class RewriteTask:
     def write(self, output: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one output, and yield its files: one, unless it was planned too large."""
         file = ArrowFile(self.layout)
-        for piece in slices(tables, _GROUP_BYTES):
+        for piece in slices(tables, self.group_bytes):
             file.write(piece)
             if file.size >= self.layout.file_bytes:
                 yield self._written(output, file)
@@ -196,7 +198,7 @@ class MergeTask:
                     output = row["output"]
                     runs.add(unpacked(row["run"]))
             if output is not None:
-                yield from self.task.write(output, runs.merged(_GROUP_BYTES))
+                yield from self.task.write(output, runs.merged(self.group_bytes))
 
 
 #: sampled rows of a unit
