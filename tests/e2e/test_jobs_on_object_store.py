@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import closing
 from pathlib import Path
@@ -128,3 +129,13 @@ def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> No
         assert snapshot is not None and snapshot.snapshot_id != worker.load_table(TABLE).metadata.current_snapshot_id
     with pytest.raises(Exception, match="NoSuchTable|no table"):
         lake.sql(f"DELETE FROM {objects.name}.{namespace}.`{name}` WHERE true")
+    branch, refs = name.partition("@")[2], f"SELECT name FROM {objects.name}.{TABLE}.refs"
+    dropped = objects.run("restore_moment", tables=[TABLE], options=options | {"action": "drop"})["refs_dropped"]
+    assert dropped == [branch, f"{branch}-as-restored"]
+    objects.run("restore_moment", tables=[TABLE], options=options)
+    assert branch in [row.name for row in lake.sql(refs).collect()]
+    lake.sql(f"DROP TABLE {objects.name}.{namespace}.`{name}`")
+    lake.sql(f"REFRESH TABLE {objects.name}.{TABLE}")
+    assert not [row.name for row in lake.sql(refs).collect() if row.name.startswith(branch)]
+    (document,) = objects.folder.glob("lake/_lakecdc/catalog/moments/*.json")
+    assert json.loads(document.read_text())["tables"] == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -310,15 +311,18 @@ def test_a_name_that_was_begun_and_left_can_be_renamed_to(storage: MemoryStorage
     assert catalog.tables(("shop",)) == ["b"]
 
 
-def test_tables_are_shown_together_at_a_moment(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
-    def snapshots(*ids: int) -> None:
-        folder = f"{FOLDER}/metadata/"
-        newest = catalog.load(NAME)
-        text = json.dumps(json.loads(newest.text) | {"snapshots": [{"snapshot-id": each} for each in ids]})
-        storage.objects[f"{folder}v{newest.number}.metadata.json"] = (text.encode(), -1, datetime.now(UTC))
+def restored(storage: MemoryStorage, catalog: ObjectCatalog, *ids: int, moment: str = "noon/1") -> None:
+    """Give the table these snapshots, of which a moment's branch and tag keep the first one."""
+    newest = catalog.load(NAME)
+    refs = {name: {"snapshot-id": ids[0]} for name in (moment, f"{moment}-as-restored")}
+    text = json.dumps(json.loads(newest.text) | {"snapshots": [{"snapshot-id": each} for each in ids], "refs": refs})
+    storage.objects[f"{FOLDER}/metadata/v{newest.number}.metadata.json"] = (text.encode(), -1, datetime.now(UTC))
 
-    snapshots(2**53 + 1, 5)
+
+def test_tables_are_shown_together_at_a_moment(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    restored(storage, catalog, 2**53 + 1, 5)
     catalog.write_moment("noon/1", {"shop.orders": 5})
+    assert not catalog.exists(("shop", "orders@noon/1")), "the tag keeps another snapshot"
     catalog.write_moment("noon/1", {"shop.orders": 2**53 + 1})
     shown = json.loads(catalog.load(("shop", "orders@noon/1")).text)
     assert shown["current-snapshot-id"] == shown["refs"]["main"]["snapshot-id"] == 2**53 + 1
@@ -327,11 +331,46 @@ def test_tables_are_shown_together_at_a_moment(storage: MemoryStorage, catalog: 
         assert not catalog.exists(("shop", name))
     for change in (
         lambda: catalog.update_table(("shop", "orders@noon/1"), [], [{"token": 1}]),
-        lambda: catalog.drop_table(("shop", "orders@noon/1")),
         lambda: catalog.rename_table(("shop", "orders@noon/1"), ("shop", "b")),
     ):
         with pytest.raises(NoSuchTableError):
             change()
-    snapshots(6)
-    with pytest.raises(NoSuchTableError, match="its snapshot has expired"):
-        catalog.load(("shop", "orders@noon/1"))
+
+
+def test_a_moment_that_is_dropped_keeps_nothing_wherever_its_writer_dies(
+    storage: MemoryStorage, catalog: ObjectCatalog
+) -> None:
+    past = ("shop", "orders@noon/1")
+
+    def begin() -> None:
+        restored(storage, catalog, 7)
+        catalog.write_moment("noon/1", {"shop.orders": 7, "shop.gone": 8})
+
+    begin()
+    storage.requests.clear()
+    catalog.drop_table(past, purge=True)
+    writes = [number for number, (request, _) in enumerate(storage.requests) if request in ("create", "replace")]
+    assert len(writes) == 3, "the version without the tag, its hint, the document"
+    for number in writes:
+        for fault in ("killed before", "killed after"):
+            begin()
+            storage.faults = [""] * number + [fault]
+            with pytest.raises(KilledError):
+                catalog.drop_table(past)
+            storage.settle()
+            with suppress(NoSuchTableError):
+                catalog.drop_table(past)
+            assert not catalog.exists(past) and "noon/1-as-restored" not in json.loads(catalog.load(NAME).text)["refs"]
+            with pytest.raises(NoSuchTableError):
+                catalog.drop_table(past)
+
+
+def test_a_branch_of_a_moment_that_users_have_written_to_stays(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    restored(storage, catalog, 7)
+    stored = storage.objects[f"{FOLDER}/metadata/v1.metadata.json"]
+    text = stored[0].replace(b'"noon/1": {"snapshot-id": 7}', b'"noon/1": {"snapshot-id": 9}')
+    storage.objects[f"{FOLDER}/metadata/v1.metadata.json"] = (text, *stored[1:])
+    catalog.write_moment("noon/1", {"shop.orders": 7})
+    catalog.drop_table(("shop", "orders@noon/1"))
+    assert json.loads(catalog.load(NAME).text)["refs"] == {"noon/1": {"snapshot-id": 9}}
+    assert catalog.exists(NAME)
