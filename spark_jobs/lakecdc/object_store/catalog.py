@@ -21,7 +21,8 @@ from lakecdc.object_store.conditional_writes import ID
 from lakecdc.object_store.moments import Moments, as_of, refs_of
 from lakecdc.object_store.names import CATALOG_FOLDER, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
-from lakecdc.object_store.storage import Storage
+from lakecdc.object_store.read_only import ReadOnly
+from lakecdc.object_store.storage import DeniedError, Storage
 from lakecdc.object_store.tables import Tables
 from lakecdc.object_store.versions import DEADLINE, HINT, Version, Versions, number_of
 
@@ -59,6 +60,14 @@ class ObjectCatalog:
         self._namespaces, self._tables = Namespaces(storage, warehouse), Tables(storage, warehouse)
         self._moments = Moments(storage, warehouse)
 
+    def for_reads(self, refusal: DeniedError | None = None) -> ObjectCatalog:
+        """Return the same catalog without any write, also of what others have left half done.
+
+        :param refusal: what writes raise.
+        """
+        storage = ReadOnly(self._storage, refusal or DeniedError(f"{self._warehouse} is opened for reads only."))
+        return ObjectCatalog(storage, self._warehouse, self._applier, readable_paths=self._readable_paths)
+
     def namespaces(self, parent: Names = ()) -> list[Names]:
         """Return the namespaces directly below another one.
 
@@ -75,7 +84,7 @@ class ObjectCatalog:
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
-        return dict(self._namespaces.require(namespace).document.properties)
+        return dict(self._namespaces.seen(namespace).document.properties)
 
     def update_namespace(self, namespace: Names, removals: Collection[str], updates: Mapping[str, str]) -> None:
         """Change the properties of a namespace; see :meth:`Namespaces.update`."""
@@ -90,7 +99,7 @@ class ObjectCatalog:
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
-        self._namespaces.require(namespace)
+        self._namespaces.seen(namespace)
         return self._tables.listed(namespace)
 
     def load(self, identifier: Names) -> Version:

@@ -7,14 +7,19 @@ dropped has a last version that says so, whatever its name says.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
 from lakecdc.object_store.conditional_writes import has_write
 from lakecdc.object_store.names import Directory, Document, Entry, Names
 from lakecdc.object_store.namespaces import Namespaces
-from lakecdc.object_store.storage import Storage
+from lakecdc.object_store.storage import DeniedError, Storage
 from lakecdc.object_store.versions import Dropped, Version, Versions
+
+#: a name's document, and the newest version of the table that it stands for
+State = tuple[Entry | None, Version | Dropped | None]
 
 
 class Tables:
@@ -38,10 +43,10 @@ class Tables:
 
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
-        return self._live(identifier)[1]
+        return self._live(identifier, self._seen)[1]
 
-    def _live(self, identifier: Names) -> tuple[Entry, Version]:
-        found, head = self._settled(identifier)
+    def _live(self, identifier: Names, read: Callable[[Names], State] | None = None) -> tuple[Entry, Version]:
+        found, head = (read or self._settled)(identifier)
         if found is None or not isinstance(head, Version):
             raise _missing(identifier)
         return found, head
@@ -189,7 +194,34 @@ class Tables:
             self._namespaces.require(to[:-1])
             raise TableAlreadyExistsError(f"The table {'.'.join(to)} exists.")
 
-    def _settled(self, identifier: Names) -> tuple[Entry | None, Version | Dropped | None]:
+    def _seen(self, identifier: Names) -> State:
+        """Read a name for a read; where the storage takes no writes, judge what is half done without completing it."""
+        with suppress(DeniedError):
+            return self._settled(identifier)
+        found = self._names.read(identifier)
+        return found, self._newest(identifier, found) if found is not None and self._stands(found) else None
+
+    def _stands(self, found: Entry) -> bool:
+        """Return whether a name stands for a table, once what a writer has begun is completed."""
+        document = found.document
+        if document.state == "moving":
+            # as long as the table has not arrived, nobody knows whether it will
+            taken = self._names.read(document.to)
+            return taken is None or document.id not in taken.document.arrivals
+        if document.state == "creating":
+            return self._is_made(found) and self._namespaces.is_seen(found.names[:-1])
+        return document.state == "live"
+
+    def _newest(self, identifier: Names, found: Entry) -> Version | Dropped:
+        head = self.versions(_location(found)).head()
+        if head is None:
+            raise SourceUnavailableError(
+                f"{'.'.join(identifier)}: no version of its metadata is in {_location(found)}.",
+                hint="Check that the storage shows the whole warehouse; restore the table's metadata folder.",
+            )
+        return head
+
+    def _settled(self, identifier: Names) -> State:
         """Read a name's document and the newest version; complete what a writer that may be gone has begun."""
         while (found := self._names.read(identifier)) is not None:
             document = found.document
@@ -199,23 +231,17 @@ class Tables:
             if document.state == "moving":
                 self._move(identifier, found)
                 continue
-            versions = self.versions(_location(found))
-            if document.state == "dropping":
-                versions.drop()
-            head = versions.head()
             if document.state == "creating":
-                if not isinstance(head, Version) or not self._is_made(found):
+                if not self._is_made(found):
                     return found, None
                 self._complete(identifier, found)
-            elif isinstance(head, Dropped):
-                self._forget(identifier, found)
-            elif head is None:
-                raise SourceUnavailableError(
-                    f"{'.'.join(identifier)}: no version of its metadata is in {_location(found)}.",
-                    hint="Check that the storage shows the whole warehouse; restore the table's metadata folder.",
-                )
-            else:
+                continue
+            if document.state == "dropping":
+                self.versions(_location(found)).drop()
+            head = self._newest(identifier, found)
+            if not isinstance(head, Dropped):
                 return found, head
+            self._forget(identifier, found)
         return None, None
 
     def _complete(self, identifier: Names, begun: Entry) -> None:

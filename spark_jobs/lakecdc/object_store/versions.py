@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
 from lakecdc.object_store.conditional_writes import ID, LONGEST, create, parsed, replace
-from lakecdc.object_store.storage import Answer, Listed, Storage, Stored
+from lakecdc.object_store.storage import Answer, DeniedError, Listed, Storage, Stored
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Versions:
         return f"{self._folder}v{number}.metadata.json"
 
     def head(self) -> Version | Dropped | None:
-        """Read the newest version; None if there is none. A hint that is behind is moved.
+        """Read the newest version; None if there is none. A hint that is behind is moved, if it may.
 
         :raises SourceUnavailableError: it cannot be read.
         """
@@ -156,6 +156,9 @@ class Versions:
                 )
                 if answer is Answer.WRITTEN:
                     return True
+        except DeniedError:
+            # whoever may write moves it
+            return False
         except LakecdcError as error:
             log.warning("%s stays behind version %d: %s", location, number, error)
         return False
@@ -167,6 +170,8 @@ class Versions:
             stored = self._storage.read(location)
             if stored is not None and _number(stored) == hinted:
                 self._storage.replace(location, str(number).encode(), stored.tag)
+        except DeniedError:
+            return
         except LakecdcError as error:
             log.warning("%s stays ahead of version %d: %s", location, number, error)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Never
 
 import pytest
 from pyiceberg.exceptions import (
@@ -19,6 +21,7 @@ from pyiceberg.exceptions import (
 from lakecdc.contract.errors import InputError, SourceUnavailableError, UnsupportedError
 from lakecdc.object_store import versions as module
 from lakecdc.object_store.catalog import ObjectCatalog
+from lakecdc.object_store.storage import DeniedError
 from lakecdc.object_store.versions import DEADLINE, Version, Versions
 from tests.lakecdc.object_store.memory import Clock, Counting, KilledError, MemoryStorage, tokens, without_waiting
 
@@ -374,3 +377,80 @@ def test_a_branch_of_a_moment_that_users_have_written_to_stays(storage: MemorySt
     catalog.drop_table(("shop", "orders@noon/1"))
     assert json.loads(catalog.load(NAME).text)["refs"] == {"noon/1": {"snapshot-id": 9}}
     assert catalog.exists(NAME)
+
+
+class ReadsAlone(MemoryStorage):
+    """The objects of another storage, for a login that may not write."""
+
+    def __init__(self, others: MemoryStorage) -> None:
+        super().__init__(objects=others.objects)
+
+    def _refuse(self, *_: object) -> Never:
+        raise DeniedError("the login may not write")
+
+    create = replace = delete = _refuse
+
+
+HALF_DONE: dict[str, Callable[[ObjectCatalog], object]] = {
+    "create": lambda catalog: catalog.create_table(("shop",), {"name": "b"}),
+    "drop": lambda catalog: catalog.drop_table(NAME),
+    "rename": lambda catalog: catalog.rename_table(NAME, ("shop", "b")),
+    "commit": lambda catalog: commit(catalog),
+    "create namespace": lambda catalog: catalog.create_namespace(("crm",), {}),
+    "drop namespace": lambda catalog: catalog.drop_namespace(("empty",)),
+    "drop used namespace": lambda catalog: suppressed(lambda: catalog.drop_namespace(("shop",))),
+}
+
+
+def suppressed(act: Callable[[], object]) -> None:
+    with suppress(NamespaceNotEmptyError):
+        act()
+
+
+def looked(catalog: ObjectCatalog) -> dict[str, object]:
+    """What a reader finds: commits by table, and whether a namespace is there."""
+    found: dict[str, object] = {}
+    for name in ("orders", "b"):
+        found[name] = len(tokens(catalog.load(("shop", name)).text)) if catalog.exists(("shop", name)) else None
+    for namespace in ("shop", "crm", "empty"):
+        try:
+            found[f"namespace {namespace}"] = catalog.namespace_properties((namespace,))
+            catalog.tables((namespace,))
+        except NoSuchNamespaceError:
+            found[f"namespace {namespace}"] = None
+    return found
+
+
+@pytest.mark.parametrize("step", HALF_DONE)
+def test_reads_alone_see_what_is_half_done_as_it_will_be_and_write_nothing(step: str) -> None:
+    undecided = 0
+    for number in range(100):
+        storage = MemoryStorage()
+        catalog = ObjectCatalog(storage, WAREHOUSE, Counting(), readable_paths=True)
+        for namespace in ("shop", "empty"):
+            catalog.create_namespace((namespace,), {})
+        catalog.create_table(("shop",), {"name": "orders"})
+        storage.faults = [""] * number + ["killed after"]
+        with suppress(KilledError):
+            HALF_DONE[step](catalog)
+        if storage.faults:
+            break
+        before = dict(storage.objects)
+        storage.requests.clear()
+        seen = looked(catalog.for_reads())
+        assert storage.objects == before and not {request for request, _ in storage.requests} - {
+            "read",
+            "exists",
+            "list",
+        }
+        login = ObjectCatalog(ReadsAlone(storage), WAREHOUSE, Counting(), readable_paths=True)
+        assert looked(login) == seen and storage.objects == before
+        with pytest.raises(DeniedError):
+            login.create_table(("shop",), {"name": "c"})
+        settled = looked(catalog)
+        if step == "rename" and seen != settled:
+            # nobody has brought the table to its new name yet
+            undecided += 1
+            settled = looked(catalog) | {"orders": 0, "b": None}
+        assert seen == settled, number
+    assert 5 < number < 99 and bool(undecided) == (step == "rename")
