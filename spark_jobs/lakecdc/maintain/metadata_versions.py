@@ -5,14 +5,17 @@ A table of another catalog has none: its catalog looks after its metadata files.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.locations import key
 from lakecdc.object_store.serving import served
 from lakecdc.object_store.versions import Versions, number_of
+
+log = logging.getLogger(__name__)
 
 _PREVIOUS_VERSIONS = "write.metadata.previous-versions-max"
 _PREVIOUS_VERSIONS_DEFAULT = 100
@@ -65,6 +68,18 @@ def wipe(table: IcebergTable) -> int | None:
         return None
     with _unknown_outcome(table):
         return versions.wipe()
+
+
+def remove_leftovers(catalog: str) -> dict[str, int]:
+    """Remove what a catalog in an object store keeps of its past until nobody can need it; return numbers."""
+    opened = served(catalog)
+    if opened is None:
+        return {}
+    try:
+        return {"catalog_files_removed": opened.leftovers.remove()}
+    except LakecdcError as error:
+        log.warning("Catalog %s keeps objects that nobody needs: %s", catalog, error)
+        return {}
 
 
 def is_version(versions: Versions | None, location: str) -> bool:

@@ -18,6 +18,7 @@ from lakecdc.metadata.locations import split
 from lakecdc.metadata.names import moment_tag, refs_of_moment
 from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
+from lakecdc.object_store.leftovers import Leftovers
 from lakecdc.object_store.moments import Moments, as_of, refs_of
 from lakecdc.object_store.names import CATALOG_FOLDER, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
@@ -58,7 +59,7 @@ class ObjectCatalog:
         self._storage, self._warehouse = storage, warehouse.rstrip("/")
         self._applier, self._readable_paths = applier, readable_paths
         self._namespaces, self._tables = Namespaces(storage, warehouse), Tables(storage, warehouse)
-        self._moments = Moments(storage, warehouse)
+        self._moments, self.leftovers = Moments(storage, warehouse), Leftovers(storage, warehouse)
 
     def for_reads(self, refusal: DeniedError | None = None) -> ObjectCatalog:
         """Return the same catalog without any write, also of what others have left half done.
@@ -266,6 +267,7 @@ class ObjectCatalog:
             self._refuse_shared(identifier, self._tables.location(identifier))
         location = self._tables.drop(identifier)
         if purge:
+            self.leftovers.record(location)
             self._tables.versions(location).wipe()
             for each in self._storage.list(f"{location}/"):
                 if number_of(each.location) is None and not each.location.endswith(f"/metadata/{HINT}"):

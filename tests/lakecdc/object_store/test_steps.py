@@ -454,3 +454,92 @@ def test_reads_alone_see_what_is_half_done_as_it_will_be_and_write_nothing(step:
             settled = looked(catalog) | {"orders": 0, "b": None}
         assert seen == settled, number
     assert 5 < number < 99 and bool(undecided) == (step == "rename")
+
+
+def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
+    storage: MemoryStorage, clock: Clock
+) -> None:
+    warehouse = f"{WAREHOUSE}/deep"
+    catalog = ObjectCatalog(storage, warehouse, Counting(), readable_paths=True)
+    catalog.create_namespace(("shop",), {})
+    folder = f"{warehouse}/shop/orders"
+
+    def age(days: int) -> None:
+        for location, (body, tag, modified) in storage.objects.items():
+            storage.objects[location] = (body, tag, modified - timedelta(days=days))
+
+    def left() -> list[str]:
+        return [
+            each for each in storage.objects if each.startswith(folder) or "/purged/" in each and "clock" not in each
+        ]
+
+    catalog.create_table(("shop",), {"name": "orders"})
+    commit(catalog)
+    storage.objects[f"{folder}/data/a.parquet"] = (b"", -1, datetime.now(UTC))
+    late = catalog.load(NAME)
+    catalog.drop_table(NAME, purge=True)
+    age(29)
+    assert catalog.leftovers.remove() == 0
+    with pytest.raises(TableAlreadyExistsError, match="30 days"):
+        catalog.create_table(("shop",), {"name": "orders"})
+    age(2)
+    kept = dict(storage.objects)
+    for number in range(60):
+        storage.objects = dict(kept)
+        storage.requests.clear()
+        storage.faults = [""] * number + ["no request"]
+        with suppress(SourceUnavailableError):
+            catalog.leftovers.remove()
+        finished = bool(storage.faults)
+        storage.settle()
+        # a commit that is as late as that reads the newest version again
+        clock.now += DEADLINE + 1
+        assert Versions(storage, folder).commit(late.number, late.text, late.read_at) is None
+        catalog.leftovers.remove()
+        assert not left()
+        if finished:
+            break
+    assert 8 < number < 59
+    catalog.create_table(("shop",), {"name": "orders"})
+    # an old record says nothing of a table that was dropped since
+    for each, stored in kept.items():
+        if "/purged/" in each:
+            storage.objects[each] = stored
+    catalog.drop_table(NAME)
+    assert catalog.leftovers.remove() == 0 and left()
+
+
+def test_a_name_that_two_have_begun_is_that_of_the_one_who_made_the_table() -> None:
+    def begin() -> tuple[MemoryStorage, ObjectCatalog]:
+        storage = MemoryStorage()
+        catalog = ObjectCatalog(storage, WAREHOUSE, Counting(), readable_paths=True)
+        catalog.create_namespace(("shop",), {})
+        storage.requests.clear()
+        return storage, catalog
+
+    storage, catalog = begin()
+    catalog.create_table(("shop",), {"name": "b"})
+    first = storage.requests.index(("create", f"{WAREHOUSE}/shop/b/metadata/v1.metadata.json"))
+    left = 0
+    for number in range(60):
+        storage, catalog = begin()
+
+        def other(number: int = number, storage: MemoryStorage = storage, catalog: ObjectCatalog = catalog) -> None:
+            # it takes the name over from one that pauses before its version, and dies at some step
+            storage.faults = [""] * number + ["killed before"]
+            with suppress(KilledError):
+                catalog.create_table(("shop",), {"name": "b"})
+
+        storage.faults, storage.between = [""] * first + ["between"], [other]
+        with suppress(CommitStateUnknownException, TableAlreadyExistsError):
+            catalog.create_table(("shop",), {"name": "b"})
+        storage.settle()
+        document = json.loads(storage.objects[f"{WAREHOUSE}/_lakecdc/catalog/names/table/shop/b.json"][0])
+        made = json.loads(storage.objects[f"{WAREHOUSE}/shop/b/metadata/v1.metadata.json"][0])
+        left += document["state"] == "creating" and made["lakecdc-commit-id"] != document["incarnation"]
+        assert catalog.exists(("shop", "b")) and catalog.tables(("shop",)) == ["b"], number
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.create_table(("shop",), {"name": "b"})
+        catalog.drop_table(("shop", "b"))
+        assert not catalog.exists(("shop", "b")), number
+    assert left
