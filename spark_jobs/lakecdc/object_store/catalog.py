@@ -25,7 +25,7 @@ from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.read_only import ReadOnly
 from lakecdc.object_store.storage import DeniedError, Storage
 from lakecdc.object_store.tables import Tables
-from lakecdc.object_store.versions import DEADLINE, HINT, Version, Versions, number_of
+from lakecdc.object_store.versions import DEADLINE, HINT, HINT_BEHIND, Version, Versions, number_of
 
 _LONGEST_PAUSE = 1.0
 _GZIP = b"\x1f\x8b"
@@ -249,9 +249,7 @@ class ObjectCatalog:
         from pyiceberg.exceptions import CommitStateUnknownException
 
         if not self._versions_of(committed).move_hint(committed.number):
-            raise CommitStateUnknownException(
-                f"{'.'.join(identifier)}: snapshots were removed, but version-hint.text stays behind: delete no files."
-            )
+            raise CommitStateUnknownException(f"{'.'.join(identifier)}: snapshots were removed, but {HINT_BEHIND}.")
 
     def drop_table(self, identifier: Names, purge: bool = False) -> None:
         """Drop a table; of ``orders@moment`` the tag and the branch that keep its snapshot.

@@ -32,6 +32,8 @@ OLDEST_STUB = timedelta(days=30)
 KEPT_NUMBERS = 100
 DROPPED, SUPERSEDED = "lakecdc-dropped", "lakecdc-superseded"
 HINT = "version-hint.text"
+#: what a commit says that has arrived, but after which readers by path still need the files that it frees
+HINT_BEHIND = f"{HINT} stays behind: delete no files"
 _NAME = re.compile(r"v(\d+)\.metadata\.json")
 _ATTEMPTS = 5
 # a stub has its id and little else

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.spec import Catalog, parse_spec
@@ -49,6 +50,10 @@ def test_readers_by_path_follow_expiry_and_orphan_removal(
     on_disk = {*metadata.iterdir()}
     with monkeypatch.context() as patch:
         patch.setattr(Versions, "move_hint", lambda *_: False)
+        with pytest.raises(Py4JJavaError, match="delete no files"):
+            lake.sql(f"CALL folder.system.expire_snapshots('{NAME}', TIMESTAMP '2100-01-01', 1)").collect()
+        assert table.refresh().metadata("snapshots").count() == 1 and on_disk <= {*metadata.iterdir()}
+        lake.sql(f"INSERT OVERWRITE folder.{NAME} SELECT 2L")
         with pytest.raises(SourceUnavailableError, match="No file was deleted"):
             run("expire_snapshots", max_age=0, retain_last=1)
         assert rows() == [(2,)] and on_disk <= {*metadata.iterdir()}
