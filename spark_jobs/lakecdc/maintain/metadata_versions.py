@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
 from lakecdc.iceberg.table import IcebergTable
@@ -70,13 +71,16 @@ def wipe(table: IcebergTable) -> int | None:
         return versions.wipe()
 
 
-def remove_leftovers(catalog: str) -> dict[str, int]:
-    """Remove what a catalog in an object store keeps of its past until nobody can need it; return numbers."""
+def remove_leftovers(catalog: str, before_ms: int) -> dict[str, int]:
+    """Remove what a catalog in an object store keeps of its past until nobody can need it; return numbers.
+
+    :param before_ms: when files were written that may go if nothing names them, in milliseconds since 1970.
+    """
     opened = served(catalog)
     if opened is None:
         return {}
     try:
-        return {"catalog_files_removed": opened.leftovers.remove()}
+        return {"catalog_files_removed": opened.leftovers.remove(datetime.fromtimestamp(before_ms / 1000, UTC))}
     except LakecdcError as error:
         log.warning("Catalog %s keeps objects that nobody needs: %s", catalog, error)
         return {}

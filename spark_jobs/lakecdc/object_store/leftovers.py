@@ -1,7 +1,7 @@
-"""What a warehouse keeps of its past until nobody can need it: the numbers of purged tables.
+"""What a warehouse keeps of its past until nobody can need it: the numbers of purged tables, and bodies without a row.
 
-They are taken while a writer may still hold a version of the table. After thirty days by the storage's own clock none
-can: a commit that late reads the newest version again and finds the table gone.
+Numbers are taken while a writer may still hold a version of the table. After thirty days by the storage's own clock
+none can: a commit that late writes nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from lakecdc.object_store import conditional_writes
 from lakecdc.object_store.conditional_writes import ID, parsed
 from lakecdc.object_store.names import CATALOG
+from lakecdc.object_store.row_storage import RowStorage
 from lakecdc.object_store.storage import Storage
 from lakecdc.object_store.versions import OLDEST_STUB, Dropped, Versions, number_of
 
@@ -29,8 +30,15 @@ class Leftovers:
         """Record that all files of a dropped table go, before the first one does."""
         self._write(f"{uuid.uuid4()}.json", {"location": location, "last": self._last(location)})
 
-    def remove(self) -> int:
-        """Remove what is left of tables that were purged more than thirty days ago; return the number of objects."""
+    def remove(self, bodies_before: datetime) -> int:
+        """Remove what is left of tables that were purged more than thirty days ago; return the number of objects.
+
+        :param bodies_before: when bodies without a row were written that go as well (``commit_service``).
+        """
+        bodies = self._storage.remove_bodies(bodies_before) if isinstance(self._storage, RowStorage) else 0
+        return bodies + self._remove_purged()
+
+    def _remove_purged(self) -> int:
         records = list(self._storage.list(self._folder))
         removed, before = 0, self._now() - OLDEST_STUB if records else datetime.now(UTC)
         for record in records:

@@ -479,7 +479,7 @@ def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
     late = catalog.load(NAME)
     catalog.drop_table(NAME, purge=True)
     age(29)
-    assert catalog.leftovers.remove() == 0
+    assert catalog.leftovers.remove(datetime.now(UTC)) == 0
     with pytest.raises(TableAlreadyExistsError, match="30 days"):
         catalog.create_table(("shop",), {"name": "orders"})
     age(2)
@@ -489,13 +489,13 @@ def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
         storage.requests.clear()
         storage.faults = [""] * number + ["no request"]
         with suppress(SourceUnavailableError):
-            catalog.leftovers.remove()
+            catalog.leftovers.remove(datetime.now(UTC))
         finished = bool(storage.faults)
         storage.settle()
         # a commit that is as late as that reads the newest version again
         clock.now += DEADLINE + 1
         assert Versions(storage, folder).commit(late.number, late.text, late.read_at) is None
-        catalog.leftovers.remove()
+        catalog.leftovers.remove(datetime.now(UTC))
         assert not left()
         if finished:
             break
@@ -506,7 +506,7 @@ def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
         if "/purged/" in each:
             storage.objects[each] = stored
     catalog.drop_table(NAME)
-    assert catalog.leftovers.remove() == 0 and left()
+    assert catalog.leftovers.remove(datetime.now(UTC)) == 0 and left()
 
 
 def test_a_name_that_two_have_begun_is_that_of_the_one_who_made_the_table() -> None:

@@ -63,7 +63,7 @@ class RemoveOrphanFiles:
             metrics = work.remove() if options.action == "remove" else work.purge()
             if not options.dry_run and table.catalog not in self._tidied:
                 self._tidied.add(table.catalog)
-                metrics |= remove_leftovers(table.catalog)
+                metrics |= remove_leftovers(table.catalog, work.before_ms)
         outcome, reason = _outcome(options, metrics)
         head = table.head()
         metrics |= work.findings.leave(spec, table.name) | {"seconds": seconds_since(started)}
@@ -83,6 +83,8 @@ class _Work:
         self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int, recheck: Callable[[], object]
     ) -> None:
         self._table, self._options, self._now_ms, self._recheck = table, options, now_ms, recheck
+        #: when files were written that are old enough
+        self.before_ms = now_ms - int(options.seconds_kept() * 1000)
         self._storage = TableStorage(table)
         self._ledger = Ledger(table, self._storage)
         self.folders = self._ledger.folders
@@ -95,7 +97,7 @@ class _Work:
 
     def remove(self) -> dict[str, Any]:
         """Delete what earlier runs took away long enough ago, and take away current orphans."""
-        before_ms = self._now_ms - int(self._options.seconds_kept() * 1000)
+        before_ms = self.before_ms
         metadata = self._reachable.refresh()
         waiting = HashSet(name_hash(f.location) for b in self._ledger.batches() for f in b.files if not f.moved_to)
         question = Question(
