@@ -114,15 +114,13 @@ class Versions:
         :param text: the new metadata, without the id of a write.
         :param read_at: ``time.monotonic()`` before that version was read.
         :param write: the id of this one; a new one if empty.
-        :return: None if another writer was first.
+        :return: None if another writer was first, or may have been as that version was read too long ago.
         :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it was written.
         """
         now = time.monotonic()
         if read_at is not None and now - read_at > DEADLINE:
-            # so late that the number may have been used and removed
-            read_at, head = now, self.head()
-            if head is None or head.number != base:
-                return None
+            # so late that the number may have been used and removed, or the folder have another table
+            return None
         number, write = base + 1, write or str(uuid.uuid4())
         body = f'{{"{ID}":"{write}",{text.lstrip().removeprefix("{")}'
         left = DEADLINE - (now - read_at) if read_at is not None else DEADLINE

@@ -385,10 +385,11 @@ class ReadsAlone(MemoryStorage):
     def __init__(self, others: MemoryStorage) -> None:
         super().__init__(objects=others.objects)
 
-    def _refuse(self, *_: object) -> Never:
+    def delete(self, location: str) -> Never:
         raise DeniedError("the login may not write")
 
-    create = replace = delete = _refuse
+    def _write(self, request: str, location: str, body: bytes, tag: str | None) -> Never:
+        self.delete(location)
 
 
 HALF_DONE: dict[str, Callable[[ObjectCatalog], object]] = {
@@ -492,7 +493,7 @@ def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
             catalog.leftovers.remove(datetime.now(UTC))
         finished = bool(storage.faults)
         storage.settle()
-        # a commit that is as late as that reads the newest version again
+        # a commit that is as late as that is none
         clock.now += DEADLINE + 1
         assert Versions(storage, folder).commit(late.number, late.text, late.read_at) is None
         catalog.leftovers.remove(datetime.now(UTC))
@@ -501,6 +502,8 @@ def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
             break
     assert 8 < number < 59
     catalog.create_table(("shop",), {"name": "orders"})
+    assert commit(catalog).number == late.number
+    assert Versions(storage, folder).commit(late.number, late.text, late.read_at) is None, "this is another table"
     # an old record says nothing of a table that was dropped since
     for each, stored in kept.items():
         if "/purged/" in each:
