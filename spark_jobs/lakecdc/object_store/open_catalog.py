@@ -33,7 +33,7 @@ def open_catalog(properties: Mapping[str, Any], applier: Applier, *, writable: b
     warehouse, readable_paths = properties[WAREHOUSE], str(properties.get(READABLE_PATHS, "false")).lower()
     if readable_paths not in _SWITCH:
         raise SpecError(f"Expected true or false as {READABLE_PATHS}, got {readable_paths!r}.")
-    storage = open_storage(warehouse, properties)
+    storage = open_storage(warehouse, properties, writable)
     catalog = ObjectCatalog(storage, warehouse, applier, readable_paths=_SWITCH[readable_paths])
     if not writable:
         return catalog.for_reads()

@@ -68,15 +68,16 @@ class Rows(Protocol):
         ...
 
 
-def open_rows(service: str, properties: Mapping[str, str]) -> Rows:
+def open_rows(service: str, properties: Mapping[str, str], create: bool = True) -> Rows:
     """Return the rows of a database.
 
     :param service: a URL of SQLAlchemy, or ``dynamodb://table``.
     :param properties: pyiceberg's, of which ``dynamodb.…`` and ``client.…`` are read.
+    :param create: make the table of the rows if there is none.
     """
     if service.startswith(_DYNAMO):
-        return DynamoRows(service.removeprefix(_DYNAMO), properties)
-    return SqlRows(service)
+        return DynamoRows(service.removeprefix(_DYNAMO), properties, create)
+    return SqlRows(service, create)
 
 
 class SqlRows:
@@ -85,7 +86,7 @@ class SqlRows:
     :raises SpecError: the URL cannot be used here.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, create: bool) -> None:
         try:
             import sqlalchemy as sql
             from sqlalchemy.dialects import mysql
@@ -113,8 +114,9 @@ class SqlRows:
         ]
         columns += [sql.Column(name, sql.BigInteger()) for name in ("size", "modified")]
         self._rows = sql.Table(TABLE, sql.MetaData(), *columns)
-        with self._asked("open"):
-            self._rows.create(self._engine, checkfirst=True)
+        if create:
+            with self._asked("open"):
+                self._rows.create(self._engine, checkfirst=True)
 
     def __str__(self) -> str:
         return f"the rows of {self._engine.url.render_as_string()}"
@@ -184,13 +186,14 @@ class DynamoRows:
     :param table: made at the first use, unless it is there.
     """
 
-    def __init__(self, table: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, table: str, properties: Mapping[str, str], create: bool) -> None:
         self._table = table
         # a client that repeats a conditional write is told of its own first one
         self._client = aws_client("dynamodb", properties, attempts=1)
         self._reader = aws_client("dynamodb", properties)
-        with self._asked("open"):
-            self._make()
+        if create:
+            with self._asked("open"):
+                self._make()
 
     def __str__(self) -> str:
         return f"the rows of {self._table} in DynamoDB"

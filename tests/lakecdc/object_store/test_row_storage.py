@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import SourceUnavailableError, SpecError
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.local import LocalStorage
+from lakecdc.object_store.open_catalog import open_catalog
 from lakecdc.object_store.opened import open_storage
 from lakecdc.object_store.proof import try_conditions
 from lakecdc.object_store.row_storage import RowStorage
@@ -154,3 +155,14 @@ def test_an_object_without_a_row_is_taken_over(tmp_path: Path) -> None:
     assert found is not None and storage.replace(place, b"4", found.tag) is Answer.WRITTEN
     assert storage.replace(place, b"5", found.tag) is Answer.REFUSED
     assert Path(place).read_bytes() == b"4"
+
+
+def test_reads_alone_make_no_table(tmp_path: Path) -> None:
+    properties = {"warehouse": tmp_path.as_uri(), "commit_service": f"sqlite:///{tmp_path}/rows.db"}
+    reader = open_catalog(properties, Counting(), writable=False)
+    with pytest.raises(SourceUnavailableError, match="commit_service"):
+        reader.exists(("shop", "t"))
+    with sqlite3.connect(tmp_path / "rows.db") as database:
+        assert not database.execute("SELECT * FROM sqlite_master").fetchall()
+    open_catalog(properties, Counting()).create_namespace(("shop",), {})
+    assert reader.namespaces() == [("shop",)]
