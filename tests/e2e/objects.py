@@ -31,6 +31,8 @@ class Objects:
             "readable_paths": "true",
             **properties,
         }
+        #: by property, references to secrets, which specs have instead of values
+        self.secrets: dict[str, dict[str, str]] = {}
         # of each table's history, how many events were fed
         self._fed: dict[str, int] = {}
 
@@ -40,7 +42,8 @@ class Objects:
 
     def spec(self, job: str, **parts: Any) -> dict[str, Any]:
         """A spec of a job."""
-        return {"version": 1, "job": job, "catalog": {"name": self.name, "properties": self.properties}, **parts}
+        catalog = {"name": self.name, "properties": {**self.properties, **self.secrets}}
+        return {"version": 1, "job": job, "catalog": catalog, **parts}
 
     def run(self, job: str, **parts: Any) -> dict[str, Any]:
         """Run a job, which has something to do, and return its metrics."""

@@ -71,12 +71,15 @@ class Serve(Service):
 
 
 @pytest.fixture(scope="module")
-def objects(lake: Lake, s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Objects:
+def objects(lake: Lake, s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Objects]:
     """A catalog in a bucket, also in Spark."""
     name = lake.new_name("engines").replace(".", "_")
     found = Objects(name, tmp_path_factory.mktemp("engines"), **s3.properties, warehouse="s3://lab/engines")
+    found.secrets = {"s3.secret-access-key": {"env": "S3_SECRET"}}
     use_catalog(lake.spark, Catalog(name, found.properties))
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("S3_SECRET", s3.secret_key)
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +134,7 @@ def engines(
         storage = f"ENDPOINT '{s3.endpoint.removeprefix('http://')}', URL_STYLE 'path', USE_SSL false"
         for statement in (
             f"LOAD '{extension}'",
-            f"SET ca_cert_file = '{chain}'",
+            f"SET GLOBAL ca_cert_file = '{chain}'",
             f"CREATE SECRET (TYPE s3, {account}, {storage})",
             *(f"ATTACH '' AS {name} (TYPE iceberg, ENDPOINT '{uri}', {token})" for name, uri in addresses.items()),
         ):
