@@ -57,8 +57,9 @@ class Trino(Service):
         }
         (self.folder / "catalogs").mkdir(parents=True, exist_ok=True)
         rest = {"connector.name": "iceberg", "iceberg.catalog.type": "rest"}
-        files = {f"catalogs/{name}": {**rest, **settings} for name, settings in self._catalogs.items()}
-        for file, settings in {**files, "config": server}.items():
+        files: dict[str, Mapping[str, object]] = {"config": server}
+        files |= {f"catalogs/{name}": {**rest, **settings} for name, settings in self._catalogs.items()}
+        for file, settings in files.items():
             text = "".join(f"{key}={value}\n" for key, value in settings.items())
             (self.folder / f"{file}.properties").write_text(text)
 
