@@ -1,0 +1,121 @@
+"""Order of rows in Arrow tables: judged by Python's sort, and by Spark's."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cmp_to_key
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakecdc.maintain.run_order import RunField, RunOrder
+from lakecdc.writer.transforms import Transform
+
+TIMES = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
+    ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
+)
+TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-3, 3),
+    pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3),
+    pa.float32(): st.floats(width=32) | st.sampled_from([0.0, -0.0, 1.0]),
+    pa.float64(): st.floats() | st.sampled_from([0.0, -0.0, 1.0]),
+    pa.decimal128(9, 2): st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: Decimal(n).scaleb(-2)),
+    pa.decimal128(38, 5): st.integers(-(10**20), 10**20).map(lambda n: Decimal(n).scaleb(-5)),
+    pa.string(): TEXTS,
+    pa.binary(): st.binary(max_size=4),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.dates(date(1800, 1, 1), date(2200, 1, 1)),
+    pa.timestamp("us", "UTC"): TIMES.map(lambda t: t.replace(tzinfo=UTC)),
+    pa.timestamp("us"): TIMES,
+    pa.binary(16): st.uuids().map(lambda u: u.bytes) | st.just(uuid.UUID(int=7).bytes),
+}
+SIZES = st.integers(0, 40)
+
+
+def rank(value: Any) -> Any:
+    """A value as Spark compares it."""
+    if isinstance(value, float):
+        return (1, 0.0) if math.isnan(value) else (0, value)
+    return value.encode() if isinstance(value, str) else value
+
+
+def in_order(order: RunOrder, rows: pa.Table) -> list[int]:
+    """The places of rows in an order, by Python's sort."""
+    columns = []
+    for field in order.fields:
+        values = rows[field.source].combine_chunks()
+        columns.append((field, (field.transform.values(values) if field.transform else values).to_pylist()))
+
+    def compared(one: int, other: int) -> int:
+        for field, values in columns:
+            left, right = values[one], values[other]
+            if left is None or right is None:
+                if (left is None) != (right is None):
+                    return -1 if (left is None) == field.nulls_first else 1
+            elif rank(left) != rank(right):
+                return -1 if (rank(left) < rank(right)) != field.descending else 1
+        return 0
+
+    return sorted(range(rows.num_rows), key=cmp_to_key(compared))
+
+
+@st.composite
+def ordered_rows(draw: st.DrawFn, sizes: st.SearchStrategy[int] = SIZES) -> tuple[RunOrder, pa.Table]:
+    """Rows of random types with their numbers, and an order of them."""
+    size, fields, columns = draw(sizes), [], {}
+    for number in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(list(TYPES)))
+        value = TYPES[kind] | st.none() if draw(st.booleans()) else TYPES[kind]
+        few = draw(st.lists(value, min_size=1, max_size=4))
+        values = draw(st.lists(st.sampled_from(few) if draw(st.booleans()) else value, min_size=size, max_size=size))
+        columns[f"c{number}"] = pa.array(values, kind)
+        transform = draw(st.sampled_from(transforms(kind, f"c{number}")))
+        fields.append(RunField(f"c{number}", transform, draw(st.booleans()), draw(st.booleans())))
+    return RunOrder(tuple(fields)), pa.table({**columns, "n": pa.array(range(size), pa.int64())})
+
+
+def transforms(kind: pa.DataType, column: str) -> list[Transform | None]:
+    """The transforms of a type, none among them."""
+    if pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_fixed_size_binary(kind):
+        return [None]
+    sized = [Transform("bucket", column, 3)]
+    if not pa.types.is_temporal(kind):
+        return [None, *sized, Transform("truncate", column, 2)]
+    units = ["year", "month", "day", *([] if pa.types.is_date(kind) else ["hour"])]
+    return [None, *sized, *(Transform(unit, column) for unit in units)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(ordered_rows())
+def test_rows_are_sorted_as_python_sorts_them(case: tuple[RunOrder, pa.Table]) -> None:
+    order, rows = case
+    assert order.sorted(rows)["n"].to_pylist() == in_order(order, rows)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ordered_rows(), st.integers(1, 6))
+def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Table], outputs: int) -> None:
+    order, rows = case
+    cuts = pickle.loads(pickle.dumps(order.cuts(rows, outputs)))
+    assert len(cuts) < outputs and cuts == sorted(set(cuts))
+    ordered = order.sorted(rows)
+    pieces = order.cut(ordered, cuts)
+    assert not pieces or pa.concat_tables(piece for _, piece in pieces)["n"].equals(ordered["n"])
+    for number, piece in pieces:
+        for place in range(piece.num_rows):
+            assert sum(cut <= order.key(piece, place) for cut in cuts) == number
+    # the lowest key is no cut, so that the first file has rows
+    assert not rows.num_rows or [number for number, _ in pieces] == list(range(len(cuts) + 1))
+
+
+def test_equal_values_are_never_cut() -> None:
+    order = RunOrder((RunField("a"),))
+    rows = pa.table({"a": [1] * 10 + [2]})
+    assert [(n, p["a"].to_pylist()) for n, p in order.cut(rows, order.cuts(rows, 11))] == [(0, [1] * 10), (1, [2])]
