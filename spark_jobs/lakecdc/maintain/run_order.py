@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import bisect
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lakecdc.maintain.sort_words import FieldValues, places_of
 from lakecdc.model.columns import arrow_type
 from lakecdc.writer.transforms import Transform
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.sort_order import SortOrder
 
-Array = np.ndarray[Any, Any]
+_TRANSFORMS = ("bucket", "truncate", "year", "month", "day", "hour")
 #: comparable and picklable place of a row in an order
 Key = tuple[Any, ...]
-# rows to judge whether a column's values repeat
-_SAMPLE = 20_000
-_WORD_BITS = 64
-# digits of the decimals that fit 64 bits
-_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -40,6 +33,12 @@ class RunField:
     transform: Transform | None = None
     descending: bool = False
     nulls_first: bool = True
+
+    def values(self, rows: pa.Table) -> FieldValues:
+        """Return the field's values of rows."""
+        values = rows[self.source].combine_chunks()
+        values = values if self.transform is None else self.transform.values(values)
+        return FieldValues.of(values, self.descending, self.nulls_first)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class RunOrder:
 
     def sorted(self, rows: pa.Table) -> pa.Table:
         """Sort rows; equal ones keep their order."""
-        places = _places([word for values in self._values(rows) for word in values.words()], rows.num_rows)
+        places = places_of([word for values in self._values(rows) for word in values.words()], rows.num_rows)
         return rows if places is None else rows.take(places)
 
     def key(self, rows: pa.Table, place: int) -> Key:
@@ -110,17 +109,14 @@ class RunOrder:
         picked = dict.fromkeys(keys(sample.num_rows * number // outputs) for number in range(1, outputs))
         return [key for key in picked if key > keys(0)]
 
-    def _values(self, rows: pa.Table) -> list[_Values]:
-        return [_Values.of(field, rows[field.source]) for field in self.fields]
-
-
-_TRANSFORMS = ("bucket", "truncate", "year", "month", "day", "hour")
+    def _values(self, rows: pa.Table) -> list[FieldValues]:
+        return [field.values(rows) for field in self.fields]
 
 
 class Keys:
     """Keys of rows, made one at a time."""
 
-    def __init__(self, values: Sequence[_Values], rows: int) -> None:
+    def __init__(self, values: Sequence[FieldValues], rows: int) -> None:
         self._values, self._rows = values, rows
 
     def __len__(self) -> int:
@@ -136,140 +132,3 @@ class Keys:
     def count_up_to(self, key: Key) -> int:
         """Count the sorted rows that are not above a key."""
         return bisect.bisect_right(range(self._rows), key, key=self)
-
-
-@functools.total_ordering
-@dataclass(frozen=True)
-class _Descending:
-    """A value that compares the other way round."""
-
-    value: Any
-
-    def __lt__(self, other: _Descending) -> bool:
-        return bool(other.value < self.value)
-
-
-@dataclass(frozen=True)
-class _Values:
-    """Values of one field: 64-bit integers that ascend with the order, or Arrow's own if they do not fit.
-
-    :param nulls: which rows are null; None if none is.
-    """
-
-    field: RunField
-    values: Array | pa.Array
-    nulls: Array | None
-
-    @classmethod
-    def of(cls, field: RunField, column: pa.ChunkedArray) -> _Values:
-        array = column.combine_chunks()
-        if field.transform is not None:
-            array = field.transform.values(array)
-        nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-        numbers = _numbers(array)
-        if numbers is None:
-            return cls(field, _bytes(array), nulls)
-        return cls(field, ~numbers if field.descending else numbers, nulls)
-
-    def key(self, place: int) -> Key:
-        """Return the key of one row: whether it is null, as the order has it, and the value."""
-        if self.nulls is not None and self.nulls[place]:
-            return (0 if self.field.nulls_first else 2, 0)
-        if isinstance(self.values, np.ndarray):
-            return (1, int(self.values[place]))
-        value = self.values[place].as_py()
-        return (1, _Descending(value) if self.field.descending else value)
-
-    def words(self) -> list[tuple[Array, int]]:
-        """Return unsigned integers that ascend with the order among these rows, with the bits that they need."""
-        words = []
-        if self.nulls is not None:
-            words.append(((~self.nulls if self.field.nulls_first else self.nulls).astype(np.uint64), 1))
-        if isinstance(self.values, np.ndarray):
-            numbers = self.values
-        else:
-            ranks = _ranks(self.values)
-            numbers = ~ranks if self.field.descending else ranks
-        if len(numbers):
-            if self.nulls is not None:
-                lowest = numbers[~self.nulls].min(initial=np.iinfo(np.int64).max)
-                numbers = np.where(self.nulls, lowest, numbers)
-            else:
-                lowest = numbers.min()
-            # the difference of two signed integers fits an unsigned one
-            word = numbers.view(np.uint64) - np.uint64(int(lowest) % (1 << _WORD_BITS))
-            words.append((word, int(word.max()).bit_length()))
-        return words
-
-
-def _numbers(array: pa.Array) -> Array | None:
-    """Return 64-bit integers in the order of the values, any for null; None if the type has more."""
-    kind = array.type
-    if pa.types.is_floating(kind):
-        floats = array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-        # the sum turns -0.0 into 0.0; Spark has one NaN, above all others
-        bits = np.where(np.isnan(floats), np.nan, floats + 0.0).view(np.int64)
-        return bits ^ ((bits >> 63) & np.int64(np.iinfo(np.int64).max))
-    if pa.types.is_decimal128(kind):
-        return _low_words(array) if kind.precision <= _DIGITS else None
-    if pa.types.is_boolean(kind):
-        array = array.cast(pa.int8())
-    elif pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        array = array.cast(pa.int32())
-    elif not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_time64(kind)):
-        return None
-    return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-
-
-def _low_words(array: pa.Array) -> Array:
-    """Return the lower halves of decimals, which are their unscaled values if those are small."""
-    if not len(array):
-        return np.zeros(0, np.int64)
-    return np.frombuffer(array.buffers()[1], "<i8")[::2][array.offset : array.offset + len(array)]
-
-
-def _bytes(array: pa.Array) -> pa.Array:
-    """Return texts as bytes, and other types unchanged."""
-    if pa.types.is_string(array.type):
-        return array.view(pa.binary())
-    return array.view(pa.large_binary()) if pa.types.is_large_string(array.type) else array
-
-
-def _ranks(array: pa.Array) -> Array:
-    """Return numbers in the order of the values, any for null."""
-    head = array.slice(0, _SAMPLE)
-    if pc.count_distinct(head).as_py() * 2 > len(head):
-        return pc.rank(array, tiebreaker="dense").to_numpy().astype(np.int64)
-    encoded = array.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    ranks = np.zeros(len(order) + 1, np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks[encoded.indices.fill_null(len(order)).to_numpy(zero_copy_only=False)]
-
-
-def _places(words: Sequence[tuple[Array, int]], rows: int) -> Array | None:
-    """Return the places of rows in the order of their words; None if they are in order."""
-    packed: list[Array] = []
-    used = _WORD_BITS
-    for word, bits in words:
-        if not bits:
-            continue
-        if used + bits <= _WORD_BITS:
-            packed[-1], used = packed[-1] << np.uint64(bits) | word, used + bits
-        else:
-            packed.append(word)
-            used = bits
-    if not packed:
-        return None
-    if len(packed) > 1:
-        return np.lexsort(packed[::-1])
-    [word] = packed
-    if bool((word[1:] >= word[:-1]).all()):
-        return None
-    place_bits = rows.bit_length()
-    if used + place_bits <= _WORD_BITS:
-        # values with their places are distinct, so that the fast sort need not be stable
-        both = word << np.uint64(place_bits) | np.arange(rows, dtype=np.uint64)
-        both.sort()
-        return both & np.uint64((1 << place_bits) - 1)
-    return np.argsort(word, kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import pickle
 import uuid
@@ -14,8 +15,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakecdc.iceberg.sort_order import SortField, SortOrder
 from lakecdc.maintain.run_order import RunField, RunOrder
+from lakecdc.model.columns import arrow_type
 from lakecdc.writer.transforms import Transform
+from tests.conftest import Lake
 
 TIMES = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
@@ -119,3 +123,49 @@ def test_equal_values_are_never_cut() -> None:
     order = RunOrder((RunField("a"),))
     rows = pa.table({"a": [1] * 10 + [2]})
     assert [(n, p["a"].to_pylist()) for n, p in order.cut(rows, order.cuts(rows, 11))] == [(0, [1] * 10), (1, [2])]
+
+
+def test_orders_that_tasks_cannot_evaluate_are_refused() -> None:
+    def of(column: str, transform: str = "identity") -> RunOrder | None:
+        types = {"id": "bigint", "at": "timestamp", "x": "double", "list": "array<int>"}
+        return RunOrder.of(SortOrder((SortField(column, transform, column, "lake"),)), types)
+
+    assert of("id", "bucket[8]") == RunOrder((RunField("id", Transform("bucket", "id", 8)),))
+    assert of("x") == RunOrder((RunField("x"),))
+    refused = (("list",), ("point.x",), ("id", "day"), ("x", "bucket[8]"), ("at", "void"), ("at", "zorder"))
+    assert [of(*case) for case in refused] == [None] * len(refused)
+
+
+def test_the_order_is_that_of_spark(lake: Lake) -> None:
+    values: dict[str, tuple[str, list[Any]]] = {
+        "i": ("int", [3, -7, 0, 2**31 - 1]),
+        "x": ("double", [0.0, -0.0, math.nan, math.inf, -math.inf, -1.5]),
+        "f": ("float", [0.5, -0.0, math.nan, -math.inf]),
+        "s": ("string", ["", "a", "a\0", "ab", "Z", "\ue000", "\U0001f600", "aaaaaaaaab"]),
+        "b": ("binary", [b"", b"\0", b"\xff", b"\x7f\x80"]),
+        "t": ("boolean", [True, False]),
+        "d": ("date", [date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29)]),
+        "at": ("timestamp", [datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC)]),
+        "m": ("decimal(9,2)", [Decimal("-1.50"), Decimal("9999999.99"), Decimal("0.00")]),
+        "w": ("decimal(30,4)", [Decimal("-12345678901234567890.5"), Decimal("12345678901234567890.5"), Decimal(0)]),
+    }
+    types = {name: kind for name, (kind, _) in values.items()}
+    columns = {
+        name: pa.array(itertools.islice(itertools.cycle([*some, None]), 300), arrow_type(kind))
+        for name, (kind, some) in values.items()
+    }
+    rows = pa.table({**columns, "n": pa.array(range(300), pa.int64())})
+    types["n"] = "bigint"
+    frame = lake.spark.createDataFrame(rows).coalesce(1).cache()
+    cases = [((name, "identity"),) for name in values]
+    cases += [(("s", "truncate[1]"), ("x", "identity")), (("at", "day"), ("i", "bucket[3]")), (("w", "truncate[50]"),)]
+    for number, (fields, descending) in enumerate(itertools.product(cases, (True, False))):
+        nulls_first = number % 4 in (1, 2)
+        by = [SortField(c, transform, f"`{c}`", "lake", descending, nulls_first) for c, transform in fields]
+        # a last field makes the order total
+        order = SortOrder((*by, SortField("n", "identity", "n", "lake")))
+        runs = RunOrder.of(order, types)
+        assert runs is not None
+        by_spark = frame.sortWithinPartitions(*(field.spark_column() for field in order.fields)).select("n")
+        assert runs.sorted(rows)["n"].to_pylist() == by_spark.toArrow()["n"].to_pylist(), order.describe()
+    frame.unpersist()

@@ -13,7 +13,7 @@ from lakecdc.maintain.run_order import RunField, RunOrder
 from lakecdc.maintain.sorted_runs import Runs
 from tests.lakecdc.maintain.test_run_order import ordered_rows
 
-COUNTS = st.integers(0, 300)
+COUNTS, MEMORY = st.integers(0, 150), st.sampled_from([0, 500, 2000, 1 << 20])
 CALM = [HealthCheck.function_scoped_fixture, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
@@ -25,7 +25,7 @@ def merged(runs: Runs, pieces: list[pa.Table], table_bytes: int) -> list[int]:
         return [number for table in runs.merged(table_bytes) for number in table["n"].to_pylist()]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=CALM)
+@settings(max_examples=100, deadline=None, suppress_health_check=CALM)
 @given(
     ordered_rows(COUNTS), st.lists(COUNTS, max_size=20), st.sampled_from([0, 500, 2000, 1 << 20]), st.integers(1, 900)
 )
