@@ -96,14 +96,14 @@ def transforms(kind: pa.DataType, column: str) -> list[Transform | None]:
     return [None, *sized, *(Transform(unit, column) for unit in units)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(ordered_rows())
 def test_rows_are_sorted_as_python_sorts_them(case: tuple[RunOrder, pa.Table]) -> None:
     order, rows = case
     assert order.sorted(rows)["n"].to_pylist() == in_order(order, rows)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ordered_rows(), st.integers(1, 6))
 def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Table], outputs: int) -> None:
     order, rows = case
