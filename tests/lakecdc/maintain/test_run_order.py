@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import random
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,6 +13,7 @@ from functools import cmp_to_key
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +24,11 @@ from lakecdc.writer.transforms import Transform
 from tests.conftest import Lake
 
 TIMES = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
-    ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
-)
+ODD_TEXTS = ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
+TEXTS = ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
+# many of them begin alike
+LONG_TEXTS = st.lists(st.sampled_from(["a", "\0", "aaaaaaaa", "bbbbbbb"]), max_size=6).map("".join)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(ODD_TEXTS)
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-3, 3),
     pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3),
@@ -117,6 +121,28 @@ def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Ta
             assert sum(cut <= order.key(piece, place) for cut in cuts) == number
     # the lowest key is no cut, so that the first file has rows
     assert not rows.num_rows or [number for number, _ in pieces] == list(range(len(cuts) + 1))
+
+
+@pytest.mark.parametrize(("descending", "nulls_first"), [*itertools.product((True, False), (True, False))])
+def test_many_values_that_begin_alike_are_told_apart(descending: bool, nulls_first: bool) -> None:
+    dice = random.Random(7)
+    texts = ["".join(dice.choices(["a", "\0", "aaaaaaaa", "bbbbbbb"], k=dice.randint(0, 12))) for _ in range(1000)]
+    # a column whose values repeat is sorted by its distinct ones
+    assert len(set(texts)) > 700
+    numbers = [dice.choice([dice.random(), dice.choice([0.1, 0.2])]) for _ in texts]
+    rows = pa.table(
+        {
+            "country": [dice.choice(["de", "fr", None]) for _ in texts],
+            "text": [None if number % 7 == 0 else text for number, text in enumerate(texts)],
+            "same": ["same" * 3 + text for text in texts],
+            "fixed": pa.array([text.encode().ljust(96, b"\0") for text in texts], pa.binary(96)),
+            "number": numbers,
+            "n": range(len(texts)),
+        }
+    )
+    for names in (["text"], ["same"], ["fixed"], ["number"], ["country", "text"], ["number", "same"]):
+        order = RunOrder(tuple(RunField(name, None, descending, nulls_first) for name in names))
+        assert order.sorted(rows)["n"].to_pylist() == in_order(order, rows), names
 
 
 def test_equal_values_are_never_cut() -> None:
