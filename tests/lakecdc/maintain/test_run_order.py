@@ -25,9 +25,6 @@ from tests.conftest import Lake
 
 TIMES = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
 ODD_TEXTS = ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
-TEXTS = ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
-# many of them begin alike
-LONG_TEXTS = st.lists(st.sampled_from(["a", "\0", "aaaaaaaa", "bbbbbbb"]), max_size=6).map("".join)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(ODD_TEXTS)
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-3, 3),
@@ -183,7 +180,7 @@ def test_the_order_is_that_of_spark(lake: Lake) -> None:
     rows = pa.table({**columns, "n": pa.array(range(300), pa.int64())})
     types["n"] = "bigint"
     frame = lake.spark.createDataFrame(rows).coalesce(1).cache()
-    cases = [((name, "identity"),) for name in values]
+    cases: list[tuple[tuple[str, str], ...]] = [((name, "identity"),) for name in values]
     cases += [(("s", "truncate[1]"), ("x", "identity")), (("at", "day"), ("i", "bucket[3]")), (("w", "truncate[50]"),)]
     for number, (fields, descending) in enumerate(itertools.product(cases, (True, False))):
         nulls_first = number % 4 in (1, 2)
