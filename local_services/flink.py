@@ -52,6 +52,16 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
     _STAMP.write_text(recipe())
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a program in Flink's environment.
+
+    :param folder: of its logs
+    """
+    names = [name for name in os.environ if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))]
+    java = "-Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Duser.timezone=UTC"
+    return {**{name: os.environ[name] for name in names}, "JDK_JAVA_OPTIONS": java, "FLINK_LOG_DIR": str(folder)}
+
+
 class FlinkTables:
     """Flink at work: it writes the tables of :mod:`local_services.flink_shapes` while the caller goes on.
 
@@ -72,19 +82,11 @@ class FlinkTables:
         if not is_installed():
             raise ServiceError("Flink is missing: python -m local_services.install")
         self.folder.mkdir(parents=True, exist_ok=True)
-        java = "-Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Duser.timezone=UTC"
-        environment = {
-            **{
-                name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))
-            },
-            "JDK_JAVA_OPTIONS": java,
-            "FLINK_LOG_DIR": str(self.folder),
-        }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [str(PYTHON), "-m", "local_services.flink_writer", *self._arguments],
                 cwd=REPOSITORY,
-                env=environment,
+                env=environment(self.folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

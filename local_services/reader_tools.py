@@ -1,4 +1,4 @@
-"""What the engines of :mod:`local_services.readers` are made from: Trino, ClickHouse."""
+"""What engines of tests are made from: Trino, ClickHouse, and what DuckDB needs for HTTP."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _POM, _SOURCE = _HERE / "trino_pom" / "pom.xml", _HERE / "TrinoServer.java"
 _JAVA = "arcadedb-embedded==26.10.2.post1"
 #: ClickHouse as a library, without chdb's own dependencies
 CLICKHOUSE_PACKAGE = "chdb-core==26.9.0"
+#: an extension of DuckDB for HTTP and S3, of the version of DuckDB
+_HTTPFS_PACKAGE = "duckdb-extension-httpfs==1.5.5"
 (TRINO_VERSION,) = re.findall("<trino.version>(.*)</trino.version>", _POM.read_text())
 
 
@@ -38,11 +40,16 @@ def _clickhouse(run: Run, folder: Path) -> None:
     make_environment(run, folder, ["--no-deps", CLICKHOUSE_PACKAGE])
 
 
-def trino_command(settings: Path, data: Path) -> Sequence[str]:
+def _httpfs(run: Run, folder: Path) -> None:
+    make_environment(run, folder, ["--no-deps", _HTTPFS_PACKAGE])
+
+
+def trino_command(settings: Path, data: Path, options: Sequence[str]) -> Sequence[str]:
     """Return the command line of Trino.
 
     :param settings: the file ``config.properties``
     :param data: where it keeps what it needs while it runs
+    :param options: further ones of its Java
     """
     (java,) = TRINO.folder.glob("lib/python*/site-packages/arcadedb_embedded/jre/bin/java")
     return [
@@ -50,6 +57,7 @@ def trino_command(settings: Path, data: Path) -> Sequence[str]:
         *("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"),
         *("--add-modules=jdk.incubator.vector", "--enable-native-access=ALL-UNNAMED"),
         "--sun-misc-unsafe-memory-access=allow",
+        *options,
         f"-Dconfig={settings}",
         f"-Dplugin.dir={TRINO.folder / 'plugins'}",
         f"-Dnode.data-dir={data}",
@@ -64,3 +72,4 @@ TRINO = Tool(
     "--soak",
 )
 CLICKHOUSE = Tool(TOOLS / "clickhouse", CLICKHOUSE_PACKAGE, _clickhouse, "--soak")
+HTTPFS = Tool(TOOLS / "duckdb-httpfs", _HTTPFS_PACKAGE, _httpfs, "--soak")

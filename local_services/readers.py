@@ -1,4 +1,4 @@
-"""Engines that read tables, as local processes: Trino behind a REST catalog, ClickHouse."""
+"""Engines as local processes: Trino behind REST catalogs, ClickHouse."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import json
 import subprocess
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from local_services.iceberg_rest import IcebergRest
 from local_services.process import ANSWER_SECONDS, PATIENCE, Service, ServiceError, Startable
 from local_services.reader_tools import CLICKHOUSE, TRINO, trino_command
 
@@ -22,17 +21,22 @@ class QueryError(RuntimeError):
     """An engine refuses a query, for the reason in the message."""
 
 
+#: settings of a catalog of Trino whose tables are in local folders
+LOCAL_FILES = {"fs.local.enabled": "true", "local.location": "/"}
+
+
 class Trino(Service):
-    """Trino with the tables of a REST catalog in local folders, as its catalog ``lake``.
+    """Trino with the tables of REST catalogs.
 
     :param folder: of its settings and its log
-    :param rest: the catalog, running
+    :param catalogs: the settings of each catalog by its name, ``iceberg.rest-catalog.uri`` among them
+    :param java: further options of its Java
     """
 
     name = "trino"
 
-    def __init__(self, folder: Path, rest: IcebergRest) -> None:
-        self.folder, self.rest = folder.absolute(), rest
+    def __init__(self, folder: Path, catalogs: Mapping[str, Mapping[str, str]], java: Sequence[str] = ()) -> None:
+        self.folder, self._catalogs, self._java = folder.absolute(), catalogs, java
         super().__init__(self.folder / "trino.log")
 
     def prepare(self) -> None:
@@ -41,13 +45,6 @@ class Trino(Service):
         :raises ServiceError: if it is not installed
         """
         TRINO.check()
-        catalog = {
-            "connector.name": "iceberg",
-            "iceberg.catalog.type": "rest",
-            "iceberg.rest-catalog.uri": self.rest.uri,
-            "fs.local.enabled": "true",
-            "local.location": "/",
-        }
         server = {
             "http-server.http.port": self.port,
             "node.bind-ip": "127.0.0.1",
@@ -59,7 +56,10 @@ class Trino(Service):
             "memory.heap-headroom-per-node": "200MB",
         }
         (self.folder / "catalogs").mkdir(parents=True, exist_ok=True)
-        for file, settings in (("catalogs/lake", catalog), ("config", server)):
+        rest = {"connector.name": "iceberg", "iceberg.catalog.type": "rest"}
+        files: dict[str, Mapping[str, object]] = {"config": server}
+        files |= {f"catalogs/{name}": {**rest, **settings} for name, settings in self._catalogs.items()}
+        for file, settings in files.items():
             text = "".join(f"{key}={value}\n" for key, value in settings.items())
             (self.folder / f"{file}.properties").write_text(text)
 
@@ -69,7 +69,7 @@ class Trino(Service):
 
     def command(self) -> Sequence[str]:
         """Return the command line of the server."""
-        return trino_command(self.folder / "config.properties", self.folder / "data")
+        return trino_command(self.folder / "config.properties", self.folder / "data", self._java)
 
     def is_ready(self) -> bool:
         """Return whether it has found itself among the nodes that can work."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
@@ -87,9 +87,12 @@ def all_readers(lake: Lake, folder: Path) -> Iterator[Mapping[str, Read]]:
     :param folder: for what they keep.
     """
     from local_services.iceberg_rest import IcebergRest
-    from local_services.readers import ClickHouse, Trino
+    from local_services.readers import LOCAL_FILES, ClickHouse, Trino
 
-    with IcebergRest(folder / "rest") as rest, Trino(folder / "trino", rest) as server, ClickHouse() as click:
+    with ExitStack() as running:
+        rest, click = running.enter_context(IcebergRest(folder / "rest")), running.enter_context(ClickHouse())
+        catalogs = {"lake": {"iceberg.rest-catalog.uri": rest.uri, **LOCAL_FILES}}
+        server = running.enter_context(Trino(folder / "trino", catalogs))
         numbers = count()
         _post(rest.uri, "namespaces", namespace=["outside"])
 

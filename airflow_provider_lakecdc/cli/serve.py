@@ -26,7 +26,7 @@ def main(args: Namespace) -> int:
         )
     token = _token(args)
     tls = load_certificate(args.certificate, args.key) if args.certificate else None
-    catalog = open_catalog(properties, PyicebergApplier())
+    catalog = open_catalog(properties, PyicebergApplier(), writable=args.write)
     endpoint = Endpoint(catalog, writable=args.write, address=(args.host, args.port), token=token, tls=tls)
     facts = {"uri": endpoint.uri, "writable": args.write}
     if token is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from lakecdc.contract.job_options import Outcome
@@ -12,6 +12,7 @@ from lakecdc.contract.job_options import Outcome
 class RestoreMomentOperator(LakecdcJobOperator):
     """Restore tables as of one moment of their source, each on a branch or in another table.
 
+    :param action: ``restore``, or ``drop`` to remove the moment's branch and tag from the tables.
     :param moment: ISO-8601 time at the source; everything committed by then is restored.
     :param history_tables: history table by table.
     :param branch: branch of each table for the restored state; default: ``moment-2026-01-31T00-03-00``, the moment in
@@ -28,6 +29,7 @@ class RestoreMomentOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
+        action: Literal["restore", "drop"] | str = "restore",
         moment: str | None = None,
         history_tables: Mapping[str, str] | str | None = None,
         branch: str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import closing
 from pathlib import Path
@@ -11,47 +12,19 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from airflow_provider_lakecdc.governance.precheck import look
-from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.hooks.connections import SecretEnvironment
 from lakecdc.contract.spec import parse_spec
-from lakecdc.runtime.run import run, work_of
 from tests.conftest import Lake
-from tests.lakecdc.ingest.histories import History, lines
+from tests.e2e.objects import COLUMNS, TABLE, Objects
+from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.moments.support import Remembered, iso
 from tests.readers import duckdb_rows
 
-TABLE = "shop.t"
 _CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
-class Objects:
-    """A catalog in a folder.
-
-    :param name: of the catalog, which Spark opens once.
-    :param folder: of the warehouse, and of what is ingested.
-    """
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
-        self.properties = {"type": "object_store", "warehouse": f"file://{folder}/lake", "readable_paths": "true"}
-
-    def connection(self) -> CatalogConnection:
-        """The catalog as workers have it."""
-        return CatalogConnection(self.name, dict(self.properties), self.properties, SecretEnvironment(self.name))
-
-    def spec(self, job: str, **parts: Any) -> dict[str, Any]:
-        """A spec of a job."""
-        return {"version": 1, "job": job, "catalog": {"name": self.name, "properties": self.properties}, **parts}
-
-    def run(self, job: str, **parts: Any) -> dict[str, Any]:
-        """Run a job, which has something to do, and return its metrics."""
-        report = run(parse_spec(self.spec(job, **parts), job), work_of(job))
-        assert not report.error and [table.outcome for table in report.tables] == ["done"], report
-        return dict(report.tables[0].metrics)
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """The rows, as DuckDB reads them by the path of the table."""
-        return sorted(duckdb_rows(f"file://{self.folder}/lake/shop/t", "id, name, n, doc"))
+def rows(objects: Objects) -> list[tuple[Any, ...]]:
+    """The rows, as DuckDB reads them by the path of the table."""
+    return sorted(duckdb_rows(f"file://{objects.folder}/lake/shop/t", COLUMNS))
 
 
 @pytest.fixture
@@ -70,19 +43,15 @@ def assert_readers_by_path_agree(objects: Objects, lake: Lake, keys: list[int]) 
 
 
 def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
-    history, done = History(random.Random(9)), 0
+    history = History(random.Random(9))
     for key in range(40):
         history.insert(key)
-    source = {"type": "files", "path": f"{objects.folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
-    target = {"table": TABLE, "key": ["id"], "source_table": "shop.t", "partition_by": ["bucket(2, id)"]}
     for batch in range(2):
         for key in list(history.rows)[batch::5]:
             history.update(key, touch_doc=bool(key % 2))
         history.delete(batch)
-        (objects.folder / f"{batch}.jsonl").write_text(lines(history.events[done:]))
-        done = len(history.events)
-        objects.run("ingest", source=source, target=target)
-        assert objects.rows() == history.expected()
+        objects.feed(history, partition_by=["bucket(2, id)"])
+        assert rows(objects) == history.expected()
     options: dict[str, dict[str, Any]] = {
         "rewrite_delete_files": {},
         "compact_data_files": {"min_input_files": 2},
@@ -90,7 +59,7 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
     }
     for job, given in options.items():
         metrics = objects.run(job, tables=[TABLE], options=given)
-        assert objects.rows() == history.expected(), job
+        assert rows(objects) == history.expected(), job
     assert "metadata_versions_trimmed" in metrics, "the last job knows that the catalog is an object store"
     looked = look(
         objects.connection(),
@@ -105,22 +74,17 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
 
 
 def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> None:
-    history, done = Remembered(random.Random(4)), 0
-    source = {"type": "files", "path": f"{objects.folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
-    target = {"table": TABLE, "key": ["id"], "source_table": "shop.t", "history_table": f"{TABLE}_history"}
-    for batch in range(2):
+    history = Remembered(random.Random(4))
+    for _ in range(2):
         for _ in range(20):
             history.statement(6)
-        (objects.folder / f"{batch}.jsonl").write_text(lines(history.events[done:]))
-        done = len(history.events)
-        objects.run("ingest", source=source, target=target)
+        objects.feed(history, history_table=f"{TABLE}_history")
     moment = history.moments()[-8]
     options = {"moment": iso(moment), "history_tables": {TABLE: f"{TABLE}_history"}}
     shown = objects.run("restore_moment", tables=[TABLE], options=options)["as_table"]
     namespace, _, name = shown.partition(".")
-    columns = "id, name, n, doc"
     assert history.at(moment) != history.at(history.moments()[-1])
-    found = lake.sql(f"SELECT {columns} FROM {objects.name}.{namespace}.`{name}`").collect()
+    found = lake.sql(f"SELECT {COLUMNS} FROM {objects.name}.{namespace}.`{name}`").collect()
     assert sorted(map(tuple, found), key=str) == history.at(moment)
     with closing(objects.connection().load()) as worker:
         table = worker.load_table((namespace, name))
@@ -128,3 +92,13 @@ def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> No
         assert snapshot is not None and snapshot.snapshot_id != worker.load_table(TABLE).metadata.current_snapshot_id
     with pytest.raises(Exception, match="NoSuchTable|no table"):
         lake.sql(f"DELETE FROM {objects.name}.{namespace}.`{name}` WHERE true")
+    branch, refs = name.partition("@")[2], f"SELECT name FROM {objects.name}.{TABLE}.refs"
+    dropped = objects.run("restore_moment", tables=[TABLE], options=options | {"action": "drop"})["refs_dropped"]
+    assert dropped == [branch, f"{branch}-as-restored"]
+    objects.run("restore_moment", tables=[TABLE], options=options)
+    assert branch in [row.name for row in lake.sql(refs).collect()]
+    lake.sql(f"DROP TABLE {objects.name}.{namespace}.`{name}`")
+    lake.sql(f"REFRESH TABLE {objects.name}.{TABLE}")
+    assert not [row.name for row in lake.sql(refs).collect() if row.name.startswith(branch)]
+    (document,) = objects.folder.glob("lake/_lakecdc/catalog/moments/*.json")
+    assert json.loads(document.read_text())["tables"] == {}

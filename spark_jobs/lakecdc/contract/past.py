@@ -17,6 +17,7 @@ from lakecdc.metadata.names import RESERVED_REFS
 class RestoreMomentOptions(JobOptions):
     """Options of ``restore_moment``. Without ``moment`` the job changes nothing and fails.
 
+    :param action: ``restore``, or ``drop`` to remove the moment's branch and tag from the tables.
     :param moment: ISO-8601 time at the source; everything committed by then is restored.
     :param history_tables: history table by table.
     :param branch: branch of each table for the restored state; default: ``moment-2026-01-31T00-03-00``, the moment in
@@ -27,6 +28,7 @@ class RestoreMomentOptions(JobOptions):
     :param quarantine_table: as for ``ingest``.
     """
 
+    action: Literal["restore", "drop"] = "restore"
     moment: str | None = None
     history_tables: dict[str, str] = field(default_factory=dict)
     branch: str | None = None
@@ -44,6 +46,8 @@ class RestoreMomentOptions(JobOptions):
             )
         if not self.keep_for > 0:
             raise SpecError(f"options.keep_for is {self.keep_for}, not above 0 seconds.")
+        if self.action == "drop" and self.into:
+            raise SpecError("options.into is for restored moments.", hint="Drop that table instead.")
         if len({*self.into.values()}) < len(self.into):
             raise SpecError(
                 "options.into names the same table for several tables.", hint="Name a different one for each."

@@ -24,6 +24,7 @@ from lakecdc.contract.runtime import refuse_unfit
 from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.forwarding import OBJECT, Forwarding, Handles, forwards
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_class, java_message, jvm, listed, mapping
+from lakecdc.object_store.versions import HINT_BEHIND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +110,9 @@ class _Verdict:
             except Py4JJavaError as blind:
                 log.warning("Cannot read the state of a commit from the catalog: %s", mask(java_message(blind)))
                 continue
+            if arrived and HINT_BEHIND in str(error.getMessage()):
+                # no answer was lost: whoever asked must not delete files
+                return error
             if arrived:
                 log.warning("A commit arrived although the catalog reported: %s", mask(str(error.getMessage())))
                 return None

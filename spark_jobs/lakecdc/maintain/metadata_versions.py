@@ -5,14 +5,18 @@ A table of another catalog has none: its catalog looks after its metadata files.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
-from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.locations import key
 from lakecdc.object_store.serving import served
 from lakecdc.object_store.versions import Versions, number_of
+
+log = logging.getLogger(__name__)
 
 _PREVIOUS_VERSIONS = "write.metadata.previous-versions-max"
 _PREVIOUS_VERSIONS_DEFAULT = 100
@@ -65,6 +69,21 @@ def wipe(table: IcebergTable) -> int | None:
         return None
     with _unknown_outcome(table):
         return versions.wipe()
+
+
+def remove_leftovers(catalog: str, before_ms: int) -> dict[str, int]:
+    """Remove what a catalog in an object store keeps of its past until nobody can need it; return numbers.
+
+    :param before_ms: when files were written that may go if nothing names them, in milliseconds since 1970.
+    """
+    opened = served(catalog)
+    if opened is None:
+        return {}
+    try:
+        return {"catalog_files_removed": opened.leftovers.remove(datetime.fromtimestamp(before_ms / 1000, UTC))}
+    except LakecdcError as error:
+        log.warning("Catalog %s keeps objects that nobody needs: %s", catalog, error)
+        return {}
 
 
 def is_version(versions: Versions | None, location: str) -> bool:

@@ -1,5 +1,7 @@
 """Names of lakecdc's snapshot-summary entries, table properties and refs."""
 
+from collections.abc import Mapping
+
 #: summary: where in the source the snapshot's data ends, one JSON document (see ``positions``)
 POSITIONS = "lakecdc.positions"
 #: summary: moment at the source, ISO-8601 UTC, up to which the snapshot holds every change
@@ -144,3 +146,20 @@ def side_tables(table: str) -> tuple[str, ...]:
 
 #: field ids of ``file_path`` and ``pos`` in position-delete files (Iceberg specification, reserved field ids)
 PATH_ID, POSITION_ID = 2147483546, 2147483545
+
+
+def moment_tag(moment: str) -> str:
+    """Return the tag that keeps a restored moment of a table, which stays in place when users write to its branch.
+
+    :param moment: name of the branch.
+    """
+    return f"{moment}-as-restored"
+
+
+def refs_of_moment(moment: str, refs: Mapping[str, int]) -> list[str]:
+    """Return the tag of a moment, and its branch unless users have written to that; empty if there is no such moment.
+
+    :param refs: snapshots of the table's tags and branches.
+    """
+    tag = moment_tag(moment)
+    return [name for name in (tag, moment) if tag in refs and refs.get(name) == refs[tag]]

@@ -21,7 +21,7 @@ from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
 from lakecdc.iceberg.fence import KnownHead, PositionFence
-from lakecdc.iceberg.refs import Ref, put_refs, read_refs
+from lakecdc.iceberg.refs import Ref, change_refs, put_refs, read_refs
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import Branch, IcebergTable, Snapshot, carrier_of
 from lakecdc.iceberg.threads import described
@@ -48,12 +48,14 @@ from lakecdc.sql import quoted_column
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Restore a moment of the spec's tables, all or none: each is checked before the first one is written.
+    """Restore a moment of the spec's tables, all or none: each is checked before the first one is written; or drop one.
 
     :raises SpecError: no moment is given.
     """
     options = spec.options_as(RestoreMomentOptions)
     moment, branch = options.restored()
+    if options.action == "drop":
+        return _drop(spark, spec, branch)
     shown = Shown(branch, options.keep_for)
     planned: dict[str, _Plan] = {}
     refused: dict[str, TableReport] = {}
@@ -84,6 +86,27 @@ def _shown_together(spark: SparkSession, spec: JobSpec, shown: Shown, reports: l
     catalog.write_moment(shown.branch, {name: tag.snapshot_id for name, tag in tags.items()})
     for each in branches:
         each.metrics["as_table"] = f"{each.table}@{shown.branch}"
+    return reports
+
+
+def _drop(spark: SparkSession, spec: JobSpec, moment: str) -> list[TableReport]:
+    """Drop a moment's branch and tag, so that expiry may remove what they keep; a branch that users wrote to stays."""
+
+    def drop(table: IcebergTable, spec: JobSpec) -> TableReport:
+        head, refs = table.head(), read_refs(table.refresh())
+        names_of_refs = names.refs_of_moment(moment, {name: ref.snapshot_id for name, ref in refs.items()})
+        report = TableReport(table.name, "nothing", **ends(head, head), metrics={"refs_dropped": sorted(names_of_refs)})
+        if not names_of_refs:
+            return replace(report, reason=f"it has no moment {moment}")
+        if spec.options.dry_run:
+            return replace(report, reason=DRY_RUN)
+        change_refs(table, dict.fromkeys(names_of_refs))
+        return replace(report, outcome="done")
+
+    reports = each_table(drop)(spark, spec)
+    catalog = served(spec.catalog.name)
+    if catalog is not None and not spec.options.dry_run:
+        catalog.tidy_moment(moment)
     return reports
 
 
@@ -131,7 +154,7 @@ class Shown:
     @property
     def tag(self) -> str:
         """Return the name of the tag, which stays in place when users write to the branch."""
-        return f"{self.branch}-as-restored"
+        return names.moment_tag(self.branch)
 
 
 def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot:

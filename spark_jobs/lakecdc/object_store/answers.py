@@ -11,6 +11,7 @@ from pyiceberg import exceptions
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.secrets import mask
+from lakecdc.object_store.storage import DeniedError
 
 # clients repeat requests after 429 and 503, and take 409 for "nothing was written": an unknown outcome is 500
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
@@ -23,6 +24,7 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (exceptions.ForbiddenError, 403, "ForbiddenException"),
     (exceptions.UnauthorizedError, 401, "NotAuthorizedException"),
     (UnsupportedError, 406, "UnsupportedOperationException"),
+    (DeniedError, 403, "ForbiddenException"),
     (InputError, 400, "BadRequestException"),
 )
 _LONGEST_MESSAGE = 4_000

@@ -9,19 +9,23 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.metadata.locations import split
+from lakecdc.metadata.names import moment_tag, refs_of_moment
 from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
-from lakecdc.object_store.moments import Moments, as_of
+from lakecdc.object_store.leftovers import Leftovers
+from lakecdc.object_store.moments import Moments, as_of, refs_of
 from lakecdc.object_store.names import CATALOG_FOLDER, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
-from lakecdc.object_store.storage import Storage
+from lakecdc.object_store.read_only import ReadOnly
+from lakecdc.object_store.storage import DeniedError, Storage
 from lakecdc.object_store.tables import Tables
-from lakecdc.object_store.versions import DEADLINE, HINT, Version, Versions, number_of
+from lakecdc.object_store.versions import DEADLINE, HINT, HINT_BEHIND, Version, Versions, number_of
 
 _LONGEST_PAUSE = 1.0
 _GZIP = b"\x1f\x8b"
@@ -29,6 +33,18 @@ _GZIP = b"\x1f\x8b"
 _DELETING = "write.metadata.delete-after-commit.enabled"
 #: an update after which files may be deleted, which a reader of an older version would miss
 _REMOVALS = {"remove-snapshots"}
+
+
+@dataclass(frozen=True)
+class Past:
+    """A table at a moment.
+
+    :param snapshot: of the table then.
+    """
+
+    identifier: Names
+    moment: str
+    snapshot: int
 
 
 class ObjectCatalog:
@@ -43,7 +59,15 @@ class ObjectCatalog:
         self._storage, self._warehouse = storage, warehouse.rstrip("/")
         self._applier, self._readable_paths = applier, readable_paths
         self._namespaces, self._tables = Namespaces(storage, warehouse), Tables(storage, warehouse)
-        self._moments = Moments(storage, warehouse)
+        self._moments, self.leftovers = Moments(storage, warehouse), Leftovers(storage, warehouse)
+
+    def for_reads(self, refusal: DeniedError | None = None) -> ObjectCatalog:
+        """Return the same catalog without any write, also of what others have left half done.
+
+        :param refusal: what writes raise.
+        """
+        storage = ReadOnly(self._storage, refusal or DeniedError(f"{self._warehouse} is opened for reads only."))
+        return ObjectCatalog(storage, self._warehouse, self._applier, readable_paths=self._readable_paths)
 
     def namespaces(self, parent: Names = ()) -> list[Names]:
         """Return the namespaces directly below another one.
@@ -61,7 +85,7 @@ class ObjectCatalog:
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
-        return dict(self._namespaces.require(namespace).document.properties)
+        return dict(self._namespaces.seen(namespace).document.properties)
 
     def update_namespace(self, namespace: Names, removals: Collection[str], updates: Mapping[str, str]) -> None:
         """Change the properties of a namespace; see :meth:`Namespaces.update`."""
@@ -76,7 +100,7 @@ class ObjectCatalog:
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
-        self._namespaces.require(namespace)
+        self._namespaces.seen(namespace)
         return self._tables.listed(namespace)
 
     def load(self, identifier: Names) -> Version:
@@ -84,24 +108,40 @@ class ObjectCatalog:
 
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
+        past = self._past(identifier)
+        version = self._tables.load(past.identifier if past else identifier)
+        text = as_of(version.text, past.moment, past.snapshot) if past else version.text
+        if text is None:
+            raise _no_moment(identifier)
+        return replace(version, text=text)
+
+    def _past(self, identifier: Names) -> Past | None:
+        """Return the table and the moment that a name such as ``orders@moment`` means; None if it is a table's own."""
         table, _, moment = identifier[-1].rpartition("@")
         snapshots = self._moments.read(moment) if table and moment else None
         if snapshots is None:
-            return self._tables.load(identifier)
-        return self._load_at((*identifier[:-1], table), moment, snapshots)
-
-    def _load_at(self, identifier: Names, moment: str, snapshots: Mapping[str, int]) -> Version:
-        from pyiceberg.exceptions import NoSuchTableError
-
-        name, version = ".".join(identifier), self._tables.load(identifier)
-        text = as_of(version.text, snapshots[name]) if name in snapshots else None
-        if text is None:
-            raise NoSuchTableError(f"The moment {moment} has no table {name}, or its snapshot has expired.")
-        return replace(version, text=text)
+            return None
+        past = (*identifier[:-1], table)
+        if ".".join(past) not in snapshots:
+            raise _no_moment(identifier)
+        return Past(past, moment, snapshots[".".join(past)])
 
     def write_moment(self, moment: str, snapshots: Mapping[str, int]) -> None:
         """Show tables together at a moment, as ``<table>@<moment>``; see :meth:`Moments.write`."""
         self._moments.write(moment, snapshots)
+
+    def tidy_moment(self, moment: str) -> None:
+        """Leave the tables out of a moment whose tags were dropped, or that are gone."""
+
+        def is_kept(table: str, snapshot: int) -> bool:
+            from pyiceberg.exceptions import NoSuchTableError
+
+            try:
+                return as_of(self._tables.load(tuple(table.split("."))).text, moment, snapshot) is not None
+            except NoSuchTableError:
+                return False
+
+        self._moments.keep(moment, is_kept)
 
     def exists(self, identifier: Names) -> bool:
         """Return whether a table exists."""
@@ -209,25 +249,44 @@ class ObjectCatalog:
         from pyiceberg.exceptions import CommitStateUnknownException
 
         if not self._versions_of(committed).move_hint(committed.number):
-            raise CommitStateUnknownException(
-                f"{'.'.join(identifier)}: snapshots were removed, but version-hint.text stays behind: delete no files."
-            )
+            raise CommitStateUnknownException(f"{'.'.join(identifier)}: snapshots were removed, but {HINT_BEHIND}.")
 
     def drop_table(self, identifier: Names, purge: bool = False) -> None:
-        """Drop a table.
+        """Drop a table; of ``orders@moment`` the tag and the branch that keep its snapshot.
 
-        :param purge: delete its files too; its versions become stubs.
+        :param purge: delete its files too; its versions become stubs. Files of a moment are deleted by expiry.
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         :raises UnsupportedError: it is to be purged, but its folder may have files of others.
         """
+        if past := self._past(identifier):
+            self._drop_moment(past)
+            return
         if purge:
             self._refuse_shared(identifier, self._tables.location(identifier))
         location = self._tables.drop(identifier)
         if purge:
+            self.leftovers.record(location)
             self._tables.versions(location).wipe()
             for each in self._storage.list(f"{location}/"):
                 if number_of(each.location) is None and not each.location.endswith(f"/metadata/{HINT}"):
                     self._storage.delete(each.location)
+
+    def _drop_moment(self, past: Past) -> None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        def dropped(head: Version) -> str:
+            refs = refs_of(head.text)
+            if refs.get(moment_tag(past.moment)) != past.snapshot:
+                return head.text
+            updates = [
+                {"action": "remove-snapshot-ref", "ref-name": name} for name in refs_of_moment(past.moment, refs)
+            ]
+            return self._applied(head, [], updates)
+
+        with suppress(NoSuchTableError):
+            self._repeat(past.identifier, dropped)
+        # killed before this, the document names a table that no tag keeps, which is as good as none
+        self.tidy_moment(past.moment)
 
     def _refuse_shared(self, identifier: Names, location: str) -> None:
         """Refuse to purge a folder that the catalog does not choose for a table, or that has further tables."""
@@ -290,6 +349,12 @@ class ObjectCatalog:
         metadata.pop(ID, None)
         metadata["properties"] = {k: v for k, v in (metadata.get("properties") or {}).items() if k != _DELETING}
         return dict(metadata)
+
+
+def _no_moment(identifier: Names) -> Exception:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    return NoSuchTableError(f"There is no table {'.'.join(identifier)}: the moment ended, or is that of other tables.")
 
 
 def _without_deletion(request: Document, name: str) -> Document:

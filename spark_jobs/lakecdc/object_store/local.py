@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -11,9 +12,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakecdc.contract.errors import InputError, SourceUnavailableError, UnsupportedError
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
 from lakecdc.metadata.locations import split
-from lakecdc.object_store.storage import Answer, Listed, Stored
+from lakecdc.object_store.storage import Answer, DeniedError, Listed, Stored
 
 #: what files that are being written begin and end with; listings leave them out
 _BEGIN, _END = ".lakecdc-", ".tmp"
@@ -160,8 +161,9 @@ def _failing_as(what: str, location: str) -> Iterator[None]:
         raise _unavailable(what, location, error) from error
 
 
-def _unavailable(what: str, location: str, error: OSError) -> SourceUnavailableError:
-    return SourceUnavailableError(
+def _unavailable(what: str, location: str, error: OSError) -> LakecdcError:
+    kind = DeniedError if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else SourceUnavailableError
+    return kind(
         f"Cannot {what} {location}: {error}.", hint="Check the rights and the free space of the warehouse's folder."
     )
 

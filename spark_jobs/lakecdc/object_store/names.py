@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from lakecdc.contract.errors import InputError, LakecdcError, UnsupportedError
 from lakecdc.object_store import conditional_writes
 from lakecdc.object_store.conditional_writes import EARLIER, ID
-from lakecdc.object_store.storage import Storage
+from lakecdc.object_store.storage import DeniedError, Storage
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +175,9 @@ class Directory:
     def _delete(self, marker: str) -> None:
         try:
             self._storage.delete(marker)
+        except DeniedError:
+            # whoever may delete does it
+            return
         except LakecdcError as error:
             log.warning("Listings still have %s: %s", marker, error)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from lakecdc.object_store.names import Directory, Document, Entry, Names
-from lakecdc.object_store.storage import Storage
+from lakecdc.object_store.storage import DeniedError, Storage
 
 
 class Namespaces:
@@ -27,7 +28,7 @@ class Namespaces:
         :raises pyiceberg.exceptions.NoSuchNamespaceError: the parent does not exist.
         """
         if parent:
-            self.require(parent)
+            self.seen(parent)
         return self._below(parent)
 
     def _below(self, parent: Names) -> list[Names]:
@@ -61,16 +62,32 @@ class Namespaces:
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
-        from pyiceberg.exceptions import NoSuchNamespaceError
+        return _existing(namespace, self._live(namespace) if namespace else None)
 
-        found = self._live(namespace) if namespace else None
-        if found is None:
-            raise NoSuchNamespaceError(f"There is no namespace {'.'.join(namespace)}.")
-        return found
+    def seen(self, namespace: Names) -> Entry:
+        """Return the document of a namespace for a read: without a write where the storage takes none.
+
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
+        """
+        with suppress(DeniedError):
+            return self.require(namespace)
+        found = self._names.read(namespace)
+        state = found.document.state if found else "dropped"
+        goes = state == "dropping" and not self._is_used(namespace)
+        return _existing(namespace, None if goes or state == "dropped" else found)
 
     def is_live(self, namespace: Names) -> bool:
         """Return whether a namespace exists, and does not go."""
         return self._live(namespace) is not None
+
+    def is_seen(self, namespace: Names) -> bool:
+        """Return whether a namespace exists for a read; see :meth:`seen`."""
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        with suppress(NoSuchNamespaceError):
+            self.seen(namespace)
+            return True
+        return False
 
     def _live(self, namespace: Names) -> Entry | None:
         found = self._settled(namespace)
@@ -122,3 +139,11 @@ class Namespaces:
 
     def _is_used(self, namespace: Names) -> bool:
         return any(True for _ in self._tables.listed(namespace)) or bool(self._below(namespace))
+
+
+def _existing(namespace: Names, found: Entry | None) -> Entry:
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    if found is None:
+        raise NoSuchNamespaceError(f"There is no namespace {'.'.join(namespace)}.")
+    return found

@@ -16,15 +16,16 @@ from lakecdc.object_store.storage import Storage
 COMMIT_SERVICE = "commit_service"
 
 
-def open_storage(warehouse: str, properties: Mapping[str, str]) -> Storage:
+def open_storage(warehouse: str, properties: Mapping[str, str], writable: bool = True) -> Storage:
     """Return the storage of a warehouse.
 
     :param warehouse: location, such as ``s3://bucket/lake`` or ``file:///data/lake``.
     :param properties: pyiceberg's, of the catalog; ``commit_service`` for a store without conditional writes.
+    :param writable: whether the table of its rows is made if there is none.
     """
     service = properties.get(COMMIT_SERVICE)
     files = _files(warehouse, properties, exclusive=not service)
-    return RowStorage(files, open_rows(service, properties), warehouse) if service else files
+    return RowStorage(files, open_rows(service, properties, writable), warehouse) if service else files
 
 
 def _files(warehouse: str, properties: Mapping[str, str], exclusive: bool) -> Files:

@@ -94,7 +94,7 @@ def _parsed(model: Any, document: Document, path: str) -> Any:
     """Return a document as pyiceberg's model."""
     from pydantic import ValidationError
 
-    given = {name: value for name, value in document.items() if not _is_computed(document, name)}
+    given = _significant(document)
     try:
         parsed = _adapter(model).validate_json(json.dumps(given))
     except ValidationError as unknown:
@@ -110,9 +110,17 @@ def _parsed(model: Any, document: Document, path: str) -> Any:
     return parsed
 
 
-def _is_computed(document: Document, name: str) -> bool:
-    """Return whether a member of an update is one that servers compute; Iceberg's Java client still sends it."""
-    return document.get("action") == "add-schema" and name == "last-column-id"
+def _significant(document: Document) -> dict[str, Any]:
+    """Return a request without the members that clients add and Iceberg's core ignores."""
+    given = dict(document)
+    if given.get("action") == "add-schema":
+        # servers compute it; Iceberg's Java client still sends it
+        given.pop("last-column-id", None)
+    for name in ("partition-spec", "spec"):
+        if isinstance(spec := given.get(name), dict):
+            # DuckDB gives specs the type of schemas
+            given[name] = {key: value for key, value in spec.items() if (key, value) != ("type", "struct")}
+    return given
 
 
 @lru_cache(maxsize=4)

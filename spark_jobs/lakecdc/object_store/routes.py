@@ -213,7 +213,7 @@ class RestInterface:
     """
 
     def __init__(self, catalog: ObjectCatalog, *, writable: bool) -> None:
-        self._catalog = catalog
+        self._catalog = catalog if writable else catalog.for_reads()
         self._writable = writable
 
     def answer(self, method: str, target: str, body: bytes) -> Answer:

@@ -10,6 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Protocol
 
 from lakecdc.contract.errors import LakecdcError
@@ -85,6 +86,16 @@ class RowStorage:
         for each in self._files.list(prefix):
             if each.location not in rows and not each.location.startswith(self._bodies):
                 yield each
+
+    def remove_bodies(self, before: datetime) -> int:
+        """Remove the bodies of before a time that no row names, as their writers have died; return their number."""
+        left = {each.location for each in self._files.list(self._bodies) if each.modified < before}
+        if left:
+            # read after them, so that a body of theirs has its row
+            left.difference_update(self._rows.bodies())
+        for body in left:
+            self._files.delete(body)
+        return len(left)
 
     def _write(self, location: str, body: bytes, tag: str | None) -> Answer:
         former = self._rows.read(location)

@@ -18,6 +18,7 @@ from lakecdc.object_store.storage import Answer
 #: table of a SQL database, made at the first use
 TABLE = "lakecdc_objects"
 _DYNAMO = "dynamodb://"
+_DATABASES = ("postgresql", "mysql", "mariadb", "sqlite")
 # requests that did nothing, and never will
 _REJECTED = {"ValidationException", "AccessDeniedException", "ResourceNotFoundException", "UnrecognizedClientException"}
 
@@ -62,16 +63,21 @@ class Rows(Protocol):
         """Yield the rows of all objects whose location begins with a prefix."""
         ...
 
+    def bodies(self) -> Iterator[str]:
+        """Yield the locations of the bodies that rows name."""
+        ...
 
-def open_rows(service: str, properties: Mapping[str, str]) -> Rows:
+
+def open_rows(service: str, properties: Mapping[str, str], create: bool = True) -> Rows:
     """Return the rows of a database.
 
     :param service: a URL of SQLAlchemy, or ``dynamodb://table``.
     :param properties: pyiceberg's, of which ``dynamodb.…`` and ``client.…`` are read.
+    :param create: make the table of the rows if there is none.
     """
     if service.startswith(_DYNAMO):
-        return DynamoRows(service.removeprefix(_DYNAMO), properties)
-    return SqlRows(service)
+        return DynamoRows(service.removeprefix(_DYNAMO), properties, create)
+    return SqlRows(service, create)
 
 
 class SqlRows:
@@ -80,24 +86,37 @@ class SqlRows:
     :raises SpecError: the URL cannot be used here.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, create: bool) -> None:
         try:
             import sqlalchemy as sql
+            from sqlalchemy.dialects import mysql
 
-            self._engine = sql.create_engine(url, pool_pre_ping=True)
+            database = sql.make_url(url).get_backend_name()
+            self._engine: Any = sql.create_engine(url, pool_pre_ping=True) if database in _DATABASES else None
         except Exception as error:
             # the URL may have a password, which SQLAlchemy repeats
             raise SpecError(
                 f"commit_service cannot be opened: {type(error).__name__}.",
                 hint="Give a URL of SQLAlchemy, and install sqlalchemy and the database's driver here.",
             ) from None
-        # locations are long, and some databases compare texts without case
-        columns: list[Any] = [sql.Column("id", sql.String(64), primary_key=True)]
-        columns += [sql.Column(name, sql.String(2048)) for name in ("location", "tag", "body")]
+        if self._engine is None:
+            raise SpecError(
+                f"commit_service cannot be a database of type {database!r}.",
+                hint=f"Use {', '.join(_DATABASES)} or dynamodb.",
+            )
+        # as bytes a location has the same order everywhere, by which an index finds a prefix
+        path = sql.LargeBinary(2048).with_variant(mysql.VARBINARY(2048), "mysql", "mariadb")
+        columns: list[Any] = [
+            sql.Column("id", sql.String(64), primary_key=True),
+            sql.Column("location", path, index=True),
+            sql.Column("tag", sql.String(64)),
+            sql.Column("body", sql.String(2048)),
+        ]
         columns += [sql.Column(name, sql.BigInteger()) for name in ("size", "modified")]
         self._rows = sql.Table(TABLE, sql.MetaData(), *columns)
-        with self._asked("open"):
-            self._rows.create(self._engine, checkfirst=True)
+        if create:
+            with self._asked("open"):
+                self._rows.create(self._engine, checkfirst=True)
 
     def __str__(self) -> str:
         return f"the rows of {self._engine.url.render_as_string()}"
@@ -113,7 +132,7 @@ class SqlRows:
         from sqlalchemy.exc import DBAPIError, IntegrityError
 
         if tag is None:
-            statement: Any = self._rows.insert().values(id=_id(location), location=location, **asdict(row))
+            statement: Any = self._rows.insert().values(id=_id(location), location=location.encode(), **asdict(row))
         else:
             # the database looks at the tag again if it had to wait for another writer
             there = self._is(location) & (self._rows.c.tag == tag)
@@ -136,10 +155,17 @@ class SqlRows:
 
     def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
         """Yield the rows of all objects whose location begins with a prefix."""
-        below = self._rows.c.location.startswith(prefix, autoescape=True)
+        begin, location = prefix.encode(), self._rows.c.location
+        # no text in UTF-8 has a byte that nothing follows
+        below = (location >= begin) & (location < begin[:-1] + bytes([begin[-1] + 1]))
         with self._asked(prefix), self._engine.connect() as connection:
             found = connection.execute(self._rows.select().where(below)).all()
-        yield from ((each[1], Row(*each[2:])) for each in found if each[1].startswith(prefix))
+        yield from ((bytes(each[1]).decode(), Row(*each[2:])) for each in found)
+
+    def bodies(self) -> Iterator[str]:
+        """Yield the locations of the bodies that rows name."""
+        with self._asked(TABLE), self._engine.connect() as connection:
+            yield from connection.execute(self._rows.select().with_only_columns(self._rows.c.body)).scalars()
 
     def _is(self, location: str) -> Any:
         return self._rows.c.id == _id(location)
@@ -160,13 +186,14 @@ class DynamoRows:
     :param table: made at the first use, unless it is there.
     """
 
-    def __init__(self, table: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, table: str, properties: Mapping[str, str], create: bool) -> None:
         self._table = table
         # a client that repeats a conditional write is told of its own first one
         self._client = aws_client("dynamodb", properties, attempts=1)
         self._reader = aws_client("dynamodb", properties)
-        with self._asked("open"):
-            self._make()
+        if create:
+            with self._asked("open"):
+                self._make()
 
     def __str__(self) -> str:
         return f"the rows of {self._table} in DynamoDB"
@@ -220,6 +247,14 @@ class DynamoRows:
         with self._asked(prefix):
             found = [item for page in query for item in page["Items"]]
         yield from ((root + item["path"]["S"], _row(item)) for item in found)
+
+    def bodies(self) -> Iterator[str]:
+        """Yield the locations of the bodies that rows name."""
+        scan = self._reader.get_paginator("scan").paginate(
+            TableName=self._table, ConsistentRead=True, ProjectionExpression="body"
+        )
+        with self._asked(self._table):
+            yield from (item["body"]["S"] for page in scan for item in page["Items"])
 
     def _make(self) -> None:
         try:

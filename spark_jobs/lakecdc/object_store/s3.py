@@ -9,7 +9,7 @@ from typing import Any
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
 from lakecdc.metadata.locations import in_s3, split
 from lakecdc.object_store.s3_client import s3_client
-from lakecdc.object_store.storage import Answer, Listed, Stored
+from lakecdc.object_store.storage import Answer, DeniedError, Listed, Stored
 
 _READS = 3
 # by the code in the answer and not by its status, which may be 200
@@ -19,13 +19,9 @@ _ANSWERS = {
     "ConditionalRequestConflict": Answer.BUSY,
     "OperationAborted": Answer.BUSY,
 }
+_DENIED = {"AccessDenied", "AllAccessDisabled", "403", "Forbidden"}
 #: codes of requests that reached nothing, with what to do
 _REJECTED = {
-    **dict.fromkeys(
-        ("AccessDenied", "AllAccessDisabled", "403", "Forbidden"),
-        "Allow s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket "
-        "below the warehouse.",
-    ),
     **dict.fromkeys(
         ("NoSuchBucket", "InvalidBucketName", "PermanentRedirect"),
         "Check the bucket's name and s3.region in the catalog's connection; the bucket has to exist.",
@@ -164,6 +160,12 @@ def _rejected(what: str, location: str, error: Any) -> LakecdcError | None:
     if code == "NotImplemented":
         return UnsupportedError(
             said, hint="Use a store with conditional writes (If-None-Match, If-Match), or another catalog."
+        )
+    if code in _DENIED:
+        return DeniedError(
+            said,
+            hint="Allow s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket "
+            "below the warehouse.",
         )
     return InputError(said, hint=_REJECTED[code]) if code in _REJECTED else None
 

@@ -8,6 +8,12 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
+from lakecdc.contract.errors import InputError
+
+
+class DeniedError(InputError):
+    """The login may not do that to the storage, or it was opened for reads alone; nothing was written."""
+
 
 class Answer(Enum):
     """The answer of a storage to one attempt of a conditional write."""

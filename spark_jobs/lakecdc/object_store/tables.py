@@ -7,14 +7,19 @@ dropped has a last version that says so, whatever its name says.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
-from lakecdc.object_store.conditional_writes import has_write
+from lakecdc.object_store.conditional_writes import ID, parsed
 from lakecdc.object_store.names import Directory, Document, Entry, Names
 from lakecdc.object_store.namespaces import Namespaces
-from lakecdc.object_store.storage import Storage
-from lakecdc.object_store.versions import Dropped, Version, Versions
+from lakecdc.object_store.storage import DeniedError, Storage
+from lakecdc.object_store.versions import OLDEST_STUB, Dropped, Version, Versions
+
+#: a name's document, and the newest version of the table that it stands for
+State = tuple[Entry | None, Version | Dropped | None]
 
 
 class Tables:
@@ -38,10 +43,10 @@ class Tables:
 
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
-        return self._live(identifier)[1]
+        return self._live(identifier, self._seen)[1]
 
-    def _live(self, identifier: Names) -> tuple[Entry, Version]:
-        found, head = self._settled(identifier)
+    def _live(self, identifier: Names, read: Callable[[Names], State] | None = None) -> tuple[Entry, Version]:
+        found, head = (read or self._settled)(identifier)
         if found is None or not isinstance(head, Version):
             raise _missing(identifier)
         return found, head
@@ -65,12 +70,12 @@ class Tables:
         from pyiceberg.exceptions import CommitStateUnknownException, TableAlreadyExistsError
 
         free, versions = self._free(identifier), self.versions(location)
-        if versions.head() is not None:
-            raise TableAlreadyExistsError(f"The location {location} has, or had, a table; give another one.")
+        if (head := versions.head()) is not None:
+            raise TableAlreadyExistsError(_used(location, head))
         begun = self._begun(identifier, free, location)
         made = versions.commit(0, text, write=begun.document.incarnation)
         if made is None:
-            self._give_back(identifier, begun, free)
+            self._give_back(identifier, begun)
             raise TableAlreadyExistsError(f"Another writer has created a table in {location}.")
         try:
             self._finish(identifier, begun)
@@ -121,12 +126,10 @@ class Tables:
                 return found
         raise _overtaken(identifier)
 
-    def _give_back(self, identifier: Names, begun: Entry, former: Entry | None) -> None:
+    def _give_back(self, identifier: Names, begun: Entry) -> None:
         """Leave a name to the writer whose version is at the location, if the name was taken over from that one."""
-        if former is not None and former.document.state == "creating" and self._is_made(former):
-            self._names.write(identifier, begun, former.document)
-            self._settled(identifier)
-        else:
+        found, _ = self._settled(identifier)
+        if found is not None and found.tag == begun.tag:
             self._forget(identifier, begun)
 
     def _finish(self, identifier: Names, begun: Entry) -> None:
@@ -150,10 +153,11 @@ class Tables:
         # the writer that has taken the name over finds the version at the same location, and gives the name back
         raise CommitStateUnknownException(f"{'.'.join(identifier)} may have been created.")
 
-    def _is_made(self, begun: Entry) -> bool:
-        """Return whether the first version at a location is that of the writer that has begun a name."""
+    def _maker(self, begun: Entry) -> str | None:
+        """Return which of the writers that have begun a name, the last one or one before, made the first version."""
         stored = self._storage.read(self.versions(_location(begun)).location_of(1))
-        return stored is not None and has_write(stored, begun.document.incarnation)
+        write = parsed(stored).get(ID) if stored is not None else None
+        return write if write in (begun.document.incarnation, *begun.document.earlier) else None
 
     def drop(self, identifier: Names) -> str:
         """Drop a table: no version can follow, then its name is free.
@@ -189,7 +193,34 @@ class Tables:
             self._namespaces.require(to[:-1])
             raise TableAlreadyExistsError(f"The table {'.'.join(to)} exists.")
 
-    def _settled(self, identifier: Names) -> tuple[Entry | None, Version | Dropped | None]:
+    def _seen(self, identifier: Names) -> State:
+        """Read a name for a read; where the storage takes no writes, judge what is half done without completing it."""
+        with suppress(DeniedError):
+            return self._settled(identifier)
+        found = self._names.read(identifier)
+        return found, self._newest(identifier, found) if found is not None and self._stands(found) else None
+
+    def _stands(self, found: Entry) -> bool:
+        """Return whether a name stands for a table, once what a writer has begun is completed."""
+        document = found.document
+        if document.state == "moving":
+            # as long as the table has not arrived, nobody knows whether it will
+            taken = self._names.read(document.to)
+            return taken is None or document.id not in taken.document.arrivals
+        if document.state == "creating":
+            return self._maker(found) is not None and self._namespaces.is_seen(found.names[:-1])
+        return document.state == "live"
+
+    def _newest(self, identifier: Names, found: Entry) -> Version | Dropped:
+        head = self.versions(_location(found)).head()
+        if head is None:
+            raise SourceUnavailableError(
+                f"{'.'.join(identifier)}: no version of its metadata is in {_location(found)}.",
+                hint="Check that the storage shows the whole warehouse; restore the table's metadata folder.",
+            )
+        return head
+
+    def _settled(self, identifier: Names) -> State:
         """Read a name's document and the newest version; complete what a writer that may be gone has begun."""
         while (found := self._names.read(identifier)) is not None:
             document = found.document
@@ -199,23 +230,21 @@ class Tables:
             if document.state == "moving":
                 self._move(identifier, found)
                 continue
-            versions = self.versions(_location(found))
-            if document.state == "dropping":
-                versions.drop()
-            head = versions.head()
             if document.state == "creating":
-                if not isinstance(head, Version) or not self._is_made(found):
+                if (maker := self._maker(found)) is None:
                     return found, None
-                self._complete(identifier, found)
-            elif isinstance(head, Dropped):
-                self._forget(identifier, found)
-            elif head is None:
-                raise SourceUnavailableError(
-                    f"{'.'.join(identifier)}: no version of its metadata is in {_location(found)}.",
-                    hint="Check that the storage shows the whole warehouse; restore the table's metadata folder.",
-                )
-            else:
+                if maker == document.incarnation:
+                    self._complete(identifier, found)
+                else:
+                    # it was taken over, and the one that did so may be gone
+                    self._names.write(identifier, found, replace(document, incarnation=maker))
+                continue
+            if document.state == "dropping":
+                self.versions(_location(found)).drop()
+            head = self._newest(identifier, found)
+            if not isinstance(head, Dropped):
                 return found, head
+            self._forget(identifier, found)
         return None, None
 
     def _complete(self, identifier: Names, begun: Entry) -> None:
@@ -262,11 +291,23 @@ class Tables:
     def _is_free(self, taken: Entry | None) -> bool:
         if taken is None or taken.document.state == "dropped":
             return True
-        return taken.document.state == "creating" and not self._is_made(taken)
+        return taken.document.state == "creating" and self._maker(taken) is None
 
 
 def _location(entry: Entry) -> str:
     return entry.document.location or ""
+
+
+def _used(location: str, head: Version | Dropped) -> str:
+    if isinstance(head, Version):
+        return (
+            f"The location {location} has a table. Give another one; if no name stands for it, register "
+            f"{head.location}, or delete the folder if nobody needs it."
+        )
+    return (
+        f"The location {location} had a table. Give another one: remove_orphan_files frees the folder "
+        f"{OLDEST_STUB.days} days after the table was purged, and you by deleting it then if it was not."
+    )
 
 
 def _missing(identifier: Names) -> Exception:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
 from lakecdc.object_store.conditional_writes import ID, LONGEST, create, parsed, replace
-from lakecdc.object_store.storage import Answer, Listed, Storage, Stored
+from lakecdc.object_store.storage import Answer, DeniedError, Listed, Storage, Stored
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ OLDEST_STUB = timedelta(days=30)
 KEPT_NUMBERS = 100
 DROPPED, SUPERSEDED = "lakecdc-dropped", "lakecdc-superseded"
 HINT = "version-hint.text"
+#: what a commit says that has arrived, but after which readers by path still need the files that it frees
+HINT_BEHIND = f"{HINT} stays behind: delete no files"
 _NAME = re.compile(r"v(\d+)\.metadata\.json")
 _ATTEMPTS = 5
 # a stub has its id and little else
@@ -75,7 +77,7 @@ class Versions:
         return f"{self._folder}v{number}.metadata.json"
 
     def head(self) -> Version | Dropped | None:
-        """Read the newest version; None if there is none. A hint that is behind is moved.
+        """Read the newest version; None if there is none. A hint that is behind is moved, if it may.
 
         :raises SourceUnavailableError: it cannot be read.
         """
@@ -112,15 +114,13 @@ class Versions:
         :param text: the new metadata, without the id of a write.
         :param read_at: ``time.monotonic()`` before that version was read.
         :param write: the id of this one; a new one if empty.
-        :return: None if another writer was first.
+        :return: None if another writer was first, or may have been as that version was read too long ago.
         :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it was written.
         """
         now = time.monotonic()
         if read_at is not None and now - read_at > DEADLINE:
-            # so late that the number may have been used and removed
-            read_at, head = now, self.head()
-            if head is None or head.number != base:
-                return None
+            # so late that the number may have been used and removed, or the folder have another table
+            return None
         number, write = base + 1, write or str(uuid.uuid4())
         body = f'{{"{ID}":"{write}",{text.lstrip().removeprefix("{")}'
         left = DEADLINE - (now - read_at) if read_at is not None else DEADLINE
@@ -156,6 +156,9 @@ class Versions:
                 )
                 if answer is Answer.WRITTEN:
                     return True
+        except DeniedError:
+            # whoever may write moves it
+            return False
         except LakecdcError as error:
             log.warning("%s stays behind version %d: %s", location, number, error)
         return False
@@ -167,6 +170,8 @@ class Versions:
             stored = self._storage.read(location)
             if stored is not None and _number(stored) == hinted:
                 self._storage.replace(location, str(number).encode(), stored.tag)
+        except DeniedError:
+            return
         except LakecdcError as error:
             log.warning("%s stays ahead of version %d: %s", location, number, error)
 

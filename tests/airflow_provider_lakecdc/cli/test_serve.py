@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 
 from airflow_provider_lakecdc.cli.running import EXIT_CODES
 from lakecdc.object_store.endpoint import Endpoint
+from lakecdc.object_store.proof import _proven
 from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
 
@@ -58,10 +59,15 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, str]]:
     return clients
 
 
-def test_reads_only_unless_told(lakecdc: Lakecdc, served: list[tuple[bool, str]]) -> None:
+def test_reads_only_unless_told(lakecdc: Lakecdc, served: list[tuple[bool, str]], tmp_path: Path) -> None:
+    for path in list(tmp_path.rglob("version-hint.text")) + list(tmp_path.rglob("store.json")):
+        path.unlink()
+    _proven.clear()
+    files = sorted(tmp_path.rglob("*"))
     ended = lakecdc(*SERVE, "--token-env", "LAKE_TOKEN")
     assert ended.code == 0 and "for reads on http://127.0.0.1:" in ended.out
     assert TOKEN not in ended.out + ended.err and served == [(False, TOKEN)]
+    assert sorted(tmp_path.rglob("*")) == files, "neither a proof of the store nor a hint is written"
 
 
 def test_writes_with_a_token_of_a_file(lakecdc: Lakecdc, served: list[tuple[bool, str]], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.spec import Catalog, parse_spec
@@ -49,13 +50,17 @@ def test_readers_by_path_follow_expiry_and_orphan_removal(
     on_disk = {*metadata.iterdir()}
     with monkeypatch.context() as patch:
         patch.setattr(Versions, "move_hint", lambda *_: False)
+        with pytest.raises(Py4JJavaError, match="delete no files"):
+            lake.sql(f"CALL folder.system.expire_snapshots('{NAME}', TIMESTAMP '2100-01-01', 1)").collect()
+        assert table.refresh().metadata("snapshots").count() == 1 and on_disk <= {*metadata.iterdir()}
+        lake.sql(f"INSERT OVERWRITE folder.{NAME} SELECT 2L")
         with pytest.raises(SourceUnavailableError, match="No file was deleted"):
             run("expire_snapshots", max_age=0, retain_last=1)
         assert rows() == [(2,)] and on_disk <= {*metadata.iterdir()}
     for path in metadata.glob("v*"):
         os.utime(path, (time.time() - 7200,) * 2)
     done = run("remove_orphan_files", dry_run=False)
-    assert done["metadata_versions_trimmed"] and done["files_taken"]
+    assert done["metadata_versions_trimmed"] and done["catalog_files_removed"] == 0 and done["files_taken"]
     assert rows() == [(2,)]
     lake.sql(f"INSERT OVERWRITE folder.{NAME} SELECT 3L")
     assert run("expire_snapshots", max_age=0, retain_last=1)["deleted_manifest_lists"] == 1

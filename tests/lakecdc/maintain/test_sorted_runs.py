@@ -25,7 +25,7 @@ def merged(runs: Runs, pieces: list[pa.Table], table_bytes: int) -> list[int]:
         return [number for table in runs.merged(table_bytes) for number in table["n"].to_pylist()]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=CALM)
+@settings(max_examples=60, deadline=None, suppress_health_check=CALM)
 @given(
     ordered_rows(COUNTS), st.lists(COUNTS, max_size=20), st.sampled_from([0, 500, 2000, 1 << 20]), st.integers(1, 900)
 )

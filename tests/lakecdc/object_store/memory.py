@@ -150,6 +150,9 @@ class Counting:
         for each in requirements:
             if each["type"] == "count" and each["value"] != len(metadata["tokens"]):
                 raise CommitFailedException("another count")
+        for each in updates:
+            if each.get("action") == "remove-snapshot-ref":
+                metadata["refs"].pop(each["ref-name"])
         metadata["tokens"] += [each["token"] for each in updates if "token" in each]
         return json.dumps(metadata)
 

@@ -81,8 +81,13 @@ class Client:
 
 
 @pytest.fixture
-def catalog() -> ObjectCatalog:
-    found = ObjectCatalog(MemoryStorage(), "s3://bucket/lake", Counting())
+def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+@pytest.fixture
+def catalog(storage: MemoryStorage) -> ObjectCatalog:
+    found = ObjectCatalog(storage, "s3://bucket/lake", Counting())
     found.create_namespace(("shop",), {"owner": "ann"})
     found.create_table(("shop",), {"name": "orders"})
     return found
@@ -267,13 +272,17 @@ def test_no_secret_is_in_an_answer_or_a_log(failing: Endpoint, caplog: pytest.Lo
         assert secret not in text + caplog.text + repr(failing)
 
 
-def test_reads_only(catalog: ObjectCatalog) -> None:
+def test_reads_only(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    for hint in [each for each in storage.objects if each.endswith("version-hint.text")]:
+        del storage.objects[hint]
+    before = dict(storage.objects)
     with Endpoint(catalog, writable=False) as endpoint:
         client = Client(endpoint)
         for method, path in (("POST", TABLE), ("DELETE", TABLE), ("POST", "/v1/namespaces"), ("DELETE", TABLE)):
             assert client.refused(method, path, COMMIT) == (403, "ForbiddenException")
         assert client.get(TABLE)["metadata"]["tokens"] == []
         assert client.send("POST", f"{TABLE}/metrics", {})[0] == 204
+    assert storage.objects == before, "the hint is still missing"
 
 
 @pytest.mark.parametrize("sent", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer é"])

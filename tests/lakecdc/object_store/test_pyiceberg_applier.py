@@ -101,6 +101,16 @@ def test_metadata_of_other_writers_that_means_the_same_is_taken() -> None:
     assert "lakecdc-commit-id" not in text
 
 
+def test_the_type_that_duckdb_gives_partition_specs_is_ignored() -> None:
+    asked = request(2)
+    spec = {**asked["partition-spec"], "type": "struct"}
+    created = APPLIER.create({**asked, "partition-spec": spec}, LOCATION)
+    assert json.loads(created)["partition-specs"] == [asked["partition-spec"]]
+    assert APPLIER.apply(created, "v1", [], [{"action": "add-spec", "spec": spec}]) == created
+    with pytest.raises(UnsupportedError, match=r"partition-spec\.type"):
+        APPLIER.create({**asked, "partition-spec": {**spec, "type": "map"}}, LOCATION)
+
+
 @pytest.mark.parametrize(
     ("update", "named"),
     [

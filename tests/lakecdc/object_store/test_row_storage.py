@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import SourceUnavailableError, SpecError
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.local import LocalStorage
+from lakecdc.object_store.open_catalog import open_catalog
 from lakecdc.object_store.opened import open_storage
 from lakecdc.object_store.proof import try_conditions
 from lakecdc.object_store.row_storage import RowStorage
-from lakecdc.object_store.rows import Row, Rows, SqlRows, open_rows
+from lakecdc.object_store.rows import TABLE, Row, Rows, SqlRows, open_rows
 from lakecdc.object_store.storage import Answer
 from local_services.catalogs import ACCOUNT, Glue
+from local_services.mariadb import MariaDB
 from local_services.postgres import Postgres
 from tests.lakecdc.object_store.memory import Counting, tokens
 from tests.lakecdc.object_store.storages import check_storage
@@ -24,7 +28,11 @@ from tests.open_folder import open_folder
 
 
 @pytest.fixture(
-    params=["sqlite", "postgres", pytest.param("dynamodb", marks=pytest.mark.services)],
+    params=[
+        "sqlite",
+        "postgres",
+        *(pytest.param(name, marks=pytest.mark.services) for name in ("mariadb", "dynamodb")),
+    ],
 )
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rows]:
     if request.param == "sqlite":
@@ -32,6 +40,11 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     elif request.param == "postgres":
         with open_folder() as data, Postgres(data / "data") as server:
             yield open_rows(server.uri.replace("://", "+psycopg://"), {})
+    elif request.param == "mariadb":
+        with open_folder() as data, MariaDB(data / "data") as server:
+            with server.connect() as session:
+                session.query("CREATE DATABASE lake")
+            yield open_rows(f"mysql+pymysql://root@127.0.0.1:{server.port}/lake", {})
     else:
         for name, value in ACCOUNT.items():
             monkeypatch.setenv(name, value)
@@ -58,6 +71,28 @@ def test_rows_give_the_conditions_that_a_store_lacks(rows: Rows, tmp_path: Path)
     if isinstance(rows, SqlRows):
         # moto's check and set are not one step
         try_conditions(storage, warehouse, rounds=1)
+    assert storage.create(f"{warehouse}/shop/a", b"1") is Answer.WRITTEN
+    kept = list(Path(warehouse).glob("_lakecdc/catalog/bodies/*"))
+    (kept[0].parent / "of-a-writer-that-died").touch()
+    assert storage.remove_bodies(datetime.now(UTC) - timedelta(hours=1)) == 0
+    assert storage.remove_bodies(datetime.now(UTC) + timedelta(hours=1)) == 1
+    assert list(kept[0].parent.iterdir()) == kept
+
+
+def test_prefixes_are_found_by_an_index_and_by_nothing_else(tmp_path: Path) -> None:
+    rows = open_rows(f"sqlite:///{tmp_path}/rows.db", {})
+    names = ["s3://b/lake/A", "s3://b/lake/a%", "s3://b/lake/a_", "s3://b/lake/a\u00ff", "s3://b/lakf", "s3://b/lake"]
+    for name in names:
+        assert rows.write(name, Row("tag", "body", 1, 0), None) is Answer.WRITTEN
+    assert {name for name, _ in rows.list("s3://b/lake/a")} == {
+        name for name in names if name.startswith("s3://b/lake/a")
+    }
+    assert {name for name, _ in rows.list("s3://b/lake/a\u00ff")} == {"s3://b/lake/a\u00ff"}
+    with sqlite3.connect(tmp_path / "rows.db") as database:
+        plan = database.execute(
+            f"EXPLAIN QUERY PLAN SELECT * FROM {TABLE} WHERE location >= ? AND location < ?", (b"", b"")
+        )
+        assert "USING INDEX" in str(plan.fetchall())
 
 
 def test_a_writer_that_paused_has_lost(tmp_path: Path) -> None:
@@ -104,9 +139,10 @@ def test_the_service_is_chosen_by_the_connection(tmp_path: Path) -> None:
     assert isinstance(open_storage(warehouse, {}), LocalStorage)
     chosen = open_storage(warehouse, {"commit_service": f"sqlite:///{tmp_path}/rows.db"})
     assert isinstance(chosen, RowStorage) and "sqlite" in str(chosen)
-    with pytest.raises(SpecError, match="commit_service cannot be opened") as refused:
-        open_storage(warehouse, {"commit_service": "nosuch://user:secret@host/db"})
-    assert "secret" not in str(refused.value)
+    for service, message in (("oracle", "of type 'oracle'"), ("mysql+nosuch", "cannot be opened")):
+        with pytest.raises(SpecError, match=message) as refused:
+            open_storage(warehouse, {"commit_service": f"{service}://user:secret@host/db"})
+        assert "secret" not in str(refused.value)
 
 
 def test_an_object_without_a_row_is_taken_over(tmp_path: Path) -> None:
@@ -119,3 +155,14 @@ def test_an_object_without_a_row_is_taken_over(tmp_path: Path) -> None:
     assert found is not None and storage.replace(place, b"4", found.tag) is Answer.WRITTEN
     assert storage.replace(place, b"5", found.tag) is Answer.REFUSED
     assert Path(place).read_bytes() == b"4"
+
+
+def test_reads_alone_make_no_table(tmp_path: Path) -> None:
+    properties = {"warehouse": tmp_path.as_uri(), "commit_service": f"sqlite:///{tmp_path}/rows.db"}
+    reader = open_catalog(properties, Counting(), writable=False)
+    with pytest.raises(SourceUnavailableError, match="commit_service"):
+        reader.exists(("shop", "t"))
+    with sqlite3.connect(tmp_path / "rows.db") as database:
+        assert not database.execute("SELECT * FROM sqlite_master").fetchall()
+    open_catalog(properties, Counting()).create_namespace(("shop",), {})
+    assert reader.namespaces() == [("shop",)]

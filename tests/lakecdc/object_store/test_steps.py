@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -308,30 +307,3 @@ def test_a_name_that_was_begun_and_left_can_be_renamed_to(storage: MemoryStorage
     assert any(name.endswith("shop/b.json") for name in storage.objects) and not catalog.exists(("shop", "b"))
     catalog.rename_table(NAME, ("shop", "b"))
     assert catalog.tables(("shop",)) == ["b"]
-
-
-def test_tables_are_shown_together_at_a_moment(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
-    def snapshots(*ids: int) -> None:
-        folder = f"{FOLDER}/metadata/"
-        newest = catalog.load(NAME)
-        text = json.dumps(json.loads(newest.text) | {"snapshots": [{"snapshot-id": each} for each in ids]})
-        storage.objects[f"{folder}v{newest.number}.metadata.json"] = (text.encode(), -1, datetime.now(UTC))
-
-    snapshots(2**53 + 1, 5)
-    catalog.write_moment("noon/1", {"shop.orders": 5})
-    catalog.write_moment("noon/1", {"shop.orders": 2**53 + 1})
-    shown = json.loads(catalog.load(("shop", "orders@noon/1")).text)
-    assert shown["current-snapshot-id"] == shown["refs"]["main"]["snapshot-id"] == 2**53 + 1
-    assert "current-snapshot-id" not in json.loads(catalog.load(NAME).text)
-    for name in ("orders@evening", "others@noon/1"):
-        assert not catalog.exists(("shop", name))
-    for change in (
-        lambda: catalog.update_table(("shop", "orders@noon/1"), [], [{"token": 1}]),
-        lambda: catalog.drop_table(("shop", "orders@noon/1")),
-        lambda: catalog.rename_table(("shop", "orders@noon/1"), ("shop", "b")),
-    ):
-        with pytest.raises(NoSuchTableError):
-            change()
-    snapshots(6)
-    with pytest.raises(NoSuchTableError, match="its snapshot has expired"):
-        catalog.load(("shop", "orders@noon/1"))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 import s3fs
@@ -16,6 +17,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
 from lakecdc.object_store.versions import HINT
+from local_services.readers import ClickHouse
 from local_services.s3 import S3Server
 from tests.lakecdc.object_store import fault_proxy as faults
 from tests.lakecdc.object_store.fault_proxy import FaultProxy, Reply, Request, Send
@@ -27,6 +29,8 @@ pytestmark = pytest.mark.services
 IMPLEMENTATION = "lakecdc.object_store.pyiceberg_catalog.ObjectStoreCatalog"
 _FAULTS = (faults.drop_answer, faults.drop_request, faults.double, faults.say_200)
 _FAULTY = 0.2
+#: from so many commits on, which only tests on demand have, ClickHouse reads as well
+_LONG = 1000
 
 
 class Reader(threading.Thread):
@@ -90,6 +94,12 @@ def by_duckdb(location: str, s3: S3Server) -> Callable[[], int]:
     return lambda: int(connection.execute(query).fetchall()[0][0])
 
 
+def by_clickhouse(location: str, s3: S3Server, click: ClickHouse) -> Callable[[], int]:
+    """Return what counts the rows of a table in ClickHouse, by the table's folder."""
+    table = f"'{s3.endpoint}/{location.removeprefix('s3://')}', '{s3.access_key}', '{s3.secret_key}'"
+    return lambda: int(click.table(f"SELECT count(id) AS rows FROM icebergS3({table})")["rows"][0].as_py())
+
+
 def by_pyiceberg(location: str, s3: S3Server) -> Callable[[], int]:
     """Return what counts the commits that a table shows, by the table's folder."""
 
@@ -120,7 +130,8 @@ def run(processes: int, commits: int, **given: object) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize(("processes", "commits"), on_demand([(2, 40), (2, 1000), (4, 1000)], in_ci={(2, 40)}))
 def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int) -> None:
-    with FaultProxy(s3.endpoint) as proxy:
+    with ExitStack() as running:
+        proxy = running.enter_context(FaultProxy(s3.endpoint))
         warehouse = f"s3://lab/{processes}-{commits}"
         properties = {
             "py-catalog-impl": IMPLEMENTATION,
@@ -132,12 +143,17 @@ def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int
         catalog = load_catalog("lake", **properties)
         catalog.create_namespace("shop")
         location = catalog.create_table(NAME, SCHEMA).location()
-        readers = [Reader(by(location, s3)) for by in (by_duckdb, by_pyiceberg)]
-        for reader in readers:
+        counts = {"DuckDB": by_duckdb(location, s3), "pyiceberg": by_pyiceberg(location, s3)}
+        if commits >= _LONG:
+            counts["ClickHouse"] = by_clickhouse(location, s3, running.enter_context(ClickHouse()))
+        readers = {name: Reader(count) for name, count in counts.items()}
+        for reader in readers.values():
             reader.start()
         proxy.fault, proxy.attempts, begun = lossy(random.Random(commits)), 0, time.monotonic()
         found = run(processes, commits, properties=properties, endpoint=s3.endpoint)
         seconds, proxy.fault = time.monotonic() - begun, None
+        for reader in readers.values():
+            reader.end()
     table = load_catalog("lake", **{**properties, "s3.endpoint": s3.endpoint}).load_table(NAME)
     ids = [f"{writer}-{number}" for writer in range(processes) for number in range(commits // processes)]
     appended = sorted(id for id in ids if int(id.partition("-")[2]) % ROWS_EVERY == 0)
@@ -146,13 +162,13 @@ def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == appended
     # and the one that created it
     assert table.metadata_location == f"{location}/metadata/v{commits + 1}.metadata.json"
-    for reader in readers:
-        reader.end()
-    rows, shown = (reader.counts for reader in readers)
-    assert (rows[-1], shown[-1]) == (len(appended), len(table.properties) + len(appended))
+    everything = len(table.properties) + len(appended)
+    for name, reader in readers.items():
+        assert reader.counts[-1] == (everything if name == "pyiceberg" else len(appended))
     retries = {name: sum(each[name] for each in found) for name in ("refused", "failed")}
     print(
         f"{processes} processes, {commits} commits in {seconds:.0f} s, {proxy.attempts} conditional writes; "
-        f"others were first: {retries}; reads by path: {len(rows)} in DuckDB, {len(shown)} in pyiceberg, "
-        f"and {sum(reader.expired for reader in readers)} of a hint that was being written"
+        f"others were first: {retries}; reads by path: "
+        f"{ {name: len(reader.counts) for name, reader in readers.items()} }, "
+        f"and {sum(reader.expired for reader in readers.values())} of a hint that was being written"
     )

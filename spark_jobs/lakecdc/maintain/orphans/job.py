@@ -18,7 +18,7 @@ from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
 from lakecdc.iceberg.stored_files import StoredFile
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
-from lakecdc.maintain.metadata_versions import require_hint, trim
+from lakecdc.maintain.metadata_versions import remove_leftovers, require_hint, trim
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
 from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.names import is_table_metadata
@@ -42,6 +42,8 @@ class RemoveOrphanFiles:
 
     clock: Callable[[], float] = time.time
     _neighbours: dict[str, list[Neighbour]] = field(default_factory=dict)
+    #: catalogs whose own leftovers were removed
+    _tidied: set[str] = field(default_factory=set)
 
     def __call__(self, table: IcebergTable, spec: JobSpec) -> TableReport:
         """Find orphans of one table and, unless it is a dry run, take them away, restore or delete them.
@@ -59,6 +61,9 @@ class RemoveOrphanFiles:
             refuse_unsupported(table, work.folders)
             refuse_shared(table, work.folders, self._tables_of(table))
             metrics = work.remove() if options.action == "remove" else work.purge()
+            if not options.dry_run and table.catalog not in self._tidied:
+                self._tidied.add(table.catalog)
+                metrics |= remove_leftovers(table.catalog, work.before_ms)
         outcome, reason = _outcome(options, metrics)
         head = table.head()
         metrics |= work.findings.leave(spec, table.name) | {"seconds": seconds_since(started)}
@@ -78,6 +83,8 @@ class _Work:
         self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int, recheck: Callable[[], object]
     ) -> None:
         self._table, self._options, self._now_ms, self._recheck = table, options, now_ms, recheck
+        #: when files were written that are old enough
+        self.before_ms = now_ms - int(options.seconds_kept() * 1000)
         self._storage = TableStorage(table)
         self._ledger = Ledger(table, self._storage)
         self.folders = self._ledger.folders
@@ -90,7 +97,7 @@ class _Work:
 
     def remove(self) -> dict[str, Any]:
         """Delete what earlier runs took away long enough ago, and take away current orphans."""
-        before_ms = self._now_ms - int(self._options.seconds_kept() * 1000)
+        before_ms = self.before_ms
         metadata = self._reachable.refresh()
         waiting = HashSet(name_hash(f.location) for b in self._ledger.batches() for f in b.files if not f.moved_to)
         question = Question(

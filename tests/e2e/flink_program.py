@@ -1,0 +1,34 @@
+"""Run SQL in Flink: a list of statements, in JSON, as the input; the rows of each query, in JSON, as a line.
+
+Runs in Flink's own environment, as :mod:`local_services.flink` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+
+ANSWER = "rows "
+
+
+def main() -> None:
+    """Run the statements one after the other."""
+    table = import_module("pyflink.table")
+    environment = table.TableEnvironment.create(table.EnvironmentSettings.new_instance().in_batch_mode().build())
+    environment.get_config().set("rest.port", "0")
+    for statement in json.load(sys.stdin):
+        result = environment.execute_sql(statement)
+        if statement.startswith("INSERT"):
+            result.wait()
+        elif statement.startswith(("SELECT", "SHOW")):
+            with result.collect() as rows:
+                print(ANSWER + json.dumps([list(row) for row in rows]))
+    sys.stdout.flush()
+    # the mini cluster's threads would keep the process
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
