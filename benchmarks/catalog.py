@@ -1,11 +1,13 @@
 """Commits, listings and loads of catalogs: an object store alone beside SQLite, Postgres and Iceberg's REST server.
 
     python -m benchmarks.catalog [--tables 200] [--seconds 4] [--writers 1,2,4] [--contenders object_store_s3,sqlite_s3]
+        [--files 1000000]
 
 All clients are pyiceberg's, and each writer is a process. A commit sets a property of one table, or of 50 in turn,
 where each writer begins elsewhere. Who finds that another writer was first commits again; that is counted, except
-inside the REST server. Then tables are made, listed and loaded, one after the other. Requests to the store on S3 are
-those that its server has logged, whoever sent them. The last line is JSON.
+inside the REST server. Then tables are made, listed and loaded, one after the other. With ``--files`` a query for one
+key is planned in a table of so many data files, which is metadata alone, by pyiceberg, and by Spark where tables are in
+a folder. Requests to the store on S3 are those that its server has logged, whoever sent them. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import multiprocessing
 import os
 import re
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,11 +31,16 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import OperationalError
 
+from benchmarks.deletes import costs
 from benchmarks.folders import emptied
+from benchmarks.large_table import append_files
 from benchmarks.terminal import only_own_lines
+from lakecdc.contract.runtime import OBJECT_STORE
+from lakecdc.contract.spec import Catalog as SparkCatalog
 from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
 from lakecdc.object_store.storage import Answer
 from lakecdc.object_store.versions import number_of
+from lakecdc.runtime.session import open_session
 from local_services.iceberg_rest import IcebergRest
 from local_services.paths import reachable_folder
 from local_services.postgres import Postgres
@@ -195,6 +203,37 @@ def load(contender: Contender, tables: int) -> dict[str, Any]:
     return found
 
 
+def plan(contender: Contender, files: int) -> dict[str, Any]:
+    """Make a table of data files that do not exist, and plan a query for one key of it."""
+    catalog, found = contender.open(), dict[str, Any]()
+    catalog.create_namespace("plans")
+    append_files(catalog.create_table("plans.large", _SCHEMA), files)
+
+    def planned() -> int:
+        with costs() as cost:
+            tasks = contender.open().load_table("plans.large").scan("id = 1").plan_files()
+            assert len(list(tasks)) == 1
+        found["pyiceberg"] = {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
+        return 1
+
+    found["requests"] = contender.requests(planned)
+    if contender.s3 is None:
+        found["spark"] = plan_in_spark(contender)
+    return found
+
+
+def plan_in_spark(contender: Contender) -> dict[str, Any]:
+    """Plan the query of :func:`plan` in Spark, the second time in a session."""
+    given = {name: value for name, value in contender.properties.items() if name != "py-catalog-impl"}
+    opened = SparkCatalog(f"lake_{uuid.uuid4().hex[:8]}", {"type": OBJECT_STORE, **given})
+    spark = open_session(opened, "bench-catalog")
+    for _ in range(2):
+        with costs() as cost:
+            # parts of the one file
+            assert spark.sql(f"SELECT * FROM {opened.name}.plans.large WHERE id = 1").rdd.getNumPartitions() < 10
+    return {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
+
+
 def contenders(folder: Path, names: Sequence[str], stack: ExitStack) -> Iterator[tuple[str, Contender]]:
     """Yield catalogs, each with a warehouse of its own, and start the servers that they need."""
     s3 = stack.enter_context(LoggedS3(folder / "s3" / "buckets"))
@@ -226,6 +265,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=200, help="listed and loaded; up to 10,000")
+    parser.add_argument("--files", type=int, default=0, help="data files of a table to plan a query of")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement of commits")
     parser.add_argument("--writers", default="1,2,4", help="numbers of processes")
     parser.add_argument("--contenders", default=_CONTENDERS)
@@ -237,12 +277,15 @@ def main() -> None:
             contender.make("commits", _MANY)
             found[name] = load(contender, given.tables)
             print(f"{name}: {found[name]}")
+            if given.files:
+                found[name]["plan"] = plan(contender, given.files)
+                print(f"{name}, a table of {given.files:,} data files: {found[name]['plan']}")
             for tables in (1, _MANY):
                 for writers in map(int, given.writers.split(",")):
                     measured = commits(contender, tables, writers, given.seconds)
                     found[name][f"{writers}_writers_{tables}_tables"] = measured
                     print(f"{name}, {writers} writers, {tables} tables: {measured}")
-        facts = {"tables": given.tables, "seconds": given.seconds, "cores": os.cpu_count()}
+        facts = {"tables": given.tables, "files": given.files, "seconds": given.seconds, "cores": os.cpu_count()}
         print(json.dumps({"name": "bench-catalog", **found, **facts}))
 
 

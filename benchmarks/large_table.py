@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
@@ -55,10 +56,7 @@ class Bench:
         table = catalog.create_table("bench.large", schema, properties=properties)
         with table.update_sort_order() as update:
             update.asc("id", IdentityTransform())
-        for start in range(0, self._files, _FILES_OF_A_COMMIT):
-            with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-                for number in range(start, min(start + _FILES_OF_A_COMMIT, self._files)):
-                    append.append_data_file(_file(table.location(), number))
+        append_files(table, self._files)
 
     def report(self) -> dict[str, Any]:
         """What the job reports of the table."""
@@ -67,6 +65,14 @@ class Bench:
         (found,) = run(parse_spec(spec), work_of(_JOB)).tables
         assert found.outcome == "nothing", found
         return found.metrics
+
+
+def append_files(table: Table, files: int) -> None:
+    """Append data files that do not exist, in commits of 10,000; each has a range of ids of its own."""
+    for start in range(0, files, _FILES_OF_A_COMMIT):
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            for number in range(start, min(start + _FILES_OF_A_COMMIT, files)):
+                append.append_data_file(_file(table.location(), number))
 
 
 def _file(location: str, number: int) -> DataFile:

@@ -17,6 +17,7 @@ from lakecdc.contract.runtime import packages
 from local_services import kafka_jars, spark_classes
 from local_services.setup_program import setup_program
 from local_services.spark_classes import INTERPRETED, LARGE_HEAP, LONG_LIVED_JVM, SHORT_LIVED_JVM
+from tests.lakes import catalog_properties, open_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def interpreted() -> dict[str, str]:
 
 @dataclass
 class Lake:
-    """A SQLite-backed Iceberg catalog in a folder, and the session that works on it."""
+    """An Iceberg catalog in a folder, and the session that works on it."""
 
     spark: SparkSession
     folder: Path
@@ -54,11 +55,7 @@ class Lake:
     @property
     def properties(self) -> dict[str, str]:
         """Catalog properties in pyiceberg's names."""
-        return {
-            "type": "sql",
-            "uri": f"sqlite:///{self.folder}/catalog.db",
-            "warehouse": f"file://{self.folder}/warehouse",
-        }
+        return catalog_properties(self.folder)
 
     def new_name(self, stem: str = "t") -> str:
         """A table name that no test has used."""
@@ -97,9 +94,7 @@ class Lake:
 
     def pyiceberg(self) -> Any:
         """The same catalog through pyiceberg."""
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        return SqlCatalog(CATALOG, **{k: v for k, v in self.properties.items() if k != "type"})
+        return open_catalog(self.properties)
 
     def duckdb_rows(self, name: str, columns: str = "*", ref: str | None = None) -> list[tuple[Any, ...]]:
         """Rows of a table, or of a tag or branch, as DuckDB reads them, an engine that shares no code with Spark."""

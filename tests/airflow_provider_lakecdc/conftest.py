@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.lakes import catalog_properties
+
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
@@ -84,11 +86,7 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The connection ``lake`` of a catalog with a secret; its properties."""
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"file://{tmp_path}/warehouse",
-    }
+    properties = catalog_properties(tmp_path)
     connection(monkeypatch, "lake", conn_type="iceberg", extra={**properties, "s3.secret-access-key": CATALOG_SECRET})
     return properties
 

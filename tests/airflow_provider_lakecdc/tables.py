@@ -1,4 +1,4 @@
-"""Tables with positions, made by pyiceberg in a SQLite catalog: no Spark is needed to test what reads them."""
+"""Tables with positions, made by pyiceberg: no Spark is needed to test what reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriter, ManifestWriterV2
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
@@ -19,6 +18,7 @@ from pyiceberg.typedef import Record
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import position_of
 from lakecdc.metadata.positions import Position, encode_idle
+from tests.lakes import open_catalog
 
 ROW = pa.table({"id": pa.array([1], pa.int64())})
 
@@ -51,14 +51,11 @@ class FedTable:
     """
 
     def __init__(self, properties: dict[str, str], name: str = "shop.orders") -> None:
-        self.catalog = self.open(properties)
+        self.catalog = open_catalog(properties)
         self.catalog.create_namespace_if_not_exists("shop")
         self.table: Table = self.catalog.create_table(name, ROW.schema)
 
-    @staticmethod
-    def open(properties: dict[str, str]) -> SqlCatalog:
-        """The catalog that the properties describe."""
-        return SqlCatalog("lake", **{key: value for key, value in properties.items() if key != "type"})
+    open = staticmethod(open_catalog)
 
     def break_metadata(self, text: str = "{") -> None:
         """Make the metadata unreadable."""

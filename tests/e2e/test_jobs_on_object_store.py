@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
 from airflow_provider_lakecdc.governance.precheck import look
 from lakecdc.contract.spec import parse_spec
+from tests import lakes
 from tests.conftest import Lake
 from tests.e2e.objects import COLUMNS, TABLE, Objects
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.moments.support import Remembered, iso
 from tests.readers import duckdb_rows
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 _CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -102,3 +108,48 @@ def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> No
     assert not [row.name for row in lake.sql(refs).collect() if row.name.startswith(branch)]
     (document,) = objects.folder.glob("lake/_lakecdc/catalog/moments/*.json")
     assert json.loads(document.read_text())["tables"] == {}
+
+
+def test_changes_are_exported_and_rows_erased(objects: Objects) -> None:
+    history, gone = History(random.Random(3)), 700_218_465_001
+    for _ in range(2):
+        for key in (1, 2, gone):
+            history.update(key, touch_doc=True) if key in history.rows else history.insert(key)
+        objects.feed(history)
+    changes, keys = objects.folder / "changes", objects.folder / "keys.json"
+    objects.run("export_changes", tables=[TABLE], options={"destinations": {TABLE: {"folder": str(changes)}}})
+    (exported,) = changes.glob("*/*.parquet")
+    assert pq.read_table(exported)["id"].to_pylist() == [1, 2, gone]
+    keys.write_text(json.dumps({"id": gone}))
+    erased = objects.run("erase_rows", tables=[TABLE], options={"keys_uri": str(keys)})
+    assert erased["rows_erased"] and not erased["files_with_keys"]
+    del history.rows[gone]
+    assert rows(objects) == history.expected()
+    left = objects.folder / "lake/shop/t"
+    assert not any(gone in pq.read_table(file)["id"].to_pylist() for file in left.glob("data/**/*.parquet"))
+    # the newest ends the erasure, the one before was proven
+    newest, proven, *former = sorted(
+        left.glob("metadata/v*.json"), key=lambda file: -int(file.name[1:].partition(".")[0])
+    )
+    assert len(former) == erased["metadata_deleted"] and all(file.stat().st_size < 200 for file in former)
+    assert min(newest.stat().st_size, proven.stat().st_size) > 200
+
+
+#: tests of jobs, and of what workers and pages do, which hold on an object store as well
+_AGAIN = (
+    *(f"lakecdc/{room}" for room in ("dimensions", "erase", "export", "maintain", "moments", "reconcile")),
+    *(f"airflow_provider_lakecdc/{room}" for room in ("audit", "dag_runs", "governance", "lake", "operators")),
+    *(f"airflow_provider_lakecdc/{room}" for room in ("page", "sensors", "triggers")),
+    "e2e/test_audit.py",
+    "e2e/test_moments.py",
+)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3 * 3600)
+@pytest.mark.parametrize("tests", _AGAIN)
+def test_an_object_store_does_what_sqlite_does(tests: str) -> None:
+    chosen = ["-m", "not soak and not services and not sqlite", str(ROOT / "tests" / tests)]
+    environment = {**os.environ, lakes.VARIABLE: "object_store"}
+    ended = subprocess.run([sys.executable, "-m", "pytest", "-q", *chosen], cwd=ROOT, env=environment)
+    assert ended.returncode == 0

@@ -199,6 +199,7 @@ def test_it_can_be_switched_off(
     assert not catalog.load().namespace_exists("lakecdc")
 
 
+@pytest.mark.sqlite
 def test_no_trouble_with_it_fails_a_task(
     spark_submit: FakeSpark, context: Any, tmp_path: Path, catalog: CatalogConnection
 ) -> None:

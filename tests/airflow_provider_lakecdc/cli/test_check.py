@@ -108,6 +108,7 @@ def test_connections_that_are_missing_or_of_another_type(configured: Any, monkey
     assert failed(found) == {"source"} and "type 'http'" in found["source"]["found"]
 
 
+@pytest.mark.sqlite
 def test_a_catalog_that_takes_no_writes(configured: Any, tmp_path: Path, lake: dict[str, str]) -> None:
     code, found = configured(tables=["shop.orders", "crm.people", "*.x", "{}.y"])
     assert code == 0 and found["namespace crm"]["state"] == "warn"
@@ -125,6 +126,7 @@ def test_a_catalog_that_takes_no_writes(configured: Any, tmp_path: Path, lake: d
     assert code == 1 and failed(found) == {"catalog"} and "DatabaseError" in found["catalog"]["found"]
 
 
+@pytest.mark.sqlite
 def test_places_that_take_no_files(
     configured: Any, tmp_path: Path, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

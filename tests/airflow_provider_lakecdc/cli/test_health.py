@@ -120,6 +120,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(lakecdc: Lakecdc, arguments:
     assert ended.err.startswith(f"Error: {said}") and ended.err.count("\n") == 1
 
 
+@pytest.mark.sqlite
 def test_a_catalog_that_does_not_answer_is_one_line_too(lakecdc: Lakecdc, shop: FedTable, tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("no database")
     ended = lakecdc("health", "shop.*", "--catalog", "lake")

@@ -236,6 +236,7 @@ class TestGovernance:
         done = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
         assert states(none) == {"rewrite_delete_files": ["skipped"], "compact_data_files": ["skipped"], **done}
 
+    @pytest.mark.sqlite
     def test_a_catalog_that_cannot_be_listed_fails_the_run(
         self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
     ) -> None:

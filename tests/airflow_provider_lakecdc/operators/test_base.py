@@ -29,6 +29,7 @@ Context = Any
 pytestmark = pytest.mark.usefixtures("lake")
 
 
+@pytest.mark.sqlite
 def test_the_job_is_submitted_with_the_spec(spark_submit: FakeSpark, context: Context, lake: dict[str, str]) -> None:
     rewrite("shop.orders", "shop.items", engine="join").execute(context)
     (call,) = spark_submit.calls

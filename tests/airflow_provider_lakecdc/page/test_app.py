@@ -105,6 +105,7 @@ def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: p
     assert "Connection &#39;elsewhere&#39; for the Iceberg catalog" in answer.text and 'role="alert"' in answer.text
 
 
+@pytest.mark.sqlite
 def test_what_failed_is_looked_for_again_and_tells_no_secret(
     viewer: TestClient, lake: dict[str, str], tmp_path: Path
 ) -> None:

@@ -67,8 +67,7 @@ class MemoryStorage:
         return self._write("replace", location, body, tag)
 
     def delete(self, location: str) -> None:
-        self._asked("delete", location)
-        self.objects.pop(location, None)
+        self._asked("delete", location, lambda: self.objects.pop(location, None))
 
     def list(self, prefix: str) -> Iterator[Listed]:
         self._asked("list", prefix)
@@ -102,8 +101,12 @@ class MemoryStorage:
             raise InputError("the login may not")
         return fault
 
-    def _asked(self, request: str, location: str) -> None:
+    def _asked(self, request: str, location: str, arrive: Callable[[], object] = lambda: None) -> None:
         fault = self._next(request, location)
+        if fault != "no request":
+            arrive()
+        if fault == "killed after":
+            raise KilledError
         if fault in ("no request", "no answer"):
             raise SourceUnavailableError("the answer is lost")
         if fault == "late":

@@ -21,6 +21,7 @@ from pyiceberg.exceptions import (
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.object_store.catalog import ObjectCatalog
+from lakecdc.object_store.moments import Moments
 from tests.lakecdc.object_store.memory import FAULTS, Counting, KilledError, MemoryStorage, tokens, without_waiting
 
 WAREHOUSE = "s3://bucket/lake"
@@ -109,6 +110,12 @@ class Model:
     def _create_namespace(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
         catalog.create_namespace(names[:1], {})
 
+    def _set_property(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        catalog.update_namespace(names[:1], (), {names[-1]: "1"})
+
+    def _write_moment(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        catalog.write_moment("noon", {".".join(names): 1})
+
     def locations(self) -> list[str]:
         return [key.rpartition("/metadata/")[0] for key in self.storage.objects if key.endswith("v1.metadata.json")]
 
@@ -140,6 +147,10 @@ class Model:
         for name in found:
             count = len(tokens(loaded[name].text))
             catalog.update_table(("shop", name), [{"type": "count", "value": count}], [{"token": -1}])
+        catalog.update_namespace(("shop",), (), {"next": "1"})
+        assert catalog.namespace_properties(("shop",))["next"] == "1"
+        catalog.write_moment("noon", {"shop.next": 1})
+        assert Moments(self.storage, WAREHOUSE).read("noon") == {"shop.next": 1}
 
     def _landed(self, location: str) -> list[Any]:
         bodies = [
@@ -151,8 +162,19 @@ class Model:
         return tokens(whole[-1].decode())
 
 
+#: every change, and what comes before it where it is ended at each of its requests
+_CHANGES = {
+    "create_namespace": [],
+    "set_property": ["create_namespace"],
+    "drop_namespace": ["create_namespace"],
+    "create": ["create_namespace"],
+    "commit": ["create_namespace", "create", "commit"],
+    "rename": ["create_namespace", "create", "commit"],
+    "drop": ["create_namespace", "create", "commit"],
+    "write_moment": ["create_namespace", "create", "write_moment"],
+}
 _ACTS = st.tuples(
-    st.sampled_from(["commit", "commit", "create", "drop", "rename", "load", "drop_namespace", "create_namespace"]),
+    st.sampled_from(["load", "commit", *_CHANGES]),
     st.sampled_from(_NAMES),
     st.sampled_from(_NAMES),
 )
@@ -175,3 +197,25 @@ def test_no_commit_is_lost_doubled_or_invented(steps: list[Any]) -> None:
         model.act(*act)
         model.storage.faults = []
     model.check()
+
+
+def test_each_change_can_end_at_each_of_its_requests() -> None:
+    """The process ends before a request, or after it and before its answer; or the request or its answer is lost."""
+    points = 0
+    for change, before in _CHANGES.items():
+        for fault in ("killed before", "killed after", "no request", "no answer"):
+            number, struck = 0, True
+            while struck:
+                model = Model()
+                for each in before:
+                    model.act(each, "a", "b")
+                model.storage.faults = [""] * number + [fault]
+                model.act(change, "a", "b")
+                struck = not model.storage.faults
+                try:
+                    model.check()
+                except Exception as error:
+                    error.add_note(f"{change}: {fault} its request {number + 1}")
+                    raise
+                points, number = points + (struck and fault.startswith("killed")), number + 1
+    assert points > 100
