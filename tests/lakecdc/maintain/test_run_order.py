@@ -5,10 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
-<<<<<<< HEAD
-=======
 import random
->>>>>>> runs37
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,10 +13,7 @@ from functools import cmp_to_key
 from typing import Any
 
 import pyarrow as pa
-<<<<<<< HEAD
-=======
 import pytest
->>>>>>> runs37
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,14 +24,8 @@ from lakecdc.writer.transforms import Transform
 from tests.conftest import Lake
 
 TIMES = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
-<<<<<<< HEAD
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
-    ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
-)
-=======
 ODD_TEXTS = ["", "a", "a\0", "ab", "\ue000", "\U0001f600"]
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(ODD_TEXTS)
->>>>>>> runs37
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-3, 3),
     pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3),
@@ -109,22 +97,14 @@ def transforms(kind: pa.DataType, column: str) -> list[Transform | None]:
     return [None, *sized, *(Transform(unit, column) for unit in units)]
 
 
-<<<<<<< HEAD
-@settings(max_examples=400, deadline=None)
-=======
 @settings(max_examples=200, deadline=None)
->>>>>>> runs37
 @given(ordered_rows())
 def test_rows_are_sorted_as_python_sorts_them(case: tuple[RunOrder, pa.Table]) -> None:
     order, rows = case
     assert order.sorted(rows)["n"].to_pylist() == in_order(order, rows)
 
 
-<<<<<<< HEAD
-@settings(max_examples=200, deadline=None)
-=======
 @settings(max_examples=80, deadline=None)
->>>>>>> runs37
 @given(ordered_rows(), st.integers(1, 6))
 def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Table], outputs: int) -> None:
     order, rows = case
@@ -140,8 +120,6 @@ def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Ta
     assert not rows.num_rows or [number for number, _ in pieces] == list(range(len(cuts) + 1))
 
 
-<<<<<<< HEAD
-=======
 @pytest.mark.parametrize(("descending", "nulls_first"), [*itertools.product((True, False), (True, False))])
 def test_many_values_that_begin_alike_are_told_apart(descending: bool, nulls_first: bool) -> None:
     dice = random.Random(7)
@@ -164,7 +142,6 @@ def test_many_values_that_begin_alike_are_told_apart(descending: bool, nulls_fir
         assert order.sorted(rows)["n"].to_pylist() == in_order(order, rows), names
 
 
->>>>>>> runs37
 def test_equal_values_are_never_cut() -> None:
     order = RunOrder((RunField("a"),))
     rows = pa.table({"a": [1] * 10 + [2]})
@@ -203,11 +180,7 @@ def test_the_order_is_that_of_spark(lake: Lake) -> None:
     rows = pa.table({**columns, "n": pa.array(range(300), pa.int64())})
     types["n"] = "bigint"
     frame = lake.spark.createDataFrame(rows).coalesce(1).cache()
-<<<<<<< HEAD
-    cases = [((name, "identity"),) for name in values]
-=======
     cases: list[tuple[tuple[str, str], ...]] = [((name, "identity"),) for name in values]
->>>>>>> runs37
     cases += [(("s", "truncate[1]"), ("x", "identity")), (("at", "day"), ("i", "bucket[3]")), (("w", "truncate[50]"),)]
     for number, (fields, descending) in enumerate(itertools.product(cases, (True, False))):
         nulls_first = number % 4 in (1, 2)
