@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SEARCHING = "%s: finding the deleted rows of %d of %d data files first"
+
 
 @contextmanager
 def bounded_reads(table: Table) -> Iterator[Table]:
@@ -93,7 +95,7 @@ def bounded_tasks(table: IcebergTable, tasks: Any, snapshot: Snapshot | None = N
     if why_not or not places:
         yield tasks
         return
-    log.info("%s: finding the deleted rows of %d of %d data files first", table.name, len(places), given.size())
+    log.info(_SEARCHING, table.name, len(places), given.size())
     folder = new_folder(table, "reads")
     try:
         bounded = listed(given)
@@ -117,6 +119,7 @@ def positioned_tasks(table: IcebergTable, tasks: Sequence[Any], snapshot: Snapsh
         log.info("%s: its equality deletes are applied by Iceberg's reader: %s", table.name, why_not)
         yield tasks
         return
+    log.info(_SEARCHING, table.name, len(places), len(tasks))
     folder, positioned = new_folder(table, "reads"), list(tasks)
     try:
         for place, task in zip(places, _resolved(table, [tasks[place] for place in places], folder), strict=True):

@@ -184,7 +184,7 @@ def files_on_disk(lake: Lake, name: str, suffix: str = ".parquet") -> set[str]:
 
 def live_files(lake: Lake, name: str) -> set[str]:
     """Locations of the files the head refers to."""
-    return {file.file_path for file in listed_files(lake, name)}
+    return {file.file_path.replace("file:///", "file:/") for file in listed_files(lake, name)}
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], object]) -> None:

@@ -198,7 +198,7 @@ class MergeTask:
                     output = row["output"]
                     runs.add(unpacked(row["run"]))
             if output is not None:
-                yield from self.task.write(output, runs.merged(self.group_bytes))
+                yield from self.task.write(output, runs.merged(self.task.group_bytes))
 
 
 #: sampled rows of a unit
