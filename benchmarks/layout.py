@@ -246,24 +246,25 @@ def main() -> None:
     lake = Lake(given.folder.resolve() if given.only or given.keep else emptied(given.folder, "warehouse"))
     with only_own_lines(lake.folder / "output.log"):
         if given.only and given.only[0] == "fill":
-            lake.fill(given.only[1], int(given.only[2]), int(given.only[3]))
+            for shape, rows in json.loads(given.only[1]).items():
+                lake.fill(shape, rows, given.files)
             print("{}")
             return
         if given.only:
             print(json.dumps(do(lake, Run(*json.loads(given.only[0])))))
             return
-        print(json.dumps(_all(lake, given)))
+        print(json.dumps({**_all(lake, given), "load": round(os.getloadavg()[2], 1)}))
 
 
 def _all(lake: Lake, given: argparse.Namespace) -> dict[str, Any]:
     shapes = ["plain"] if given.processes else given.shapes.split(",")
-    for shape in [] if given.keep else shapes:
-        rows = given.megabytes * 1_000_000 // SHAPES[shape].row_bytes
-        in_a_process(lake, "fill", shape, str(rows), str(given.files), **spark_of(given.cores, given.memory))
-        print(f"{shape}: {rows:,} rows in {given.files} files")
     if not given.keep:
+        rows = {shape: given.megabytes * 1_000_000 // SHAPES[shape].row_bytes for shape in shapes}
+        arguments = ["fill", json.dumps(rows), "--files", str(given.files)]
+        in_a_process(lake, *arguments, **spark_of(given.cores, given.memory))
         lake.keep()
-    facts = {"files": given.files, "memory": given.memory, "cores": os.cpu_count(), "load": os.getloadavg()[2]}
+        print(f"rows of the tables: {rows}")
+    facts = {"files": given.files, "memory": given.memory, "cores": os.cpu_count()}
     if given.processes:
         counts = [int(count) for count in given.processes.split(",")]
         found = with_processes(lake, counts, given.memory, given.megabytes)
