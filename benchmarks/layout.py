@@ -185,14 +185,17 @@ def _medians(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _ratios(sets: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return how many times as fast as the others ours is, and what the proof adds to it."""
-    ours, found = sets.get("ours"), {}
-    for name, peer in sets.items() if ours else ():
-        if ours is not peer:
-            found[f"ours/{name}"] = {
-                "speed": round(ours["mb_s"] / peer["mb_s"], 2),
-                "core_seconds": round(ours["core_seconds"] / peer["core_seconds"], 2),
-            }
-    return found
+    if "ours" not in sets:
+        return {}
+    ours = sets["ours"]
+    return {
+        f"ours/{name}": {
+            "speed": round(ours["mb_s"] / peer["mb_s"], 2),
+            "core_seconds": round(ours["core_seconds"] / peer["core_seconds"], 2),
+        }
+        for name, peer in sets.items()
+        if name != "ours"
+    }
 
 
 def with_processes(lake: Lake, counts: Sequence[int], memory: str, megabytes: int) -> dict[str, Any]:
