@@ -6,7 +6,7 @@ BIN := .venv/bin
 # third to half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-uploads docs lint generate format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-layout bench-uploads docs lint generate format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -67,6 +67,9 @@ bench-resolve: setup  ## measure batches whose deletes are resolved: ours, conve
 
 bench-spill: setup  ## measure jobs on a table with more deleted keys than memory, and Iceberg's reader; JSON on the last line
 	$(BIN)/python -m benchmarks.spill $(ARGS)
+
+bench-layout: setup  ## measure compaction and sort of 2 GB: ours, Iceberg's and DuckDB alone; JSON on the last line
+	$(BIN)/python -m benchmarks.layout $(ARGS)
 
 bench-uploads: setup  ## measure files written into a distant S3: ours, Arrow's stream and one request; JSON on the last line
 	$(BIN)/python -m benchmarks.uploads $(ARGS)

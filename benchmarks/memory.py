@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SAMPLE_SECONDS = 0.5
+
 
 def resident(pid: int) -> dict[str, int]:
     """Return the MiB of the Java processes and of all others, by ``jvm`` and ``python``."""
@@ -16,3 +22,34 @@ def resident(pid: int) -> dict[str, int]:
             # a worker has ended meanwhile
             continue
     return now
+
+
+@contextmanager
+def peak_resident(pid: int) -> Iterator[dict[str, int]]:
+    """Sample what a process and its children have resident while the ``with`` runs.
+
+    :return: the most MiB of each kind so far, and of both together as ``all``.
+    """
+    peak, over = {"jvm": 0, "python": 0, "all": 0}, threading.Event()
+    sampler = threading.Thread(target=_sample, args=(pid, peak, over), daemon=True)
+    sampler.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        sampler.join()
+
+
+def _sample(pid: int, peak: dict[str, int], over: threading.Event) -> None:
+    import psutil
+
+    while True:
+        try:
+            now = resident(pid)
+        except psutil.NoSuchProcess:
+            return
+        now["all"] = sum(now.values())
+        for kind, size in now.items():
+            peak[kind] = max(peak[kind], size)
+        if over.wait(_SAMPLE_SECONDS):
+            return

@@ -17,7 +17,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,7 +28,7 @@ import pyarrow as pa
 
 from benchmarks.encodings import ENCODINGS
 from benchmarks.folders import emptied
-from benchmarks.memory import resident
+from benchmarks.memory import peak_resident
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
@@ -167,21 +166,16 @@ def measured(name: str, folder: Path, heap: str, patience: float) -> dict[str, A
     submit = f"--driver-memory {heap} --conf spark.ui.enabled=false pyspark-shell"
     environment = {**os.environ, "SPARK_MASTER": "local[2]", "PYSPARK_SUBMIT_ARGS": submit}
     command = [sys.executable, "-m", "benchmarks.spill", "--only", name, "--folder", str(folder)]
-    began, peak = time.monotonic(), {"jvm": 0, "python": 0}
+    began = time.monotonic()
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        over = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(process.pid, peak, over))
-        watcher.start()
-        try:
-            code: int | None = process.wait(patience)
-        except subprocess.TimeoutExpired:
-            code = None
-            _end(process.pid)
-            process.wait()
-        finally:
-            over.set()
-            watcher.join()
+        with peak_resident(process.pid) as peak:
+            try:
+                code: int | None = process.wait(patience)
+            except subprocess.TimeoutExpired:
+                code = None
+                _end(process.pid)
+                process.wait()
     outcome = {None: f"did not end within {patience:.0f} s", 0: "done"}.get(code, "failed")
     facts = {"outcome": outcome, "seconds": round(time.monotonic() - began, 1), "peak_mb": peak}
     last = (folder / f"{name}.log").read_text(errors="replace").splitlines()[-1:]
@@ -192,18 +186,6 @@ def measured(name: str, folder: Path, heap: str, patience: float) -> dict[str, A
         facts["why"] = next((w for w in ("OutOfMemoryError", "GC overhead limit") if w in text), f"exit code {code}")
     print(f"{name}: {facts}")
     return facts
-
-
-def _watch(pid: int, peak: dict[str, int], over: threading.Event) -> None:
-    import psutil
-
-    while not over.wait(0.5):
-        try:
-            now = resident(pid)
-        except psutil.NoSuchProcess:
-            continue
-        for kind, size in now.items():
-            peak[kind] = max(peak[kind], size)
 
 
 def _end(pid: int) -> None:

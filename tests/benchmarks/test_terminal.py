@@ -29,6 +29,7 @@ SMALL = {
     "idle": ["--tables", "2", "--files", "2", "--large", "10"],
     "ingest": ["--events", "2000", "--keys", "500", "--contenders", "lakecdc,merge_into"],
     "ingest_growth": ["--rows", "1000,2000", "--events", "500", "--batches", "1"],
+    "layout": ["--megabytes", "1", "--files", "8", "--shapes", "deletes", "--works", "sort"],
     "lookup": ["--rows", "20000", "--commits", "5", "--target", "65536", "--keys", "20", "--timed", "2"],
     "page": ["--tables", "3", "--days", "2"],
     "plan": ["--tables", "4", "--budget", "0.5", "--sizes", "drawn"],
