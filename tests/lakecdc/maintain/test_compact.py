@@ -149,7 +149,7 @@ def test_files_with_many_deleted_rows_are_rewritten_alone(lake: Lake) -> None:
     name = create(lake, 3)
     append_parts(lake, name, 0, 2000, 2)
     lake.sql(f"DELETE FROM lake.{name} WHERE id < 400 OR id = 1500")
-    report = run(lake, compact_data_files, name)
+    report = run(lake, compact_data_files, name, verify="off", verify_off_reason="only counted")
     assert report.outcome == "done"
     assert (report.metrics["dirty_files"], report.metrics["data_files_removed"]) == (1, 1)
     assert count(lake, name, 1) == 1

@@ -103,4 +103,4 @@ def _check_sample(table: IcebergTable, columns: tuple[str, ...], evidence: Evide
 
 def _fingerprint(counted_rows: Iterable[Result | Row]) -> Fingerprint:
     known = list(counted_rows)
-    return Fingerprint(sum(one.rows for one in known), (summed(one.hash for one in known),))
+    return Fingerprint(sum(one.rows for one in known), (summed(one.hash or 0 for one in known),))
