@@ -57,13 +57,8 @@ from lakecdc.metadata.readers import ReaderName
 #: classes of settings that docs/settings.md has a table of
 SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Alerts)
 _SETTING_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
-_ALIASES = {
-    Curve: "Curve",
-    Outcome: "Outcome",
-    ReaderName: "ReaderName",
-    StorageClass: "StorageClass",
-    Verify: "Verify",
-}
+_ALIASES = {Curve: "Curve", Outcome: "Outcome", ReaderName: "ReaderName"}
+_ALIASES |= {StorageClass: "StorageClass", Verify: "Verify"}
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
 #: arguments of every job operator that have the name of an option
