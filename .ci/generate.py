@@ -33,6 +33,7 @@ from lakecdc.contract.job_options import JobOptions, Outcome
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 from lakecdc.contract.spec import SOURCE_JOBS
+from lakecdc.metadata.cost import Prices
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.policy import TablePolicy, Window
@@ -55,7 +56,7 @@ from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 from lakecdc.metadata.readers import ReaderName
 """
 #: classes of settings that docs/settings.md has a table of
-SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Alerts)
+SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Prices, Alerts)
 _SETTING_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _ALIASES = {Curve: "Curve", Outcome: "Outcome", ReaderName: "ReaderName"}
 _ALIASES |= {StorageClass: "StorageClass", Verify: "Verify"}
