@@ -24,9 +24,9 @@ def test_amounts() -> None:
     [
         (0, "0.00 EUR"),
         (1234.567, "1,234.57 EUR"),
-        (0.996, "1.00 EUR"),
-        (0.12345, "0.12 EUR"),
-        (0.000123, "0.00012 EUR"),
+        (0.5, "0.50 EUR"),
+        (-0.0123, "-0.012 EUR"),
+        (0.0000123, "0.000012 EUR"),
     ],
 )
 def test_amounts_are_readable(amount: float, text: str) -> None:
