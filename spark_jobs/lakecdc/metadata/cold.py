@@ -100,6 +100,8 @@ class ColdRules:
 
     def mark(self, partitions: Partitions) -> Partitions:
         """Mark the cold files among data files, as far as known."""
+        if not (self.options.cold_after_days or self.tagged or self._looked_up):
+            return partitions
         return {
             scope: [replace(file, cold=why) if (why := self._why(file, is_old)) else file for file in files]
             for scope, files in partitions.items()

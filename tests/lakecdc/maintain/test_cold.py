@@ -31,7 +31,7 @@ def assess(lake: Lake, name: str, job: str, **options: Any) -> Any:
     return assess_job(OpenTable(lake.pyiceberg().load_table(name)), job, OPTIONS[job](**options))
 
 
-@pytest.mark.parametrize("transform", ["month(d)", "d"])
+@pytest.mark.parametrize("transform", ["month(d)", "days(d), d"])
 def test_old_partitions_and_tagged_files_stay(lake: Lake, transform: str) -> None:
     name = create(lake, 2, transform, "id bigint NOT NULL, v string, d date")
     append_day(lake, name, 400)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -115,6 +116,16 @@ def test_tagged_files_are_neither_chosen_nor_do_others_come_to_lie_over_them() -
         {f"f{n}" for n in range(6)},
         {f"f{n}" for n in range(7, 12)},
     ]
+
+
+def test_a_cold_file_over_the_gaps_of_many_is_not_rewritten_with_them() -> None:
+    between = [file(f"b{n}", low=10 * n + 5, high=10 * n + 5) for n in range(7)]
+    large = [replace(each, bytes=900, data_bytes=900) for each in between]
+    small = [file(f"f{n}", low=10 * n, high=10 * n + 1) for n in range(8)]
+    wide = replace(file("wide", low=0, high=79), bytes=900, data_bytes=900)
+    for tagged in (set(), {"wide"}):
+        decided = rules(CompactDataFilesOptions(cold_tag="cold"), tagged=tagged)
+        assert ("wide" in compacted({(0, "{}"): [*small, *large, wide]}, decided)) is (not tagged)
 
 
 def test_sorting_ignores_cold_files_also_in_the_overlap_that_it_measures() -> None:
