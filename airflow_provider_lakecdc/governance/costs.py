@@ -53,16 +53,17 @@ class Costs:
 
     def facts(self) -> dict[str, Any]:
         """Return the costs as JSON."""
-        price = self.prices.of_cpu if self.prices else None
+        price, price_of_reads = (self.prices.of_cpu, self.prices.of_reads) if self.prices else (None, None)
         runs = [{**vars(each), "cost": price(each.core_seconds) if price else None} for each in self.runs]
         tables = []
         for each in self.tables:
             month, requests = self.month(each.core_seconds), each.requests_spared
-            money = {"cost": None, "cost_month_extrapolated": None, "spared_estimated": None}
-            if self.prices:
-                spared = None if requests is None else self.prices.of_reads(requests)
-                amounts = (self.prices.of_cpu(each.core_seconds), self.prices.of_cpu(month), spared)
-                money = dict(zip(money, amounts, strict=True))
+            spared = price_of_reads(requests) if price_of_reads and requests is not None else None
+            money = {
+                "cost": price(each.core_seconds) if price else None,
+                "cost_month_extrapolated": price(month) if price else None,
+                "spared_estimated": spared,
+            }
             tables.append({**vars(each), "core_seconds_month_extrapolated": month, **money})
         currency = self.prices.currency if self.prices else None
         return {"days": round(self.days, 2), "currency": currency, "runs": runs, "tables": tables}

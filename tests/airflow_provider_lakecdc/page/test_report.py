@@ -81,7 +81,9 @@ def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClien
     assert re.search(r'href="\.\./dags/shop\.lake/runs/[^"/]*/tasks/compact" data-airflow', text)
     priced = Lake("lake", "lake", LakeConfig(prices=Prices(core_hour=500, currency="EUR")))
     assert "of CPU time" not in told
-    assert "1.00 EUR of CPU time" in words(render("report", **report_of([priced], Task(**task))))
+    assert "1.00 EUR of CPU time" in words(
+        render("report", **report_of([priced], Task(task["dag_id"], task["run_id"], task["task_id"])))
+    )
 
 
 def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, task: dict[str, str]) -> None:
