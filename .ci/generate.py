@@ -31,8 +31,9 @@ from airflow_provider_lakecdc.templates.schedules import Schedules
 from airflow_provider_lakecdc.templates.schema import config_schema
 from lakecdc.contract.job_options import JobOptions, Outcome
 from lakecdc.contract.options import OPTIONS
-from lakecdc.contract.rewriting import Curve, Verify
+from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 from lakecdc.contract.spec import SOURCE_JOBS
+from lakecdc.metadata.cost import Prices
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.policy import TablePolicy, Window
@@ -51,13 +52,14 @@ SOURCE_SIGNATURE = {
 IMPORTS = """from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 from lakecdc.contract.job_options import Outcome
-from lakecdc.contract.rewriting import Curve, Verify
+from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 from lakecdc.metadata.readers import ReaderName
 """
 #: classes of settings that docs/settings.md has a table of
-SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Alerts)
+SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Prices, Alerts)
 _SETTING_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
-_ALIASES = {Curve: "Curve", Outcome: "Outcome", ReaderName: "ReaderName", Verify: "Verify"}
+_ALIASES = {Curve: "Curve", Outcome: "Outcome", ReaderName: "ReaderName"}
+_ALIASES |= {StorageClass: "StorageClass", Verify: "Verify"}
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
 #: arguments of every job operator that have the name of an option

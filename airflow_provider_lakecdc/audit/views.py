@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TypeVar
 
 from airflow_provider_lakecdc.audit.lake_tables import AuditRow, HealthRow
+from lakecdc.metadata.cost import spared_requests
 
 R = TypeVar("R", AuditRow, HealthRow)
+#: jobs that spare readers files without removing rows
+_SPARING = ("rewrite_delete_files", "sort_data_files", "compact_data_files", "rebucket")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,41 @@ class Saving:
 
 
 @dataclass(frozen=True)
+class RunCost:
+    """CPU time that the tasks of a DAG run have used.
+
+    :param unmeasured: steps on tables whose CPU time is not known, such as ingestion and failed jobs.
+    """
+
+    dag_id: str
+    run_id: str
+    started_at: datetime
+    finished_at: datetime
+    tables: int
+    core_seconds: float
+    unmeasured: int
+
+
+@dataclass(frozen=True)
+class TableCost:
+    """CPU time that jobs have used on a table, and what it spared readers.
+
+    :param unmeasured: steps whose CPU time is not known.
+    :param files_spared: files that a scan of the whole table opened less after jobs than before, summed over the jobs;
+        measured where a job changed a table of at most 10,000 live files. Delete files count once per data file.
+    :param reads_per_day: of the table, from the query log; None without one.
+    :param requests_spared: estimated, see :func:`lakecdc.metadata.cost.spared_requests`; None without a query log.
+    """
+
+    table: str
+    core_seconds: float
+    unmeasured: int
+    files_spared: float
+    reads_per_day: float | None
+    requests_spared: float | None
+
+
+@dataclass(frozen=True)
 class Orphans:
     """Unreferenced files that the last run of ``remove_orphan_files`` left; files orphaned since are not counted."""
 
@@ -70,7 +108,7 @@ def costs(rows: Iterable[AuditRow]) -> list[Cost]:
             *key,
             runs=len(each),
             failed=sum(row.outcome in ("failed", "conflict") for row in each),
-            core_seconds=round(sum(row.core_seconds or 0 for row in each), 3),
+            core_seconds=_core_seconds(each),
             predicted_core_seconds=round(sum(row.predicted_core_seconds or 0 for row in each), 3),
             bytes_read=sum(row.bytes_read or 0 for row in each),
             bytes_written=sum(row.bytes_written or 0 for row in each),
@@ -78,6 +116,55 @@ def costs(rows: Iterable[AuditRow]) -> list[Cost]:
         for key, each in groups.items()
     ]
     return sorted(summed, key=lambda cost: (-cost.day.toordinal(), -cost.core_seconds, cost.table, cost.job))
+
+
+def run_costs(rows: Iterable[AuditRow]) -> list[RunCost]:
+    """Return the costs of DAG runs, the latest first."""
+    groups: dict[tuple[str, str], list[AuditRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.dag_id, row.run_id].append(row)
+    summed = [
+        RunCost(
+            *key,
+            started_at=min(row.started_at for row in each),
+            finished_at=max(row.finished_at for row in each),
+            tables=len({row.table for row in each}),
+            core_seconds=_core_seconds(each),
+            unmeasured=_unmeasured(each),
+        )
+        for key, each in groups.items()
+    ]
+    return sorted(summed, key=lambda run: run.finished_at, reverse=True)
+
+
+def table_costs(rows: Iterable[AuditRow], reads_per_day: Mapping[str, float], now: datetime) -> list[TableCost]:
+    """Return the costs of tables, the highest first; reads are empty if they are not known."""
+    groups: dict[str, list[AuditRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.table].append(row)
+    summed = []
+    for table, each in groups.items():
+        spared = [(row.finished_at, _files_spared(row)) for row in each]
+        reads = reads_per_day.get(table, 0.0) if reads_per_day else None
+        requests = None if reads is None else round(spared_requests(spared, reads, now))
+        files = sum(count for _, count in spared)
+        summed.append(TableCost(table, _core_seconds(each), _unmeasured(each), files, reads, requests))
+    return sorted(summed, key=lambda cost: (-cost.core_seconds, cost.table))
+
+
+def _core_seconds(rows: Iterable[AuditRow]) -> float:
+    return round(sum(row.core_seconds or 0 for row in rows), 3)
+
+
+def _unmeasured(rows: Iterable[AuditRow]) -> int:
+    return sum(row.core_seconds is None for row in rows)
+
+
+def _files_spared(row: AuditRow) -> float:
+    """Return how many files less a scan of the whole table opened after a job that keeps all rows."""
+    if row.job not in _SPARING or row.outcome != "done" or row.is_dry_run:
+        return 0.0
+    return _saved([row], "data_files") + _saved([row], "delete_file_reads")
 
 
 def orphans(rows: Iterable[AuditRow]) -> list[Orphans]:
@@ -108,7 +195,7 @@ def savings(rows: Iterable[AuditRow]) -> list[Saving]:
             delete_read_cost=_saved(each, "delete_read_cost"),
             delete_files=_saved(each, "delete_files"),
             data_files=_saved(each, "data_files"),
-            core_seconds=round(sum(row.core_seconds or 0 for row in each), 3),
+            core_seconds=_core_seconds(each),
         )
         for each in groups.values()
     ]

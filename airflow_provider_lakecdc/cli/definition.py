@@ -97,6 +97,12 @@ def get_lakecdc_commands() -> list[GroupCommand]:
             (_TABLES, _SINCE, _LIMIT, _CONFIG, _CATALOG),
         ),
         _command(
+            "costs",
+            "Show what jobs cost by DAG run and table, and what they spared readers",
+            "Reads the audit in the lake; money needs prices in the configuration. Default: the last 30 days.",
+            (_SINCE, _CONFIG, _CATALOG),
+        ),
+        _command(
             "plan",
             "Show what governance would do now, its cost, and why",
             "Assesses tables and plans as the governance DAGs do, and changes nothing.\n"

@@ -25,7 +25,7 @@ _STYLES = {"failed": "red", "conflict": "yellow"}
 
 def main(args: Namespace) -> int:
     """Print the rows, newest first; return 0, also if nothing is recorded."""
-    since = _moment(args.since) if args.since else None
+    since = parse_since(args.since) if args.since else None
     rows = _rows(catalog_of(args, configuration(args)), args.tables, since, args.limit)
     if args.json:
         print_json([asdict(row) for row in rows])
@@ -50,7 +50,7 @@ def _rows(catalog: CatalogConnection, tables: list[str], since: datetime | None,
     return sorted(rows, key=lambda row: (row.finished_at, row.row_id), reverse=True)[:limit]
 
 
-def _moment(text: str) -> datetime:
+def parse_since(text: str) -> datetime:
     """Parse the value of ``--since``: ISO-8601 (UTC without a zone), or an age such as ``36h``."""
     if ago := _AGE.fullmatch(text.strip()):
         return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})

@@ -22,7 +22,8 @@ def main(args: Namespace) -> int:
     result = plan_run(config, args.dag, args.tables)
     if args.json:
         costs = {"core_seconds": result.plan.core_seconds, "errors": result.errors, "absent": result.absent}
-        print_json({"dag": result.dag_id, **result.plan.facts(), **costs})
+        money = {"cost": result.cost, "currency": result.prices.currency} if result.prices else {}
+        print_json({"dag": result.dag_id, **result.plan.facts(), **costs, **money})
     else:
         _show(result)
         print_errors(result.errors, "assessed")
@@ -44,7 +45,8 @@ def _show(result: PlannedRun) -> None:
         rows = [[each.table, each.job, each.reason] for each in plan.skipped]
         print_grid({"table": "left", "job": "left", "why": "left"}, rows)
     print_lines(*(f"{table} does not exist yet." for table in result.absent))
-    total = f"{result.dag_id} would take {plan.core_seconds:g} core-seconds{limit}"
+    cost = f", {result.prices.format_cpu(plan.core_seconds)} of CPU time" if result.prices else ""
+    total = f"{result.dag_id} would take {plan.core_seconds:g} core-seconds{limit}{cost}"
     print_lines("", f"{total}; {result.idle_tables} tables need nothing.")
 
 

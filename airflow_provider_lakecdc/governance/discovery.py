@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
+_DAY = 24 * 3600.0
+
 
 @dataclass(frozen=True)
 class TableSelection:
@@ -114,6 +116,15 @@ class QueryLog:
 
     def reads(self, catalog: Catalog, tables: Collection[str], now: datetime) -> dict[str, float]:
         """Return how often each table was read recently, with mean 1; empty if none was read."""
+        counts = self._counts_of(catalog, tables, now)
+        return {table: counts[table] * len(tables) / counts.total() for table in tables} if counts else {}
+
+    def reads_per_day(self, catalog: Catalog, tables: Collection[str], now: datetime) -> dict[str, float]:
+        """Return how many reads of each table the log has for an average day of the last ``max_age`` seconds."""
+        counts = self._counts_of(catalog, tables, now)
+        return {table: counts[table] * _DAY / self.max_age for table in tables}
+
+    def _counts_of(self, catalog: Catalog, tables: Collection[str], now: datetime) -> Counter[str]:
         by_name = {table.casefold(): table for table in tables}
         counts: Counter[str] = Counter()
         for name, count in self._counts(catalog.load_table(self.table), now - timedelta(seconds=self.max_age)).items():
@@ -122,7 +133,7 @@ class QueryLog:
                 full_name = full_name.partition(".")[2]
             if full_name in by_name:
                 counts[by_name[full_name]] += count
-        return {table: counts[table] * len(tables) / counts.total() for table in tables} if counts else {}
+        return counts
 
     def _counts(self, log: Table, since: datetime) -> Counter[str]:
         from pyiceberg.expressions import GreaterThanOrEqual, Reference

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_lakecdc.lake.live_files import live_files, oldest_day
+from airflow_provider_lakecdc.lake.live_files import live_files, oldest_day, time_fields
 from airflow_provider_lakecdc.lake.tables import (
     MAIN,
     branch_snapshots,
@@ -24,15 +24,18 @@ from airflow_provider_lakecdc.lake.tables import (
     standing_position,
     summary_of,
 )
+from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.expiring import ExpirePartitionsOptions, ExpireSnapshotsOptions, TagSnapshotsOptions
 from lakecdc.contract.past import ExportChangesOptions
 from lakecdc.contract.rewriting import (
     CompactDataFilesOptions,
+    RewriteDataFilesOptions,
     RewriteDeleteFilesOptions,
     RewriteManifestsOptions,
     SortDataFilesOptions,
 )
 from lakecdc.metadata import names, totals, work
+from lakecdc.metadata.cold import ColdRules, cold_counts, cold_remark, partition_end
 from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
 from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.debt import NOTHING, are_settled
@@ -40,12 +43,15 @@ from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_e
 from lakecdc.metadata.exports import EXPORTED, exported_snapshot
 from lakecdc.metadata.file_facts import (
     UNSORTED,
+    Content,
+    FileFacts,
     Partitions,
     average_depth,
     by_partition,
     in_order,
     keyed_rows,
     linear_depth,
+    warm_files,
 )
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, TableHealth, measured
@@ -59,6 +65,7 @@ from lakecdc.metadata.manifests import (
 )
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
 from lakecdc.metadata.work import Work
+from lakecdc.object_store.storage_classes import storage_classes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -115,8 +122,7 @@ class OpenTable:
     @cached_property
     def is_small(self) -> bool:
         """Return whether a worker can read the manifests' files."""
-        counts = ((m.added_files_count or 0) + (m.existing_files_count or 0) for m in self.manifests)
-        return sum(counts) <= MOST_FILES_OF_A_WORKER
+        return _are_few(self.manifests)
 
     @cached_property
     def sorted_by(self) -> list[int] | None:
@@ -143,6 +149,19 @@ class OpenTable:
         """Return the overlap depth of each partition's files, except of dropped columns."""
         readable = {scope: files for scope, files in self.partitions.items() if scope[0] not in self.dropped}
         return {scope: linear_depth(files) for scope, files in readable.items()}
+
+    def cold_rules(self, options: RewriteDataFilesOptions) -> ColdRules | None:
+        """Return the rules by which a job leaves files alone; None if its tag reaches too many files for a worker."""
+        ref = self.table.metadata.refs.get(options.cold_tag) if options.cold_tag else None
+        snapshot = self.table.snapshot_by_id(ref.snapshot_id) if ref else None
+        manifests = snapshot.manifests(self.table.io) if snapshot else []
+        if not _are_few(manifests):
+            return None
+        files = live_files(self.table, manifests)
+        tagged = frozenset(str(file.location) for file in files if file.content is Content.DATA)
+        fields = time_fields(self.table) if options.cold_after_days else {}
+        look_up = partial(storage_classes, self.table.io.properties)
+        return ColdRules(options, partial(partition_end, fields), tagged, look_up)
 
     @property
     def overlap_depth(self) -> float:
@@ -171,6 +190,11 @@ class OpenTable:
         )
 
 
+def _are_few(manifests: Iterable[ManifestFile]) -> bool:
+    counts = ((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
+    return sum(counts) <= MOST_FILES_OF_A_WORKER
+
+
 def health_of(table: Table, branch: str = MAIN) -> TableHealth | None:
     """Measure the health of a branch's head; return None if the branch has no snapshot."""
     opened = OpenTable(table, branch)
@@ -183,7 +207,10 @@ def assess_job(opened: OpenTable, job: str, options: Any) -> Verdict:
         return Undecided("only the job can decide")
     if opened.head is None:
         return Idle(_EMPTY) if opened.branch == MAIN else Undecided("the branch does not exist or has no snapshot")
-    return ASSESSORS[job](opened, options)
+    try:
+        return ASSESSORS[job](opened, options)
+    except SourceUnavailableError as error:
+        return Undecided(str(error))
 
 
 def _deletes(opened: OpenTable, options: RewriteDeleteFilesOptions) -> Verdict:
@@ -200,7 +227,7 @@ def _deletes(opened: OpenTable, options: RewriteDeleteFilesOptions) -> Verdict:
 def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Verdict:
     if options.add_bloom_filters and names.BLOOM_FILTER_COLUMNS in opened.table.properties:
         return Undecided("only the job can decide which files lack Bloom filters")
-    if not opened.is_small:
+    if not opened.is_small or (rules := opened.cold_rules(options)) is None:
         return _too_many()
     target = options.target_file_size_bytes or opened.target_file_bytes
     large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(opened.table.properties))
@@ -209,12 +236,21 @@ def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Verdict:
         return Undecided("the table has files of a partition spec whose column was dropped")
     if options.older_specs and specs - {opened.table.spec().spec_id}:
         return Undecided("the table has files of older partition specs to move")
-    by_scope = {scope: reasons(files, options, target, large) for scope, files in opened.partitions.items()}
-    chosen = [file for scope, files in opened.partitions.items() for file in by_scope[scope].wanted(files)]
-    if chosen:
+
+    def choose(partitions: Partitions) -> list[FileFacts]:
+        return [f for files in partitions.values() for f in reasons(files, options, target, large).wanted(files)]
+
+    if chosen := rules.choose(opened.partitions, choose, iter):
         return work.of_compaction(chosen, target)
-    counts = Reasons.counts(by_scope.values())
-    return Idle(none_speaks(options, target, large), {"partitions_examined": len(by_scope), **counts})
+    partitions = rules.mark(opened.partitions)
+    counts = Reasons.counts(reasons(files, options, target, large) for files in partitions.values())
+    return _idle(none_speaks(options, target, large), {"partitions_examined": len(partitions), **counts}, partitions)
+
+
+def _idle(reason: str, metrics: dict[str, Any], partitions: Partitions) -> Idle:
+    """Return that a job has nothing to do, also because of the cold ones among files."""
+    cold = cold_counts(partitions)
+    return Idle("; ".join(filter(None, (reason, cold_remark(cold)))), metrics | cold)
 
 
 def _manifests(opened: OpenTable, options: RewriteManifestsOptions) -> Verdict:
@@ -230,18 +266,25 @@ def _manifests(opened: OpenTable, options: RewriteManifestsOptions) -> Verdict:
 
 
 def _order(opened: OpenTable, options: SortDataFilesOptions) -> Verdict:
-    if not opened.is_small:
+    if not opened.is_small or (rules := opened.cold_rules(options)) is None:
         return _too_many()
     if opened.sorted_by is None:
         return Undecided("the sort order is a curve, has transforms or a missing column")
     if not opened.sorted_by:
         return Idle(UNSORTED)
-    deep = [(depth, opened.partitions[scope]) for scope, depth in opened.depths.items()]
-    deep = [(depth, files) for depth, files in deep if depth > options.min_overlap_depth]
+    readable = {scope: files for scope, files in opened.partitions.items() if scope[0] not in opened.dropped}
+
+    def choose(partitions: Partitions) -> list[tuple[float, list[FileFacts]]]:
+        warm = map(warm_files, partitions.values())
+        return [(depth, files) for files in warm if (depth := linear_depth(files)) > options.min_overlap_depth]
+
+    deep = rules.choose(readable, choose, lambda chosen: (file for _, files in chosen for file in files))
+    marked = rules.mark(readable)
+    warm = [warm_files(files) for files in marked.values()]
+    depth = average_depth([(linear_depth(files), keyed_rows(files)) for files in warm])
     if deep:
-        return work.of_sorting(deep, opened.overlap_depth)
-    counts = {"partitions_examined": len(opened.depths), "overlap_depth_before": opened.overlap_depth}
-    return Idle(in_order(options), counts)
+        return work.of_sorting(deep, depth)
+    return _idle(in_order(options), {"partitions_examined": len(readable), "overlap_depth_before": depth}, marked)
 
 
 def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Verdict:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.tables import partition_of
+from lakecdc.metadata.cold import TimeField
 from lakecdc.metadata.file_facts import Content, LiveFile
 from lakecdc.metadata.locations import resolve
 from lakecdc.metadata.names import PATH_ID
@@ -137,6 +138,19 @@ def _referenced() -> int:
     from pyiceberg.manifest import DATA_FILE_TYPE
 
     return [field.field_id for field in DATA_FILE_TYPE[3].fields].index(_REFERENCED_ID)
+
+
+def time_fields(table: Table) -> dict[int, list[TimeField]]:
+    """Return the fields of each partition spec, by the keys of :func:`partition_of`."""
+    schema = table.schema()
+    kinds = {id: str(schema.find_type(id)) for id in schema.field_ids}
+    return {
+        number: [
+            TimeField(str(position), str(field.transform), kinds.get(field.source_id, ""))
+            for position, field in enumerate(spec.fields)
+        ]
+        for number, spec in table.specs().items()
+    }
 
 
 def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | None) -> date | None:

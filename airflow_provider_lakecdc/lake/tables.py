@@ -229,8 +229,9 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def partition_of(file: DataFile) -> tuple[int, str]:
-    """Return partition spec and values of a file, which identify its partition."""
-    return file.spec_id, repr(file.partition)
+    """Return partition spec and values of a file, as JSON by position, which identify its partition."""
+    values = {number: file.partition[number] for number in range(len(file.partition))}
+    return file.spec_id, json.dumps(values, default=repr)
 
 
 def specs_by_dropped_columns(table: Table) -> set[int]:

@@ -83,6 +83,8 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
 COUNTERS = _by_job(_WORK, _OWN_COUNTERS)
 _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
+    "sort_data_files": ("cold_files_left", "cold_bytes_left"),
+    "compact_data_files": ("cold_files_left", "cold_bytes_left"),
     "rebucket": ("buckets_after",),
     "set_readers": ("delete_files_left",),
     "rewrite_manifests": ("delete_manifests_after",),

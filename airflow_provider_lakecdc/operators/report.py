@@ -19,6 +19,7 @@ from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
 from airflow_provider_lakecdc.submit.submission import is_true
 from airflow_provider_lakecdc.submit.table_chains import reports_of, steps_of
 from lakecdc.contract.fields import parse
+from lakecdc.metadata.cost import Prices
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Action, Plan, parse_plan
 
@@ -28,7 +29,8 @@ class ReportOperator(BaseOperator):
 
     The return value counts the ``outcomes``, and has ``predicted_core_seconds`` and ``core_seconds`` of the actions
     with both, ``prediction_error`` (the median error, relative to the actual cost), the ``failed`` actions with their
-    reasons, and the number of ``left_out`` ones.
+    reasons, and the number of ``left_out`` ones. With ``prices`` it has the ``cost`` of the CPU time of all actions and
+    its ``currency``.
 
     With ``alerts`` it reports tables that became unhealthy or recovered, in the log, in the XCom ``hurts`` and by a
     notifier. Sent alerts are recorded in the state of the catalog's asset (:func:`lake_asset`).
@@ -38,6 +40,7 @@ class ReportOperator(BaseOperator):
     :param one_task: id of the single task that runs all steps; None if each step has a task of its name.
     :param of_approved: report only the jobs that need approval.
     :param alerts: fields of ``lakecdc.metadata.hurts.Alerts``; no alert is sent without a limit.
+    :param prices: fields of ``lakecdc.metadata.cost.Prices``; None tells no money.
     :param assessment: URI of the assessment of the plan, which has the tables' scores; empty if there is none.
         (templated)
     :param is_dry: the jobs ran dry, so send no alerts. (templated)
@@ -56,6 +59,7 @@ class ReportOperator(BaseOperator):
         one_task: str | None = None,
         of_approved: bool = False,
         alerts: Mapping[str, Any] | None = None,
+        prices: Mapping[str, Any] | None = None,
         assessment: Any = "",
         is_dry: bool | str = False,
         catalog_conn_id: str | None = None,
@@ -63,6 +67,7 @@ class ReportOperator(BaseOperator):
     ) -> None:
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
         self._alerts = parse(Alerts, alerts or {}, "alerts")
+        self._prices = parse(Prices, prices, "prices") if prices else None
         # the asset's state is only accessible through an inlet
         state = {"inlets": [lake_asset(self.catalog_conn_id)]} if self._alerts.any_limit else {}
         super().__init__(**{**state, **kwargs})
@@ -88,7 +93,9 @@ class ReportOperator(BaseOperator):
             of_job = [action for action in plan.of_job(job) if action.approve or not self.of_approved]
             results += [(action, reported.get(action.table) or self._unreported(action, failed)) for action in of_job]
             failed |= {action.table for action, facts in results if facts["outcome"] in _FAILED}
-        report = summary(plan, results)
+        report = summary(plan, results) | _cost(results, self._prices)
+        if self._prices:
+            self.log.info("The CPU time of the run cost %s.", self._prices.format(report["cost"]))
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
         for what, reason in report["failed"].items():
             self.log.warning("%s: %s", what, reason)
@@ -137,6 +144,14 @@ def _of_approved(context: Context, job: str) -> dict[str, Mapping[str, Any]]:
         for table, facts in reports_of(context, dry_run_of(job)).items()
     }
     return results | reports_of(context, approved_of(job))
+
+
+def _cost(results: Sequence[tuple[Action, Mapping[str, Any]]], prices: Prices | None) -> dict[str, Any]:
+    """Return the price of the CPU time of all results, as far as it was measured; empty without prices."""
+    if prices is None:
+        return {}
+    taken = sum(facts.get("metrics", {}).get("core_seconds") or 0.0 for _, facts in results)
+    return {"cost": prices.of_cpu(taken), "currency": prices.currency}
 
 
 def summary(plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from lakecdc.contract.job_options import Outcome
-from lakecdc.contract.rewriting import Curve, Verify
+from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 
 
 class SortDataFilesOperator(LakecdcJobOperator):
@@ -31,6 +31,9 @@ class SortDataFilesOperator(LakecdcJobOperator):
         curve: Curve | str | None = None,
         min_overlap_depth: float | str = 1.5,
         branch: str = "main",
+        cold_after_days: float | str = 0.0,
+        cold_tag: str | None = None,
+        cold_storage_classes: Sequence[StorageClass] | str = (),
         target_file_size_bytes: int | str = 0,
         max_group_bytes: int | str = 10_737_418_240,
         verify: Verify | str = "full",

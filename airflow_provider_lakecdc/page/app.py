@@ -20,7 +20,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from airflow_provider_lakecdc.observe.addresses import link
-from airflow_provider_lakecdc.page.history import Task, runs_of
+from airflow_provider_lakecdc.page.history import Task, costs_of_lake, runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
 from airflow_provider_lakecdc.page.rendering import STATIC, render
@@ -229,6 +229,18 @@ async def history(request: PageRequestDep) -> Response:
 async def history_part(request: PageRequestDep, name: Name | None = None) -> Response:
     """Serve what jobs did to all tables or to one, with its numbers before and after."""
     return await request.part("history", lambda view: runs_of(view.lake, name, request.heads), name)
+
+
+@router.get("/costs")
+async def costs(request: PageRequestDep) -> Response:
+    """Serve the costs of jobs."""
+    return await request.page("Costs", "costs", {"the audit": link("parts/costs", lake=request.lake)})
+
+
+@router.get("/parts/costs")
+async def costs_part(request: PageRequestDep) -> Response:
+    """Serve what DAG runs and tables cost, and what readers were spared."""
+    return await request.part("costs", lambda view: costs_of_lake(view.lake, request.heads))
 
 
 @router.get("/report", dependencies=_MAY_READ_XCOM)

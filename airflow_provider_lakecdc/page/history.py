@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Query
 
 from airflow_provider_lakecdc.audit import AuditRow, history
+from airflow_provider_lakecdc.governance.costs import costs_of
 from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from lakecdc.metadata.names import AUDIT
 
 _RUNS = 100
+_DAYS_OF_COSTS = 30
 # with hidden tables, the visible rows may be far apart
 _MOST_ROWS = 5000
 #: numbers that reports have before and after a job, in order of interest
@@ -44,6 +47,17 @@ def runs_of(lake: Lake, table: str | None, heads: MetadataCache) -> dict[str, An
     shown = [row for row in rows if lake.shows(row.table)][:_RUNS]
     runs = [{"row": row, "changes": [*changes(row.metrics)], "report": report_link(lake.name, row)} for row in shown]
     return {"runs": runs, "table": table, "most": _RUNS}
+
+
+def costs_of_lake(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of the costs of DAG runs and tables."""
+    catalog, config = lake.catalog, lake.config
+    prices, query_log = (config.prices, config.query_log) if config else (None, None)
+    since = datetime.now(UTC) - timedelta(days=_DAYS_OF_COSTS)
+    hidden = tuple(config.dag_id_prefix for config in lake.hidden)
+    key = (lake.name, hidden, prices, query_log, since.date())
+    costs = heads.read(catalog, AUDIT, key, lambda: costs_of(catalog, since, prices, query_log, lake.shows))
+    return {"costs": costs, "most": _RUNS}
 
 
 def changes(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

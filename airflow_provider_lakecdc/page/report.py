@@ -24,11 +24,11 @@ def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
     job_run = pushed.get(JOB_RUN_KEY)
     run = JobRun.from_xcom(job_run) if isinstance(job_run, Mapping) else None
     reported = pushed.get(REPORT_KEY)
+    lake = next((lake for lake in visible if run and lake.conn_id == run.catalog_conn_id), None)
     return {
-        **_facts(task, run, [*_steps(reported)] if isinstance(reported, Mapping) else []),
+        **_facts(task, run, lake, [*_steps(reported)] if isinstance(reported, Mapping) else []),
         "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
         "progress": pushed.get(PROGRESS_KEY, [])[::-1],
-        "shown_in": next((lake.name for lake in visible if run and lake.conn_id == run.catalog_conn_id), None),
     }
 
 
@@ -48,7 +48,7 @@ def report_of_try(lake: Lake, task: Task) -> dict[str, Any]:
             spark_application_id=rows[0].spark_application_id,
         )
     steps = [_step(row.table, row.job if len(jobs) > 1 else None, vars(row)) for row in rows]
-    return {**_facts(task, run, steps), "runs_on": False, "progress": [], "shown_in": lake.name}
+    return {**_facts(task, run, lake, steps), "runs_on": False, "progress": []}
 
 
 def tries_of(lakes: Iterable[Lake], task: Task) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def tries_of(lakes: Iterable[Lake], task: Task) -> dict[str, Any]:
     return {"tries": tries}
 
 
-def _facts(task: Task, run: JobRun | None, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _facts(task: Task, run: JobRun | None, lake: Lake | None, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     outcomes = [step["outcome"] for step in steps]
     return {
         "task": task,
@@ -78,6 +78,8 @@ def _facts(task: Task, run: JobRun | None, steps: Sequence[Mapping[str, Any]]) -
         "steps": steps,
         "counts": {outcome: outcomes.count(outcome) for outcome in dict.fromkeys(outcomes)},
         "core_seconds": sum(step["core_seconds"] or 0 for step in steps),
+        "prices": lake.config.prices if lake and lake.config else None,
+        "shown_in": lake.name if lake else None,
         "refresh_seconds": _REFRESH_SECONDS,
     }
 

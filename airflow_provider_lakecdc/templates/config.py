@@ -35,6 +35,7 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, parse_moment, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
+from lakecdc.metadata.cost import Prices
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import TablePolicy, inherited, is_pattern, matching
@@ -117,6 +118,8 @@ class LakeConfig:
         Default: no limit.
     :param query_log: a table with the reads of other tables; work on frequently read tables goes first. Default: all
         tables count the same, unless a policy sets their reads.
+    :param prices: prices of CPU time and read requests, by which plans, reports and the page tell money. Default: they
+        tell core-seconds only.
     :param alerts: when and how to send alerts about unhealthy tables. Default: never.
     :param spark: settings of spark-submit.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
@@ -151,6 +154,7 @@ class LakeConfig:
     policy: dict[str, TablePolicy] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
     query_log: QueryLog | None = None
+    prices: Prices | None = None
     alerts: Alerts = field(default_factory=Alerts)
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True

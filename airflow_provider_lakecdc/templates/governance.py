@@ -190,7 +190,7 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
             tasks.append(_documents(config))
         chain(*tasks)
         if approvals:
-            approvals.append(_report_of_approved(plan, approvals))
+            approvals.append(_report_of_approved(config, plan, approvals))
         finish([*tasks, *approvals])
     return dag
 
@@ -300,6 +300,7 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
         jobs=plan.jobs,
         one_task=GovernOperator.job_name if config.one_application else None,
         alerts=asdict(config.alerts),
+        prices=_prices(config),
         assessment=plan.assessment,
         is_dry=IS_DRY_RUN,
         catalog_conn_id=config.catalog,
@@ -307,11 +308,22 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
     )
 
 
-def _report_of_approved(plan: PlanOperator, approvals: Sequence[BaseOperator | MappedOperator]) -> BaseOperator:
+def _prices(config: LakeConfig) -> dict[str, Any] | None:
+    return asdict(config.prices) if config.prices else None
+
+
+def _report_of_approved(
+    config: LakeConfig, plan: PlanOperator, approvals: Sequence[BaseOperator | MappedOperator]
+) -> BaseOperator:
     """Return the task that reports on approvals, for which the other report does not wait."""
     plan_uri = _PLAN.format(plan.task_id)
     report = ReportOperator(
-        task_id="report_approved", plan=plan_uri, jobs=plan.asks, of_approved=True, trigger_rule=TriggerRule.ALL_DONE
+        task_id="report_approved",
+        plan=plan_uri,
+        jobs=plan.asks,
+        of_approved=True,
+        prices=_prices(config),
+        trigger_rule=TriggerRule.ALL_DONE,
     )
     list(approvals) >> report
     return report

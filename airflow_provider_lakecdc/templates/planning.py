@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.governance.assessment import Assessment
     from airflow_provider_lakecdc.templates.config import LakeConfig
+    from lakecdc.metadata.cost import Prices
     from lakecdc.metadata.plan import Plan
 
 #: governance DAGs by their names on the command line and the page
@@ -32,6 +33,12 @@ class PlannedRun:
     dag_id: str
     assessment: Assessment
     plan: Plan
+    prices: Prices | None = None
+
+    @property
+    def cost(self) -> float | None:
+        """Return the predicted price of the CPU time, as far as known; None without prices."""
+        return self.prices.of_cpu(self.plan.core_seconds) if self.prices else None
 
     @property
     def errors(self) -> dict[str, str]:
@@ -62,7 +69,7 @@ def plan_run(config: LakeConfig, dag: str, tables: Sequence[str] = ()) -> Planne
     assess, choose = created.get_task("assess"), created.get_task("plan")
     assert isinstance(assess, AssessTablesOperator) and isinstance(choose, PlanOperator)
     assessment = _restrict(assess.assessed(), tables)
-    return PlannedRun(created.dag_id, assessment, choose.chosen(assessment))
+    return PlannedRun(created.dag_id, assessment, choose.chosen(assessment), config.prices)
 
 
 def _restrict(assessment: Assessment, tables: Sequence[str]) -> Assessment:

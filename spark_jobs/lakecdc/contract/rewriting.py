@@ -14,6 +14,17 @@ from lakecdc.metadata.readers import ReaderName
 Verify = Literal["auto", "full", "sample", "off"]
 SpaceFillingCurve = Literal["zorder", "hilbert"]
 Curve = Literal["linear", "zorder", "hilbert"]
+#: storage classes of S3 as its API has them; the last two are tiers of ``INTELLIGENT_TIERING``
+StorageClass = Literal[
+    "STANDARD_IA",
+    "ONEZONE_IA",
+    "INTELLIGENT_TIERING",
+    "GLACIER_IR",
+    "GLACIER",
+    "DEEP_ARCHIVE",
+    "ARCHIVE_ACCESS",
+    "DEEP_ARCHIVE_ACCESS",
+]
 _MOST_CURVED = 8
 
 
@@ -123,9 +134,21 @@ class RewriteDataFilesOptions(RewritingOptions):
     """Options of ``sort_data_files`` and ``compact_data_files``.
 
     :param branch: the branch to rewrite.
+    :param cold_after_days: leave files alone whose partition ended so many days ago, by its date or timestamp fields;
+        0 leaves none alone. Partitions without such a field are never cold.
+    :param cold_tag: leave files alone that the snapshot of this tag reaches, in tables that have the tag.
+    :param cold_storage_classes: leave files alone that S3 keeps in one of these storage classes. Only files that would
+        be rewritten are looked up, the newest first, at most 10,000 in a run; further ones are left alone.
     """
 
     branch: str = "main"
+    cold_after_days: float = 0.0
+    cold_tag: str | None = None
+    cold_storage_classes: tuple[StorageClass, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least(self, "options", cold_after_days=0)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
-from lakecdc.iceberg.sort_order import clustering, snapshots_with_sorted_rows
+from lakecdc.iceberg.sort_order import SortOrder, clustering, snapshots_with_sorted_rows
 from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.cold import cold_rules, explain_cold, plan_warm
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
@@ -21,7 +22,7 @@ from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_byt
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
 from lakecdc.metadata import names
 from lakecdc.metadata.compaction_reasons import none_speaks
-from lakecdc.metadata.file_facts import Partitions
+from lakecdc.metadata.file_facts import Partitions, cold_files, warm_files
 from lakecdc.metadata.file_sizes import written_file_bytes
 
 JOB = "compact_data_files"
@@ -34,12 +35,19 @@ def compact_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     optionally files of other older specs move too.
     """
     options = spec.options_as(CompactDataFilesOptions)
-    return from_head(table, partial(_compact, table, options), options.branch)
+    return explain_cold(from_head(table, partial(_compact, table, options), options.branch))
 
 
 def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snapshot) -> TableReport:
-    order, target = clustering(table), target_bytes(table, options, start)
-    measured = measure(table, start.id, order)
+    order = clustering(table)
+    plan = partial(_plan, table, options, order, start)
+    return execute(table, plan_warm(cold_rules(table, options), measure(table, start.id, order), plan), options)
+
+
+def _plan(
+    table: IcebergTable, options: CompactDataFilesOptions, order: SortOrder, start: Snapshot, measured: Partitions
+) -> RewritePlan:
+    target = target_bytes(table, options, start)
     partitions, of_dropped = apart(measured, specs_by_dropped_columns(table))
     specs = by_spec(table, start, partitions)
     written = _still_written(table, specs.current | specs.movable, options)
@@ -54,20 +62,23 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     if units and order.ascends:
         units = sequences(units, snapshots_with_sorted_rows(table, order), current_spec_id(table))
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
+    # Iceberg can only remove all files of such a spec at once
+    of_dropped, with_cold = apart(of_dropped, {spec for (spec, _), files in of_dropped.items() if cold_files(files)})
     moving, left = moving_units(of_dropped, options, target)
     counts |= {
-        "files_of_dropped_columns": count(of_dropped),
+        "files_of_dropped_columns": count(of_dropped) + count(with_cold),
         "files_of_older_specs": count(specs.movable) + count(specs.fixed),
-        "files_left": left + count(specs.fixed),
+        "files_left": left + count(with_cold) + count(specs.fixed),
     }
     to = destination(table)
+    moved = {scope: files for scope, each in older.items() if (files := warm_files(each))}
     if options.older_specs:
-        moving += units_of(table, older, to, target, options.max_group_bytes)
-    stay = (
-        f"{left} files of partition specs whose column was dropped stay: max_group_bytes is less than those of a spec"
-    )
+        moving += units_of(table, moved, to, target, options.max_group_bytes)
+    stay = "files of partition specs whose column was dropped stay"
+    too_large = f"{left} {stay}: max_group_bytes is less than those of a spec" if left else None
+    beside_cold = f"{count(with_cold)} {stay}: some files of the spec are cold" if with_cold else None
     summary = {names.ROWS_SORTED_BY: order.describe()} if order.fields else {}
-    plan = RewritePlan(
+    return RewritePlan(
         JOB,
         start,
         [*moving, *units],
@@ -76,11 +87,10 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
         none_speaks(options, target, large),
         counts,
         summary,
-        left=joined(stay if left else None, specs.remark) or None,
-        partitions_by=to.expressions if options.older_specs and older else (),
+        left=joined(too_large, beside_cold, specs.remark) or None,
+        partitions_by=to.expressions if options.older_specs and moved else (),
         branch=options.branch,
     )
-    return execute(table, plan, options)
 
 
 def _still_written(

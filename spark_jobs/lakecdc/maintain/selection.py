@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.geometry import Linear
 from lakecdc.metadata.compaction_reasons import Reasons, reasons
-from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, keyed_rows
+from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, keyed_rows, warm_files
 from lakecdc.metadata.file_sizes import output_count
 from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
@@ -71,7 +71,7 @@ def compaction_units(
         why = reasons(files, options, target, large, unfiltered)
         all_reasons.append(why)
         chosen = why.wanted(files)
-        chosen += geometry.lying_over(chosen, files, options.min_input_files)
+        chosen += warm_files(geometry.lying_over(chosen, files, options.min_input_files))
         for part in cut_files(geometry.ordered(chosen), options.max_group_bytes):
             for run in geometry.runs(part, files, outputs):
                 if outputs(run) < len(run) or any(f.location in why.alone for f in run):
@@ -121,7 +121,7 @@ def sort_units(
     sorted_by: Iterable[int] = (),
     geometry: Linear = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to sort: overlapping files in partitions that overlap too much; count it for the report.
+    """Choose what to sort: overlapping files, not cold, in partitions that overlap too much; count it for the report.
 
     Overlapping files that are too many for one commit are cut into pieces of neighbours. Where all overlap, sorting the
     pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and sorting them
@@ -131,7 +131,7 @@ def sort_units(
         truncated or missing bounds seem to overlap.
     """
     known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
-    for files in partitions.values():
+    for files in map(warm_files, partitions.values()):
         depth = geometry.depth(files)
         depths.append((depth, keyed_rows(files)))
         groups = geometry.overlapping(files, known) if depth > options.min_overlap_depth else []

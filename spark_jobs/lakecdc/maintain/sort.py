@@ -20,13 +20,15 @@ from lakecdc.iceberg.sort_order import (
     sorted_snapshots,
 )
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
+from lakecdc.maintain.cold import cold_rules, explain_cold, plan_warm
 from lakecdc.maintain.geometry import average_overlap, geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.reports import nothing
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
-from lakecdc.metadata.file_facts import UNSORTED, in_order
+from lakecdc.metadata.cold import ColdRules
+from lakecdc.metadata.file_facts import UNSORTED, Partitions, in_order, warm_files
 
 JOB = "sort_data_files"
 # a pass that lowers the overlap by less than a tenth is not worth its writes
@@ -52,7 +54,7 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
         partitions = measure(table.refresh(), int(passes[-1].snapshot_after or 0), order)
         live = {file.added_by for files in partitions.values() for file in files}
         record_sorted(table, order, sorted_snapshots(table, order) & live, _reached(passes))
-    return _merge_reports(passes)
+    return explain_cold(_merge_reports(passes))
 
 
 def _sort_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
@@ -71,15 +73,17 @@ def _sort_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder
 def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder) -> list[TableReport]:
     """Sort again as long as groups had to be cut, the overlap falls, and there is time."""
     passes: list[TableReport] = []
+    rules = cold_rules(table, options)
     end = time.monotonic() + options.max_runtime
     while True:
         left = max(end - time.monotonic(), 0.001) if options.max_runtime else 0.0
-        work = partial(_sort, table, dataclasses.replace(options, max_runtime=left), order, bool(passes))
+        work = partial(_sort, table, dataclasses.replace(options, max_runtime=left), order, rules, bool(passes))
         report = from_head(table, work, options.branch)
         passes.append(report)
         if not report.metrics.get("commits"):
             return passes
-        after = average_overlap(measure(table, int(report.snapshot_after or 0), order), order)
+        measured = rules.mark(measure(table, int(report.snapshot_after or 0), order))
+        after = average_overlap({scope: warm_files(files) for scope, files in measured.items()}, order)
         report.metrics["overlap_depth_after"] = after
         falls = after < _FALLS * report.metrics["overlap_depth_before"]
         if report.outcome != "done" or report.reason or not report.metrics["groups_cut"] or not falls:
@@ -106,11 +110,28 @@ def _merge_reports(passes: Sequence[TableReport]) -> TableReport:
 
 
 def _sort(
-    table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, again: bool, start: Snapshot
+    table: IcebergTable,
+    options: SortDataFilesOptions,
+    order: SortOrder,
+    rules: ColdRules,
+    again: bool,
+    start: Snapshot,
 ) -> TableReport:
     """Plan and execute one pass, which may continue an earlier one."""
+    plan = plan_warm(rules, measure(table, start.id, order), partial(_plan, table, options, order, again, start))
+    return execute(table, plan, options)
+
+
+def _plan(
+    table: IcebergTable,
+    options: SortDataFilesOptions,
+    order: SortOrder,
+    again: bool,
+    start: Snapshot,
+    measured: Partitions,
+) -> RewritePlan:
     target = target_bytes(table, options, start)
-    partitions, left = apart(measure(table, start.id, order), specs_by_dropped_columns(table))
+    partitions, left = apart(measured, specs_by_dropped_columns(table))
     units, counts = sort_units(partitions, options, target, sorted_snapshots(table, order), geometry(order))
     counts |= {"sorted_by": order.describe(), "files_left": sum(map(len, left.values()))}
     reason = in_order(options)
@@ -118,5 +139,4 @@ def _sort(
     if units and reached and counts["overlap_depth_before"] <= reached / _FALLS:
         units, reason = [], f"files overlap no deeper than the last sort left them ({reached:g})"
     summary = {names.SORTED_BY: order.describe()}
-    plan = RewritePlan(JOB, start, units, order, target, reason, counts, summary, branch=options.branch)
-    return execute(table, plan, options)
+    return RewritePlan(JOB, start, units, order, target, reason, counts, summary, branch=options.branch)

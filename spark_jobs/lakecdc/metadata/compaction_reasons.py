@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from lakecdc.contract.rewriting import CompactDataFilesOptions
-from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.file_facts import FileFacts, warm_files
 from lakecdc.metadata.file_sizes import output_count
 
 
@@ -54,12 +54,13 @@ def reasons(
     large: float = math.inf,
     unfiltered: Collection[str] = (),
 ) -> Reasons:
-    """Group a partition's data files by the reason to rewrite them.
+    """Group a partition's data files by the reason to rewrite them; cold ones have none.
 
     :param target: target bytes per file.
     :param large: bytes above which a file is split.
     :param unfiltered: locations of files that lack Bloom filters.
     """
+    files = warm_files(files)
     small = frozenset(f.location for f in files if f.bytes < target * options.small_file_ratio)
     dirty = frozenset(f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio)
     indebted = frozenset(f.location for f in files if 0 < options.max_equality_deletes < f.equality_deletes)

@@ -19,6 +19,15 @@ UNSORTED = (
 )
 
 
+class Cold(StrEnum):
+    """Reasons to leave a data file alone as cold."""
+
+    AGE = "age"
+    TAG = "tag"
+    STORAGE_CLASS = "storage_class"
+    NOT_LOOKED_UP = "unknown_storage_class"
+
+
 @dataclass(frozen=True)
 class FileFacts:
     """One live data file.
@@ -34,6 +43,7 @@ class FileFacts:
     :param equality_deletes: number of equality-delete files that apply to it, by partition and sequence number alone.
     :param box: its range in each column of the order.
     :param bounded: no row lies outside the bounds, in any column of the order.
+    :param cold: why it is left alone (:mod:`lakecdc.metadata.cold`); None if it may be rewritten.
     """
 
     location: str
@@ -51,6 +61,7 @@ class FileFacts:
     equality_deletes: int = 0
     box: Box = ()
     bounded: bool = False
+    cold: Cold | None = None
 
     @property
     def delete_ratio(self) -> float:
@@ -69,6 +80,16 @@ class FileFacts:
 
 
 Partitions = dict[tuple[int, str], list[FileFacts]]
+
+
+def warm_files(files: Iterable[FileFacts]) -> list[FileFacts]:
+    """Return the data files that may be rewritten."""
+    return [file for file in files if file.cold is None]
+
+
+def cold_files(files: Iterable[FileFacts]) -> list[FileFacts]:
+    """Return the data files that are left alone as cold."""
+    return [file for file in files if file.cold is not None]
 
 
 def by_partition(files: Iterable[LiveFile], of_order: slice = slice(None)) -> Partitions:

@@ -6,7 +6,19 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 from airflow_provider_lakecdc.audit import AuditRow, HealthRow
-from airflow_provider_lakecdc.audit.views import Cost, Orphans, Saving, costs, hurting, orphans, savings
+from airflow_provider_lakecdc.audit.views import (
+    Cost,
+    Orphans,
+    RunCost,
+    Saving,
+    TableCost,
+    costs,
+    hurting,
+    orphans,
+    run_costs,
+    savings,
+    table_costs,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ROW = AuditRow(
@@ -39,6 +51,36 @@ def test_costs_by_day_table_and_job() -> None:
         Cost(date(2026, 3, 1), "shop.orders", "compact_data_files", 3, 1, 4.0, 1.5, 200, 120),
         Cost(date(2026, 2, 28), "shop.orders", "compact_data_files", 1, 0, 99.0, 0, 100, 60),
     ]
+
+
+def test_costs_of_runs_and_what_was_not_measured() -> None:
+    night = replace(ROW, table="shop.items", started_at=NOON - timedelta(hours=1), core_seconds=1.25)
+    fed = replace(ROW, job="ingest", core_seconds=None)
+    later = replace(ROW, run_id="r2", finished_at=NOON + timedelta(days=1))
+    assert run_costs([ROW, night, fed, later]) == [
+        RunCost("d", "r2", NOON, NOON + timedelta(days=1), 1, 2.0, 0),
+        RunCost("d", "r", NOON - timedelta(hours=1), NOON, 2, 3.25, 1),
+    ]
+
+
+def test_costs_of_tables_and_what_readers_were_spared() -> None:
+    deletes = {
+        "data_files_before": 4,
+        "data_files_after": 4,
+        "delete_file_reads_before": 9,
+        "delete_file_reads_after": 4,
+    }
+    converted = replace(ROW, job="rewrite_delete_files", finished_at=NOON - timedelta(days=1), metrics=deletes)
+    # rows that are removed spare readers nothing that they wanted
+    expired, dry = replace(ROW, job="expire_partitions"), replace(ROW, is_dry_run=True)
+    failed = replace(ROW, table="shop.items", outcome="failed", core_seconds=None)
+    rows, now = [ROW, converted, expired, dry, failed], NOON + timedelta(days=1)
+    assert table_costs(rows, {}, now) == [
+        TableCost("shop.orders", 8.0, 0, 7 + 5, None, None),
+        TableCost("shop.items", 0, 1, 0, None, None),
+    ]
+    orders, items = table_costs(rows, {"shop.orders": 24.0}, now)
+    assert orders.requests_spared == 24 * (7 * 1 + 5 * 2) and items.requests_spared == 0
 
 
 def test_savings_of_what_was_changed() -> None:

@@ -48,6 +48,11 @@ def test_what_a_run_would_do_and_why(plan: Plan) -> None:
     assert lines[-1].startswith("lakecdc_hourly_governance would take ") and "; 1 tables need nothing." in lines[-1]
     document = plan("--dag", "hourly", "--json").document
     assert document["dag"] == "lakecdc_hourly_governance" and document["errors"] == {} and document["core_seconds"] > 0
+    assert "cost" not in document and "CPU time" not in lines[-1]
+    prices = {"core_hour": 36_000, "currency": "EUR"}
+    priced = plan("--dag", "hourly", "--json", prices=prices).document
+    assert priced["cost"] == pytest.approx(10 * priced["core_seconds"]) and priced["currency"] == "EUR"
+    assert " EUR of CPU time; " in plan("--dag", "hourly", prices=prices).out.splitlines()[-1]
     # the night has steps of its own, and is what is asked for without a word
     night = plan("--json")
     assert night.document["dag"] == "lakecdc_nightly_governance"

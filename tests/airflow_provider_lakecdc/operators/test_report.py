@@ -14,7 +14,8 @@ from airflow_provider_lakecdc.governance.alerts import _paid, _undone
 from airflow_provider_lakecdc.governance.assessment import Assessed, Assessment
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
-from airflow_provider_lakecdc.operators.report import ReportOperator
+from airflow_provider_lakecdc.operators.report import ReportOperator, _cost
+from lakecdc.metadata.cost import Prices
 from lakecdc.metadata.hurts import unpaid_debts
 from lakecdc.metadata.plan import Action, Plan
 
@@ -44,6 +45,15 @@ def test_tables_that_nobody_could_look_at_fail_the_run_by_name(tmp_path: Path) -
     assert first == "2 of 5 tables could not be assessed, and nothing was removed from them:"
     assert lines[0] == "  shop.found: OSError: 503 Slow Down" and lines[1].startswith("  shop.own: Its property")
     assert report(tmp_path, FINE)["outcomes"] == {}
+
+
+def test_a_run_costs_the_measured_time_of_all_its_actions() -> None:
+    done, idle = {"outcome": "done", "metrics": {"core_seconds": 1800.0}}, {"outcome": "nothing", "metrics": {}}
+    results = [
+        (Action("shop.fine", "compact_data_files", ""), facts) for facts in (done, done, idle, {"outcome": "failed"})
+    ]
+    assert _cost(results, Prices(core_hour=0.25, currency="EUR")) == {"cost": 0.25, "currency": "EUR"}
+    assert _cost(results, None) == {}
 
 
 def test_they_are_named_in_the_log_of_the_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,10 @@ from fastapi.testclient import TestClient
 from airflow_provider_lakecdc.audit import Application, Run, record_application, record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake import assess_table
+from airflow_provider_lakecdc.page.history import costs_of_lake
+from airflow_provider_lakecdc.page.lakes import lakes
+from airflow_provider_lakecdc.page.lookups import MetadataCache
+from airflow_provider_lakecdc.page.rendering import render
 from lakecdc.contract.report import JobReport, TableReport, now
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -171,3 +175,25 @@ class TestPlan:
         assert viewer.get("plan").status_code == 200
         assert "A plan needs a configuration" in viewer.get("parts/plan").text
         assert viewer.get("plan", params={"dag": "yearly"}).status_code == 422
+
+
+class TestCosts:
+    def test_runs_and_tables_in_money(
+        self, viewer: TestClient, config: dict[str, Any], catalog: CatalogConnection, tmp_path: Path
+    ) -> None:
+        assert "Nothing is recorded" in viewer.get("parts/costs").text
+        metrics = {"core_seconds": 3600.0, "data_files_before": 12, "data_files_after": 2}
+        orders = TableReport("shop.orders", "done", metrics=metrics)
+        report = JobReport("compact_data_files", now(), now(), tables=(orders,))
+        run = Run("shop_nightly_governance", "<i>1</i>", "compact", 1)
+        assert record_application(catalog, Application("a", run, report.job, ("shop.orders",), now(), report))
+        (tmp_path / "lakecdc.json").write_text(
+            json.dumps({**config, "prices": {"core_hour": 0.5, "currency": "<EUR>"}})
+        )
+        lake = lakes()[0]
+        text = render("costs", lake=lake, **costs_of_lake(lake, MetadataCache()))
+        told = words(text)
+        assert "3,600 core-seconds in 1 d" in told and "15.22 &lt;EUR&gt; a month, extrapolated" in told
+        assert "shop_nightly_governance 1 3,600 0.50 &lt;EUR&gt; 0" in told
+        assert "<EUR>" not in text and "<i>1" not in text
+        assert viewer.get("costs").status_code == 200

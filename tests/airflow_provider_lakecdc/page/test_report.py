@@ -16,7 +16,13 @@ from sqlalchemy import delete, update
 
 from airflow_provider_lakecdc.audit import Application, Run, record_application
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.page.history import Task
+from airflow_provider_lakecdc.page.lakes import Lake
+from airflow_provider_lakecdc.page.rendering import render
+from airflow_provider_lakecdc.page.report import report_of
+from airflow_provider_lakecdc.templates.config import LakeConfig
 from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.metadata.cost import Prices
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, Install
 from tests.airflow_provider_lakecdc.page.test_parts import words
 
@@ -73,6 +79,11 @@ def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClien
     assert "<script" not in text and "&lt;script&gt;" in text and CATALOG_SECRET not in text
     assert 'href="table?lake=lake&amp;name=shop.orders"' in text
     assert re.search(r'href="\.\./dags/shop\.lake/runs/[^"/]*/tasks/compact" data-airflow', text)
+    priced = Lake("lake", "lake", LakeConfig(prices=Prices(core_hour=500, currency="EUR")))
+    assert "of CPU time" not in told
+    assert "1.00 EUR of CPU time" in words(
+        render("report", **report_of([priced], Task(task["dag_id"], task["run_id"], task["task_id"])))
+    )
 
 
 def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, task: dict[str, str]) -> None:

@@ -86,7 +86,9 @@ def test_a_team_sees_its_own_tables_and_those_that_nobody_else_governs(browser: 
             answer = client.get(f"parts/{part}", params={"name": name})
             assert answer.status_code == 404 and "does not exist" in answer.text
     other = {"lake": "lake (people)"}
-    for address in ("tables", "parts/tables", "parts/plan", "parts/history"):
+    told = words(client.get("parts/costs").text)
+    assert "shop.orders" in told and "shop.staff" not in told
+    for address in ("tables", "parts/tables", "parts/plan", "parts/history", "parts/costs"):
         assert client.get(address, params=other).status_code == 404
     # what one has asked for is not what the other is shown
     told = words(browser("VIEWER", "people").get("parts/history").text)

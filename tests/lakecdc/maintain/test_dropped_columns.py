@@ -18,7 +18,17 @@ from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.sort import sort_data_files
 from tests.conftest import Lake
-from tests.lakecdc.maintain.support import Rows, append, count, create, listed_files, manifests_of_spec, run, spark_rows
+from tests.lakecdc.maintain.support import (
+    Rows,
+    append,
+    count,
+    create,
+    listed_files,
+    manifests_of_spec,
+    run,
+    snapshots,
+    spark_rows,
+)
 from tests.versions import V2, V3
 
 _MERGING = "commit.manifest-merge.enabled"
@@ -62,6 +72,16 @@ def test_compaction_moves_their_rows_to_the_current_spec(lake: Lake, version: in
     assert sorted(tuple(row.values()) for row in read) == spark_rows(lake, name) == sorted([*rows, (200, 0)])
     again = run(lake, compact_data_files, name)
     assert (again.outcome, again.metrics["files_of_dropped_columns"]) == ("nothing", 0)
+
+
+def test_one_cold_file_keeps_all_files_of_its_spec(lake: Lake) -> None:
+    name, rows = with_dropped_column(lake, 2)
+    lake.sql(f"ALTER TABLE lake.{name} CREATE TAG cold AS OF VERSION {snapshots(lake, name)[0]}")
+    report = run(lake, compact_data_files, name, cold_tag="cold")
+    assert report.outcome == "done" and "4 files of partition specs whose column was dropped stay" in str(report.reason)
+    assert (report.metrics["cold_files_left"], report.metrics["files_left"]) == (1, 4)
+    assert sorted(file.spec_id for file in listed_files(lake, name, 0)) == [0, 0, 0, 0, 1]
+    assert spark_rows(lake, name) == rows
 
 
 @V2
