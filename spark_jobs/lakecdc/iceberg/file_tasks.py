@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000
 _FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
-#: Spark SQL type of position deletes that tasks read
-DELETES = "array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 Form = Literal["paired", "equality", "others", "none"]
 
 
@@ -109,7 +107,7 @@ class OtherDelete:
 
     @property
     def for_tasks(self) -> dict[str, Any]:
-        """Return what tasks need to read its positions; see :data:`DELETES`."""
+        """Return what tasks need to read its positions; see :data:`lakecdc.reader.data_files.DELETES`."""
         return {"location": self.location, "format": self.format, "offset": self.offset, "length": self.length}
 
 

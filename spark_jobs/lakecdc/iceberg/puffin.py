@@ -92,6 +92,16 @@ def decode_vector(blob: bytes) -> BitMap64:
     return BitMap64.deserialize(content[4:])
 
 
+def bitmap(positions: Any) -> BitMap64:
+    """Build a set of positions from a numpy array of them."""
+    from array import array
+
+    from pyroaring import BitMap64
+
+    # twice as fast as from the numpy array itself
+    return BitMap64(array("Q", positions.astype("uint64").tobytes()))
+
+
 def _metadata(blob: Blob) -> dict[str, Any]:
     return {
         "type": "deletion-vector-v1",

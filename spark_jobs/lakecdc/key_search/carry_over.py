@@ -16,7 +16,7 @@ from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
-from lakecdc.iceberg.file_tasks import DELETES, position_deletes_of
+from lakecdc.iceberg.file_tasks import position_deletes_of
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
 from lakecdc.key_search.match import FORMATS
@@ -33,6 +33,7 @@ from lakecdc.key_search.tasks import (
 )
 from lakecdc.local_relation import dealt
 from lakecdc.metadata.readers import NEWEST_VERSION
+from lakecdc.reader.data_files import DELETES
 from lakecdc.writer.deletes import RESULT, Target, collect_results, writer_of
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.expressions import might_contain
 from lakecdc.iceberg.file_io import new_folder, reaches, storage_properties
-from lakecdc.iceberg.file_tasks import DELETES, FileTask, Form, java_tasks, others_of
+from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, unreadable_types
 from lakecdc.iceberg.staging import staged_tasks
@@ -39,6 +39,7 @@ from lakecdc.key_search.bounds import within_bounds
 from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.readers import NEWEST_VERSION
+from lakecdc.reader.data_files import DELETES
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
 

@@ -14,22 +14,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakecdc.iceberg.file_io import source
+from lakecdc.iceberg.puffin import bitmap
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
+from lakecdc.reader.data_files import deleted_positions, parquet_file
+from lakecdc.reader.projection import UnreadError
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-from lakecdc.writer.deletes import RESULT, FilePositions, bitmap, described, without_unchanged
+from lakecdc.writer.deletes import RESULT, FilePositions, described, without_unchanged
 
 if TYPE_CHECKING:
-    from pyroaring import BitMap64
-
     from lakecdc.writer.deletes import Target, Writer
 
 _FIELD_ID = b"PARQUET:field_id"
 #: Iceberg's types of keys that tasks compare as Iceberg does
 PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
-
-
-class UnreadError(Exception):
-    """A file lacks key columns in a form with certain meaning."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Lookup:
         if not keys.num_rows:
             return
         with source(properties, file["location"]).open() as stream:
-            parquet = _parquet(stream, file["location"])
+            parquet = parquet_file(stream, file["location"])
             leaves, begin = _leaves(parquet, self.columns), 0
             stored = _leaf_of_row_ids(parquet) if with_rows else []
             for group in range(parquet.num_row_groups):
@@ -146,18 +143,11 @@ def unpacked(keys: bytes) -> pa.Table:
 def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
     """Read an equality-delete file's keys: d0…, and its ``reach`` and ``deleted_at``; or raise UnreadError."""
     with source(properties, location).open() as stream:
-        parquet = _parquet(stream, location)
+        parquet = parquet_file(stream, location)
         rows = parquet.reader.read_all(column_indices=_leaves(parquet, columns), use_threads=False)
     keys = {f"d{index}": values for index, values in enumerate(_values(rows, columns))}
     facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
     return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts})
-
-
-def _parquet(stream: Any, location: str) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(stream)
-    except pa.ArrowInvalid as error:
-        raise UnreadError(location) from error
 
 
 def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
@@ -273,7 +263,7 @@ class ConvertTask:
             unread.append(number)
             return
         if hit or number in self.target.merge:
-            known = _known_positions(row["known"], row["location"], self.target.properties)
+            known = deleted_positions(row["known"], row["location"], self.target.properties)
             for positions, rows in tables:
                 if rows is not None:
                     live = [place not in known for place in positions.to_pylist()] if known else None
@@ -325,7 +315,7 @@ class DeletedKeysTask:
         tables, rows, unread = list[pa.Table](), 0, False
         for file in (row for batch in batches for row in batch.to_pylist()):
             of_file = file["location"], self.properties
-            positions = _known_positions(file["deletes"], *of_file) - _known_positions(file["earlier"], *of_file)
+            positions = deleted_positions(file["deletes"], *of_file) - deleted_positions(file["earlier"], *of_file)
             rows += len(positions)
             try:
                 tables += self._keys_at(file["location"], np.frombuffer(positions.to_array(), "int64"))
@@ -337,7 +327,7 @@ class DeletedKeysTask:
 
     def _keys_at(self, location: str, positions: Any) -> Iterator[pa.Table]:
         with source(self.properties, location).open() as stream:
-            parquet = _parquet(stream, location)
+            parquet = parquet_file(stream, location)
             leaves, begin = _leaves(parquet, self.columns), 0
             for group in range(parquet.num_row_groups):
                 end = begin + parquet.metadata.row_group(group).num_rows
@@ -353,25 +343,3 @@ def searched_keys(values: Sequence[pa.ChunkedArray]) -> pa.Table:
     rows = len(values[0])
     facts = {"reach": pa.nulls(rows, pa.int32()), "deleted_at": pa.repeat(pa.scalar(2**62, pa.int64()), rows)}
     return pa.table({f"d{index}": column for index, column in enumerate(values)} | facts)
-
-
-def _known_positions(
-    delete_files: Iterable[Mapping[str, Any]], data_file: str, properties: Mapping[str, str]
-) -> BitMap64:
-    """Read a data file's positions in vectors and delete files of possibly many data files (specification)."""
-    from pyroaring import BitMap64
-
-    from lakecdc.iceberg.puffin import decode_vector
-
-    positions = BitMap64()
-    for deletes in delete_files:
-        with source(properties, deletes["location"]).open() as stream:
-            if deletes["format"] == "PUFFIN":
-                stream.seek(deletes["offset"])
-                positions |= decode_vector(stream.read(deletes["length"]))
-                continue
-            file = pq.ParquetFile(stream)
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
-                positions |= bitmap(rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy())
-    return positions

@@ -13,11 +13,12 @@ from pyspark.sql.types import StructType
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import VerifiedOptions
 from lakecdc.iceberg.rewrite_tasks import INHERITED_LINEAGE
+from lakecdc.metadata.names import ROW_ID, UPDATED
 from lakecdc.sql import exact_json, holds, quoted_column
 
 #: a sample hashes the first column and every eighth one
 _SAMPLE_STEP = 8
-LINEAGE = ("_row_id", "_last_updated_sequence_number")
+LINEAGE = (ROW_ID, UPDATED)
 # xxhash64 in three pieces whose sums fit into 64 bits for any number of rows in a commit
 _PIECES = ("shiftright({0}, 42)", "shiftright({0}, 21) & 2097151", "{0} & 2097151")
 

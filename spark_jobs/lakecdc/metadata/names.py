@@ -10,6 +10,8 @@ READ_THROUGH = "lakecdc.read-through"
 JOB = "lakecdc.job"
 #: reserved field of data files with the ids of rows (table specification, "Reserved Field IDs")
 ROW_ID, ROW_ID_ID = "_row_id", 2147483540
+#: reserved field of data files with the data sequence numbers at which rows were last changed
+UPDATED, UPDATED_ID = "_last_updated_sequence_number", 2147483539
 #: summary: unique mark of one commit, to find it again when the catalog did not answer
 COMMIT_ID = "lakecdc.commit-id"
 #: summary: highest order key that a row may have in a table that has no rows but those of its source's log

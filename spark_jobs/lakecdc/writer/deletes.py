@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import output
-from lakecdc.iceberg.puffin import PuffinBuilder
+from lakecdc.iceberg.puffin import PuffinBuilder, bitmap
 from lakecdc.metadata.names import PATH_ID, POSITION_ID
 from lakecdc.runtime.worker import settle
 
@@ -197,13 +197,3 @@ def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
             current.hit |= bitmap(part[~flags])
     if current is not None:
         yield current
-
-
-def bitmap(positions: Any) -> BitMap64:
-    """Build a set of positions from a numpy array of them."""
-    from array import array
-
-    from pyroaring import BitMap64
-
-    # twice as fast as from the numpy array itself
-    return BitMap64(array("Q", positions.astype("uint64").tobytes()))

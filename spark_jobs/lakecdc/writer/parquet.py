@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import math
-import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,18 +15,17 @@ import pyarrow.parquet as pq
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.bloom_columns import ENABLED
-from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
+from lakecdc.iceberg.file_io import marked_location, output, source, storage_properties
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.file_sizes import written_file_bytes
-from lakecdc.model.columns import arrow_type
+from lakecdc.model.iceberg_columns import IcebergColumn
+from lakecdc.reader import data_files
 from lakecdc.writer.partitions import Partitioning
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _CODEC = "write.parquet.compression-codec"
 # rows to judge whether a column's values repeat
 _SAMPLE = 20_000
-# file systems that Java and pyiceberg name alike
-_SCHEMES = ("", "file", "s3", "s3a")
 _OTHER_FORMAT = "write.format.default"
 _BLOOM_RATE, _BLOOM_BYTES = "write.parquet.bloom-filter-fpp.column.", "write.parquet.bloom-filter-max-bytes"
 # Iceberg's defaults of the two
@@ -37,10 +33,6 @@ _RATE, _MOST_BYTES = 0.01, 1024 * 1024
 # a file's first row group decides the size of its filters, and later ones may be larger
 _FEWEST_VALUES = 16_384
 _GIVEN_UP = "given-up"
-_FIXED = re.compile(r"fixed\[(\d+)\]")
-# Spark's names of types that Iceberg calls otherwise
-_SPARK_NAMES = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
-_FIELD_ID = "PARQUET:field_id"
 #: how the writer refuses a null
 MISSING_VALUE = "is non-nullable, and a row has no value for it"
 
@@ -51,8 +43,6 @@ def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | Non
     :param partitioning: of the files; None if tasks cannot evaluate it.
     """
     properties = table.properties
-    if importlib.util.find_spec("pyiceberg") is None:
-        return "pyiceberg is not installed"
     if properties.get(_CODEC, "zstd") not in _CODECS:
         return f"{_CODEC} is {properties[_CODEC]}"
     if properties.get(_OTHER_FORMAT, "parquet") != "parquet":
@@ -60,81 +50,25 @@ def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | Non
     filtered = _bloom_filters(properties)
     if filtered and not _knows_bloom_filters():
         return f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"
-    if table.is_encrypted:
-        return "the table is encrypted"
     place = marked_location(table)
-    if urlsplit(place).scheme not in _SCHEMES or not reaches(place):
+    if not data_files.in_reach(place):
         return f"the table's files are at {place}"
     if partitioning is None:
         return "the table is partitioned by transforms that tasks cannot evaluate"
-    return _odd_column(table, filtered)
-
-
-def _odd_column(table: IcebergTable, filtered: Collection[str]) -> str | None:
     for column in file_columns(table, {}):
-        try:
-            column.field()
-        except UnknownTypeError as error:
-            return f"column {column.name} is {error}"
         if column.is_nested and any(name.startswith(f"{column.name}.") for name in filtered):
             return f"column {column.name} has Bloom filters inside"
-    return None
-
-
-class UnknownTypeError(Exception):
-    """Tasks cannot write values of an Iceberg type, named by the message."""
-
-
-def arrow_field(field_id: int, name: str, kind: Any, required: bool) -> pa.Field:
-    """Return Arrow's field of a column, or of a member of one, with its field id.
-
-    :param kind: the type, as Iceberg's JSON of a schema has it.
-    :raises UnknownTypeError: tasks cannot write the type, or one inside it.
-    """
-    return pa.field(name, _type(kind), not required, {_FIELD_ID: str(field_id)})
-
-
-def _type(kind: Any) -> pa.DataType:
-    if isinstance(kind, str):
-        if fixed := _FIXED.fullmatch(kind):
-            return pa.binary(int(fixed[1]))
-        known = arrow_type(_SPARK_NAMES.get(kind, kind))
-        if known is None:
-            raise UnknownTypeError(kind)
-        return known
-    if kind["type"] == "list":
-        return pa.list_(arrow_field(kind["element-id"], "element", kind["element"], kind["element-required"]))
-    if kind["type"] == "map":
-        key = arrow_field(kind["key-id"], "key", kind["key"], True)
-        return pa.map_(key, arrow_field(kind["value-id"], "value", kind["value"], kind["value-required"]))
-    members = [arrow_field(f["id"], f["name"], f["type"], f["required"]) for f in kind["fields"]]
-    if not members:
-        # Parquet has no groups without columns
-        raise UnknownTypeError("struct<>")
-    return pa.struct(members)
+    return data_files.refusal(table)
 
 
 @dataclass(frozen=True)
-class FileColumn:
+class FileColumn(IcebergColumn):
     """A column of a file to write.
 
-    :param id: Iceberg field id.
-    :param type: as Iceberg's JSON of a schema has it.
     :param source: the column that it is filled from; None for nulls.
     """
 
-    id: int
-    name: str
-    type: Any
-    required: bool
     source: str | None
-
-    @property
-    def is_nested(self) -> bool:
-        return not isinstance(self.type, str)
-
-    def field(self) -> pa.Field:
-        return arrow_field(self.id, self.name, self.type, self.required)
 
 
 def file_columns(table: IcebergTable, sources: Mapping[str, str], names: Sequence[str] = ()) -> tuple[FileColumn, ...]:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakecdc.model.iceberg_columns import UnknownTypeError, arrow_field
 from lakecdc.writer.files import PartitionFiles
-from lakecdc.writer.parquet import FileColumn, FileLayout, UnknownTypeError, arrow_field
+from lakecdc.writer.parquet import FileColumn, FileLayout
 from lakecdc.writer.partitions import PartitionColumn, by_partition, in_order
 from lakecdc.writer.transforms import Transform
 

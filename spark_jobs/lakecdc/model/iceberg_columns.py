@@ -1,0 +1,82 @@
+"""Columns of Iceberg's files in Arrow: every field has its field id, at all levels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakecdc.model.columns import arrow_type
+
+_FIELD_ID = b"PARQUET:field_id"
+_FIXED = re.compile(r"fixed\[(\d+)\]")
+# Spark's names of types that Iceberg calls otherwise
+_SPARK_NAMES = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
+
+
+class UnknownTypeError(Exception):
+    """Tasks have no Arrow type for an Iceberg type, named by the message."""
+
+
+@dataclass(frozen=True)
+class IcebergColumn:
+    """A column of a table.
+
+    :param id: Iceberg field id.
+    :param type: as Iceberg's JSON of a schema has it.
+    """
+
+    id: int
+    name: str
+    type: Any
+    required: bool
+
+    @property
+    def is_nested(self) -> bool:
+        return not isinstance(self.type, str)
+
+    def field(self) -> pa.Field:
+        """Return Arrow's field, see :func:`arrow_field`."""
+        return arrow_field(self.id, self.name, self.type, self.required)
+
+
+def arrow_field(field_id: int, name: str, kind: Any, required: bool) -> pa.Field:
+    """Return Arrow's field of a column, or of a member of one, with its field id.
+
+    :param kind: the type, as Iceberg's JSON of a schema has it.
+    :raises UnknownTypeError: tasks have no Arrow type for the type, or for one inside it.
+    """
+    return with_field_id(pa.field(name, _type(kind), not required), field_id)
+
+
+def field_id(field: pa.Field) -> int | None:
+    """Return the field id of an Arrow field, if it has one."""
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return None if text is None else int(text)
+
+
+def with_field_id(field: pa.Field, number: int) -> pa.Field:
+    """Return an Arrow field with a field id."""
+    return field.with_metadata({_FIELD_ID: str(number).encode()})
+
+
+def _type(kind: Any) -> pa.DataType:
+    if isinstance(kind, str):
+        if fixed := _FIXED.fullmatch(kind):
+            return pa.binary(int(fixed[1]))
+        known = arrow_type(_SPARK_NAMES.get(kind, kind))
+        if known is None:
+            raise UnknownTypeError(kind)
+        return known
+    if kind["type"] == "list":
+        return pa.list_(arrow_field(kind["element-id"], "element", kind["element"], kind["element-required"]))
+    if kind["type"] == "map":
+        key = arrow_field(kind["key-id"], "key", kind["key"], True)
+        return pa.map_(key, arrow_field(kind["value-id"], "value", kind["value"], kind["value-required"]))
+    members = [arrow_field(f["id"], f["name"], f["type"], f["required"]) for f in kind["fields"]]
+    if not members:
+        # Parquet has no groups without columns
+        raise UnknownTypeError("struct<>")
+    return pa.struct(members)
