@@ -84,6 +84,10 @@ class Projection:
     leaves: tuple[int, ...]
     _sources: tuple[_Source, ...]
 
+    def leaf(self, place: int) -> int:
+        """Return the Parquet column of one of the columns, all of which are stored and none nested."""
+        return self.leaves[self._sources[place].place or 0]
+
     def __call__(self, stored: pa.RecordBatch) -> pa.Table:
         """Return rows of the stored columns :attr:`leaves` with those of the table.
 
@@ -93,8 +97,8 @@ class Projection:
         for source in self._sources:
             try:
                 columns.append(source.of(stored))
-            except pa.ArrowInvalid as error:
-                raise UnreadError(f"the column {source.name} has a value that its type has not: {error}") from error
+            except (pa.ArrowInvalid, NotImplementedError) as error:
+                raise UnreadError(f"the column {source.name} has a value beyond its type: {error}") from error
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
