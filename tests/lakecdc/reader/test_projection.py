@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,9 @@ def read(array: pa.Array, kind: Any) -> pa.ChunkedArray:
         ("string", "int32"),
         ("date", "int32"),
         ("timestamp", "timestamp[ns]"),
+        ("timestamp", "timestamp[ms]"),
+        ("int", "uint8"),
+        ("string", "uuid"),
         ("timestamptz", "date32"),
         ("decimal(9, 2)", "decimal128(12, 2)"),
         ("decimal(12, 2)", "decimal128(9, 3)"),
@@ -79,9 +83,25 @@ def test_types_without_certain_meaning_are_left_to_iceberg(kind: Any, found: str
         "decimal128(12, 2)": pa.decimal128(12, 2),
         "decimal128(9, 3)": pa.decimal128(9, 3),
         "timestamp[ns]": pa.timestamp("ns"),
+        "timestamp[ms]": pa.timestamp("ms"),
+        "uuid": pa.uuid(),
     }
     with pytest.raises(UnreadError, match=r"^the column c is .*, and the file stores "):
         read(pa.nulls(1, types.get(found) or pa.type_for_alias(found)), kind)
+
+
+FIELDS: dict[str, Any] = {"type": "struct", "fields": [{"id": 2, "name": "x", "type": "int", "required": False}]}
+
+
+LONGS = {"type": "list", "element-id": 4, "element": "long", "element-required": False}
+TO_LONGS = {
+    "type": "map",
+    "key-id": 5,
+    "key": "string",
+    "value-id": 6,
+    "value": LONGS | {"element-id": 7},
+    "value-required": False,
+}
 
 
 def test_what_a_file_lacks_has_its_default() -> None:
@@ -91,11 +111,10 @@ def test_what_a_file_lacks_has_its_default() -> None:
     with pytest.raises(UnreadError, match="c is required, and the file lacks it"):
         projection(other, [column("int", required=True)])
     with pytest.raises(UnreadError, match="c has a nested default"):
-        projection(other, [column({"type": "struct", "fields": []} | FIELDS, default={})])
+        projection(other, [column(FIELDS, default={})])
+    with pytest.raises(UnreadError, match="none of the members of c"):
+        read(pa.array([{"y": 1}]), FIELDS)
     assert projection(other, [column("int", required=True)], constants={1: 7}).leaves == ()
-
-
-FIELDS: dict[str, Any] = {"type": "struct", "fields": [{"id": 2, "name": "x", "type": "int", "required": False}]}
 
 
 def test_files_without_ids_need_a_name_mapping() -> None:
@@ -116,6 +135,50 @@ def test_fields_of_one_id_are_refused() -> None:
     other = {"type": "list", "element-id": 2, "element": "int", "element-required": False}
     with pytest.raises(UnreadError, match="element of c has the field id 2, the file's 3"):
         projection(pa.schema([stored("c", pa.list_(stored("element", pa.int32(), 3)), 1)]), [column(other)])
+
+
+MOMENT = datetime(2020, 1, 2, 3, 4, 5, 678_000)
+NESTED: dict[str, Any] = {
+    "type": "struct",
+    "fields": [
+        {"id": 2, "name": "l", "required": False, "type": LONGS},
+        {"id": 3, "name": "m", "required": False, "type": TO_LONGS},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "array", "values"),
+    [
+        ("int", pa.array([-5, None], pa.int8()), [-5, None]),
+        ("long", pa.array([-500], pa.int16()), [-500]),
+        ("double", pa.array([0.5, None], pa.float32()), [0.5, None]),
+        ("string", pa.array(["a", None], pa.large_string()), ["a", None]),
+        ("string", pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
+        ("binary", pa.array([b"a"], pa.large_binary()), [b"a"]),
+        ("timestamptz", pa.array([MOMENT], pa.timestamp("us")), [MOMENT.replace(tzinfo=UTC)]),
+        ("timestamptz", pa.array([MOMENT], pa.timestamp("us", "Asia/Tokyo")), [MOMENT.replace(tzinfo=UTC)]),
+        ("timestamp", pa.array([date(2020, 1, 2)]), [datetime(2020, 1, 2)]),
+        ("decimal(20, 2)", pa.array([Decimal("1.50")], pa.decimal128(9, 2)), [Decimal("1.50")]),
+    ],
+)
+def test_other_forms_of_the_same_values(kind: str, array: pa.Array, values: list[Any]) -> None:
+    assert read(array, kind).to_pylist() == values
+
+
+def test_parts_of_nested_columns_keep_their_values() -> None:
+    longs = pa.list_(stored("element", pa.int32(), 4))
+    others = pa.list_(stored("element", pa.int32(), 7))
+    pairs = pa.map_(stored("key", pa.string(), 5, nullable=False), stored("value", others, 6))
+    rows = [None if n % 3 == 0 else {"l": [n] * n, "m": [(str(n), [n, None]), ("b", None)]} for n in range(9)]
+    schema = pa.schema([stored("c", pa.struct([stored("l", longs, 2), stored("m", pairs, 3)]), 1)])
+    with BytesIO() as file:
+        pq.write_table(pa.Table.from_pylist([{"c": row} for row in rows], schema), file)
+        (batch,) = pq.read_table(file).to_batches()
+    for begin in range(9):
+        part = projection(batch.schema, [column(NESTED)])(batch.slice(begin, 2))["c"]
+        part.validate(full=True)
+        assert part.to_pylist() == rows[begin : begin + 2] and part.type.field("l").type.value_type == pa.int64()
 
 
 def test_values_of_the_column_s_own_type_are_not_copied() -> None:
@@ -165,9 +228,9 @@ class Evolution:
             return [self.value(kind["element"]) for _ in range(count)]
         return [(self.draw(_VALUES[kind["key"]]), self.value(kind["value"])) for _ in range(count)]
 
-    def later(self, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def later(self, members: list[dict[str, Any]], *, fewest: int = 0) -> list[dict[str, Any]]:
         """The columns after random changes."""
-        kept = [f for f in members if self.draw(st.integers(0, 3))]
+        kept = [f for f in members if self.draw(st.integers(0, 3))] or members[:fewest]
         changed = [f | {"name": self.name(f), "type": self.later_kind(f["type"])} for f in kept]
         for _ in range(self.draw(st.integers(0 if changed else 1, 2))):
             added = self.member(0)
@@ -187,7 +250,7 @@ class Evolution:
         if isinstance(kind, str):
             return _PROMOTED.get(kind, kind) if self.draw(st.booleans()) else kind
         if kind["type"] == "struct":
-            return kind | {"fields": self.later(kind["fields"])}
+            return kind | {"fields": self.later(kind["fields"], fewest=1)}
         inside = "element" if kind["type"] == "list" else "value"
         return kind | {inside: self.later_kind(kind[inside])}
 
