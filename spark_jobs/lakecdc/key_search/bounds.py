@@ -17,11 +17,11 @@ from lakecdc.iceberg.file_bounds import READ, file_bounds
 if TYPE_CHECKING:
     from lakecdc.iceberg.file_tasks import FileTask
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.key_search.tasks import KeyColumn
+    from lakecdc.reader.projection import ReadColumn
 
 
 def within_bounds(
-    table: IcebergTable, tasks: Sequence[FileTask], columns: Sequence[KeyColumn], keys: pa.Table
+    table: IcebergTable, tasks: Sequence[FileTask], columns: Sequence[ReadColumn], keys: pa.Table
 ) -> set[int]:
     """Return the numbers of the data files that one of the keys may be in.
 
@@ -32,7 +32,7 @@ def within_bounds(
     for place, column in enumerate(columns):
         values = ordered(keys[f"d{place}"]) if column.type in READ else None
         if left and values is not None:
-            bounds = file_bounds(table, left, fields[column.field_id])
+            bounds = file_bounds(table, left, fields[column.id])
             left = [task for task, ends in zip(left, bounds, strict=True) if may_hold(ends, values)]
     return {task.number for task in left}
 

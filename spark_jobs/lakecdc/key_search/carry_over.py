@@ -26,8 +26,8 @@ from lakecdc.key_search.tasks import (
     PLAIN,
     ConvertTask,
     DeletedKeysTask,
-    KeyColumn,
     Lookup,
+    key_column,
     packed,
     unpacked,
 )
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.file_tasks import OtherDelete
     from lakecdc.iceberg.live_deletes import DeleteKey
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.reader.projection import ReadColumn
 
 _AGAIN = "Nothing was published; run again."
 _INPUT = f"location string, earlier {DELETES}, deletes {DELETES}"
@@ -65,12 +66,12 @@ class CarriedOver:
     rows: int
 
 
-def key_columns(table: IcebergTable) -> tuple[KeyColumn, ...]:
+def key_columns(table: IcebergTable) -> tuple[ReadColumn, ...]:
     """Return the columns by which rows can be found again; empty if they cannot."""
-    types = {field.name: (field.id, field.type) for field in table.fields}
-    key = [types[name] for name in table.identifier_columns]
-    plain = table.format_version <= NEWEST_VERSION and all(PLAIN.match(kind) for _, kind in key)
-    return tuple(KeyColumn(*column) for column in key) if plain else ()
+    fields = {field.name: field for field in table.fields}
+    key = [fields[name] for name in table.identifier_columns]
+    plain = table.format_version <= NEWEST_VERSION and all(PLAIN.match(field.type) for field in key)
+    return tuple(map(key_column, key)) if plain else ()
 
 
 def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], outputs: Sequence[Any]) -> CarriedOver:

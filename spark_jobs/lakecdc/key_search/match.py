@@ -36,7 +36,7 @@ from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, unreada
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.bounds import within_bounds
-from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
+from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeysTask, Lookup, key_column, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
@@ -45,6 +45,8 @@ from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, writ
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lakecdc.reader.projection import ReadColumn
 
 Engine = Literal["exact", "join", "native"]
 _DATA_FILE = f"number int, location string, scope int, sequence_number long, first_row_id long, known {DELETES}"
@@ -297,7 +299,7 @@ def _convert_natively(
 
 def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], deletes: list[EqualityDelete]) -> Lookup:
     by_id = {field.id: field for field in table.fields}
-    columns = tuple(KeyColumn(field_id, by_id[field_id].type) for field_id in field_ids)
+    columns = tuple(key_column(by_id[field_id]) for field_id in field_ids)
     keys, left = deleted_keys(table, columns, deletes)
     if left:
         names = [by_id[field_id].name for field_id in field_ids]
@@ -308,7 +310,7 @@ def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], d
 
 
 def deleted_keys(
-    table: IcebergTable, columns: tuple[KeyColumn, ...], deletes: Sequence[EqualityDelete]
+    table: IcebergTable, columns: tuple[ReadColumn, ...], deletes: Sequence[EqualityDelete]
 ) -> tuple[list[pa.Table], list[EqualityDelete]]:
     """Read equality-delete files of one key as far as Arrow reads them with certainty.
 

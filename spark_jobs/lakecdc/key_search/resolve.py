@@ -24,13 +24,14 @@ from lakecdc.iceberg.file_tasks import others_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.live_deletes import Scopes, described_deletes
 from lakecdc.key_search.match import KeySearch, SearchFacts, can_match_natively, convert
-from lakecdc.key_search.tasks import KeyColumn
+from lakecdc.key_search.tasks import key_column
 from lakecdc.writer.deletes import Target, writer_of
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.file_tasks import FileTask, OtherDelete
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.key_search.match import Engine
+    from lakecdc.reader.projection import ReadColumn
 
 log = logging.getLogger(__name__)
 
@@ -124,11 +125,11 @@ class Resolution:
         return hits
 
     @property
-    def columns(self) -> dict[str, KeyColumn]:
+    def columns(self) -> dict[str, ReadColumn]:
         """Return the columns of the key by name, in the order of :attr:`rows`."""
         ids = set(listed(self.keys[0].equalityFieldIds()))
         fields = sorted((field for field in self.table.fields if field.id in ids), key=lambda field: field.id)
-        return {field.name: KeyColumn(field.id, field.type) for field in fields}
+        return {field.name: key_column(field) for field in fields}
 
     def changes(self, rows: Sequence[Any], summary: Mapping[str, str]) -> RowChanges:
         """Return what to commit with the batch's new data files."""

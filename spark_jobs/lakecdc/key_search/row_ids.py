@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakecdc.key_search.tasks import KeyColumn, serialized, unpacked
+from lakecdc.key_search.tasks import serialized, unpacked
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
 from lakecdc.writer.parquet import FileColumn
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.reader.projection import ReadColumn
 
 #: the column of rows to write that has their ids
 SOURCE = "row_id"
@@ -32,7 +33,7 @@ class RowIds:
     :param columns: of the key, by name.
     """
 
-    columns: Mapping[str, KeyColumn]
+    columns: Mapping[str, ReadColumn]
     sent: Any = field(repr=False)
 
     def added_to(self, rows: pa.Table, sources: Mapping[str, str]) -> pa.Table:
@@ -40,7 +41,7 @@ class RowIds:
 
         :param sources: the columns of the rows, by what the table calls them.
         """
-        values = [rows[sources[name]].cast(column.arrow) for name, column in self.columns.items()]
+        values = [rows[sources[name]].cast(column.field().type) for name, column in self.columns.items()]
         return rows.append_column(SOURCE, self._found(values))
 
     @cached_property
@@ -58,7 +59,7 @@ class RowIds:
 
 @contextmanager
 def sent_to_tasks(
-    table: IcebergTable, columns: Mapping[str, KeyColumn], found: Sequence[pa.Table]
+    table: IcebergTable, columns: Mapping[str, ReadColumn], found: Sequence[pa.Table]
 ) -> Iterator[RowIds | None]:
     """Send keys and row ids of found rows to tasks; None without any.
 

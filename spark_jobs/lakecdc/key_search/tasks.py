@@ -17,55 +17,29 @@ from lakecdc.iceberg.file_io import source
 from lakecdc.iceberg.puffin import bitmap
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
 from lakecdc.reader.data_files import deleted_positions, parquet_file
-from lakecdc.reader.projection import UnreadError
+from lakecdc.reader.projection import Projection, ReadColumn, UnreadError, projection
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.deletes import RESULT, FilePositions, described, without_unchanged
 
 if TYPE_CHECKING:
+    from lakecdc.iceberg.table import Field
     from lakecdc.writer.deletes import Target, Writer
 
-_FIELD_ID = b"PARQUET:field_id"
 #: Iceberg's types of keys that tasks compare as Iceberg does
 PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
+_ROW_IDS = ReadColumn(ROW_ID_ID, ROW_ID, "long", False)
 
 
-@dataclass(frozen=True)
-class KeyColumn:
-    """One column of the key, with Iceberg's name of its type."""
-
-    field_id: int
-    type: str
-
-    @property
-    def arrow(self) -> pa.DataType:
-        """Return the Arrow type in which keys are compared."""
-        if self.type.startswith("decimal"):
-            precision, scale = self.type[8:-1].split(",")
-            return pa.decimal128(int(precision), int(scale))
-        plain = {
-            "boolean": pa.bool_(),
-            "int": pa.int32(),
-            "long": pa.int64(),
-            "string": pa.string(),
-            "date": pa.date32(),
-            "timestamp": pa.timestamp("us"),
-            "timestamptz": pa.timestamp("us", "UTC"),
-        }
-        return plain[self.type]
-
-    def takes(self, stored: pa.DataType) -> bool:
-        """Check whether values of a file's type may become the column's (specification, "Schema Evolution")."""
-        expected = self.arrow
-        if pa.types.is_decimal128(expected) and pa.types.is_decimal128(stored):
-            return bool(stored.scale == expected.scale and stored.precision <= expected.precision)
-        return bool(stored == expected or (self.type == "long" and stored == pa.int32()))
+def key_column(field: Field) -> ReadColumn:
+    """Return a column of a key, without which tasks do not read a file."""
+    return ReadColumn(field.id, field.name, field.type, required=True)
 
 
 @dataclass(frozen=True)
 class Lookup:
     """The deleted keys of one set of columns: a broadcast of the result of :func:`packed`."""
 
-    columns: tuple[KeyColumn, ...]
+    columns: tuple[ReadColumn, ...]
     keys: Any = field(repr=False)
 
     def hits(
@@ -83,14 +57,13 @@ class Lookup:
             return
         with source(properties, file["location"]).open() as stream:
             parquet = parquet_file(stream, file["location"])
-            leaves, begin = _leaves(parquet, self.columns), 0
-            stored = _leaf_of_row_ids(parquet) if with_rows else []
+            columns, begin = projection(parquet.schema_arrow, [*self.columns, *([_ROW_IDS] if with_rows else [])]), 0
             for group in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(group)
-                likely = _likely(rows, leaves, keys)
+                likely = _likely(rows, columns, keys)
                 if likely.num_rows:
-                    read = parquet.reader.read_row_group(group, column_indices=leaves + stored, use_threads=False)
-                    positions = _matching(read, likely, self.columns, begin)
+                    read = _read(parquet, group, columns)
+                    positions = _matching(read.columns[: len(self.columns)], likely, begin)
                     hit = read.take(pc.subtract(positions, begin)) if with_rows else None
                     yield positions, self._identified(hit, positions, file) if hit is not None else None
                 begin += rows.num_rows
@@ -99,10 +72,9 @@ class Lookup:
         """Return keys, ids and the file's number; a row without an id has that of its place (specification)."""
         first = file["first_row_id"]
         ids = pc.add(positions, first) if first is not None else pa.nulls(len(positions), pa.int64())
-        if ROW_ID in rows.column_names:
-            ids = pc.coalesce(rows[ROW_ID].cast(pa.int64()), ids)
-        values = {f"d{index}": column for index, column in enumerate(_values(rows, self.columns))}
-        return pa.table({**values, "row_id": ids, "file": pa.repeat(pa.scalar(file["number"], pa.int32()), len(ids))})
+        *keys, stored = rows.columns
+        known = {"row_id": pc.coalesce(stored, ids)}
+        return pa.table({**_named(keys), **known, "file": pa.repeat(pa.scalar(file["number"], pa.int32()), len(ids))})
 
     @cached_property
     def all(self) -> pa.Table:
@@ -117,10 +89,10 @@ class Lookup:
         return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
 
 
-def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
+def packed(keys: Sequence[pa.Table], columns: Sequence[ReadColumn]) -> bytes:
     """Serialize deleted keys (d0…, reach, deleted_at), each once per reach with its newest sequence number."""
     names = [f"d{index}" for index in range(len(columns))]
-    kinds = [column.arrow for column in columns]
+    kinds = [column.field().type for column in columns]
     schema = pa.schema([*zip(names, kinds, strict=True), ("reach", pa.int32()), ("deleted_at", pa.int64())])
     together = pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in keys)])
     newest = together.group_by([*names, "reach"]).aggregate([("deleted_at", "max")])
@@ -140,41 +112,27 @@ def unpacked(keys: bytes) -> pa.Table:
     return pa.ipc.open_stream(keys).read_all()
 
 
-def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
+def read_keys(location: str, columns: Sequence[ReadColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
     """Read an equality-delete file's keys: d0…, and its ``reach`` and ``deleted_at``; or raise UnreadError."""
     with source(properties, location).open() as stream:
         parquet = parquet_file(stream, location)
-        rows = parquet.reader.read_all(column_indices=_leaves(parquet, columns), use_threads=False)
-    keys = {f"d{index}": values for index, values in enumerate(_values(rows, columns))}
+        wanted = projection(parquet.schema_arrow, columns)
+        groups = [_read(parquet, group, wanted) for group in range(parquet.num_row_groups)]
+        rows = pa.concat_tables([wanted.schema.empty_table(), *groups])
+    keys = _named(rows.columns)
     facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
     return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts})
 
 
-def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
-    """Return the file's leaf columns with the key's field ids, if all are top-level and read exactly."""
-    by_id = {int(f.metadata[_FIELD_ID]): f for f in file.schema_arrow if f.metadata and _FIELD_ID in f.metadata}
-    paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
-    leaves = []
-    for column in columns:
-        there = by_id.get(column.field_id)
-        # a dot in a path may be a level or part of a name
-        if there is None or "." in there.name or not column.takes(there.type) or there.name not in paths:
-            raise UnreadError(f"field {column.field_id}")
-        leaves.append(paths[there.name])
-    return leaves
+def _read(parquet: pq.ParquetFile, group: int, columns: Projection) -> pa.Table:
+    stored = parquet.reader.read_row_group(group, column_indices=list(columns.leaves), use_threads=False)
+    return pa.concat_tables([columns.schema.empty_table(), *map(columns, stored.to_batches())])
 
 
-def _leaf_of_row_ids(file: pq.ParquetFile) -> list[int]:
-    """Return the file's leaf column of row ids, if it stores them."""
-    fields = [f for f in file.schema_arrow if f.metadata and int(f.metadata.get(_FIELD_ID, 0)) == ROW_ID_ID]
-    paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
-    return [paths[f.name] for f in fields if f.name == ROW_ID]
-
-
-def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
+def _likely(rows: Any, columns: Projection, keys: pa.Table) -> pa.Table:
     """Return the keys that a row group may contain, judged by its bounds of integers and texts."""
-    for place, leaf in enumerate(leaves):
-        values, bounds = keys[f"d{place}"], rows.column(leaf).statistics
+    for place, name in enumerate(keys.column_names):
+        values, bounds = keys[name], rows.column(columns.leaf(place)).statistics
         comparable = pa.types.is_integer(values.type) or pa.types.is_string(values.type)
         if comparable and bounds is not None and bounds.has_min_max:
             between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
@@ -183,18 +141,12 @@ def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
     return keys
 
 
-def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begin: int) -> pa.Array:
-    values = _values(rows, columns)
+def _matching(values: Sequence[pa.ChunkedArray], keys: pa.Table, begin: int) -> pa.Array:
     if len(values) == 1:
         # a null among the keys matches nulls among the values
         hit = pc.is_in(values[0], value_set=keys["d0"])
         return pa.array(np.flatnonzero(hit.to_numpy()) + begin, pa.int64())
     return _joined(pa.table({f"k{index}": value for index, value in enumerate(values)}), keys, begin)
-
-
-def _values(rows: pa.Table, columns: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
-    by_id = {int(f.metadata[_FIELD_ID]): index for index, f in enumerate(rows.schema)}
-    return [rows.column(by_id[column.field_id]).cast(column.arrow) for column in columns]
 
 
 def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
@@ -278,7 +230,7 @@ class KeysTask:
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     """
 
-    columns: tuple[KeyColumn, ...]
+    columns: tuple[ReadColumn, ...]
     properties: Mapping[str, str] = field(repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -306,7 +258,7 @@ class DeletedKeysTask:
     Its rows are the files' ``location``, ``earlier`` and ``deletes``.
     """
 
-    columns: tuple[KeyColumn, ...]
+    columns: tuple[ReadColumn, ...]
     properties: Mapping[str, str] = field(repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -328,13 +280,12 @@ class DeletedKeysTask:
     def _keys_at(self, location: str, positions: Any) -> Iterator[pa.Table]:
         with source(self.properties, location).open() as stream:
             parquet = parquet_file(stream, location)
-            leaves, begin = _leaves(parquet, self.columns), 0
+            columns, begin = projection(parquet.schema_arrow, self.columns), 0
             for group in range(parquet.num_row_groups):
                 end = begin + parquet.metadata.row_group(group).num_rows
                 here = positions[(positions >= begin) & (positions < end)] - begin
                 if len(here):
-                    rows = parquet.reader.read_row_group(group, column_indices=leaves, use_threads=False)
-                    yield searched_keys(_values(rows.take(here), self.columns))
+                    yield searched_keys(_read(parquet, group, columns).take(here).columns)
                 begin = end
 
 
@@ -342,4 +293,8 @@ def searched_keys(values: Sequence[pa.ChunkedArray]) -> pa.Table:
     """Return keys that apply to each file of the table; see :func:`packed`."""
     rows = len(values[0])
     facts = {"reach": pa.nulls(rows, pa.int32()), "deleted_at": pa.repeat(pa.scalar(2**62, pa.int64()), rows)}
-    return pa.table({f"d{index}": column for index, column in enumerate(values)} | facts)
+    return pa.table(_named(values) | facts)
+
+
+def _named(keys: Iterable[pa.ChunkedArray]) -> dict[str, Any]:
+    return {f"d{index}": column for index, column in enumerate(keys)}

@@ -96,6 +96,8 @@ class FileRows:
         dead = self._dead()
         for begin, rows in self._stored(end):
             first, last = max(self.begin - begin, 0), min(end - begin, rows.num_rows)
+            if first >= last:
+                continue
             live = self._live(dead, begin + first, begin + last)
             rows = self._with_lineage(rows, begin).slice(first, last - first)
             live_rows = rows if live is None else rows.filter(live)
@@ -137,6 +139,8 @@ class FileRows:
             for batch in _batches(parquet, groups, columns):
                 yield begin, columns(batch)
                 begin += batch.num_rows
+                if begin >= end:
+                    break
 
     def _groups(self, metadata: pq.FileMetaData, end: int) -> tuple[int, list[int]]:
         """Return the row groups that the range overlaps, and the position of their first row."""
@@ -174,7 +178,7 @@ def parquet_file(stream: Any, location: str) -> pq.ParquetFile:
         return pq.ParquetFile(
             stream, metadata=metadata, coerce_int96_timestamp_unit="us", buffer_size=piece, pre_buffer=False
         )
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, NotImplementedError, OSError) as error:
         raise UnreadError(f"{location}: {error}") from error
 
 
@@ -186,9 +190,12 @@ def _batches(parquet: pq.ParquetFile, groups: list[int], columns: Projection) ->
     size = sum(info.column(leaf).total_uncompressed_size for info in infos for leaf in columns.leaves)
     rows = sum(info.num_rows for info in infos)
     at_once = min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
-    yield from parquet.reader.iter_batches(
-        at_once, row_groups=groups, column_indices=list(columns.leaves), use_threads=False
-    )
+    try:
+        yield from parquet.reader.iter_batches(
+            at_once, row_groups=groups, column_indices=list(columns.leaves), use_threads=False
+        )
+    except NotImplementedError as error:
+        raise UnreadError(f"Arrow cannot read a column: {error}") from error
 
 
 def deleted_positions(

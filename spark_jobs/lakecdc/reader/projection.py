@@ -84,6 +84,10 @@ class Projection:
     leaves: tuple[int, ...]
     _sources: tuple[_Source, ...]
 
+    def leaf(self, place: int) -> int:
+        """Return the Parquet column of one of the columns, all of which are stored and none nested."""
+        return self.leaves[self._sources[place].place or 0]
+
     def __call__(self, stored: pa.RecordBatch) -> pa.Table:
         """Return rows of the stored columns :attr:`leaves` with those of the table.
 
@@ -93,8 +97,8 @@ class Projection:
         for source in self._sources:
             try:
                 columns.append(source.of(stored))
-            except pa.ArrowInvalid as error:
-                raise UnreadError(f"the column {source.name} has a value that its type has not: {error}") from error
+            except (pa.ArrowInvalid, NotImplementedError) as error:
+                raise UnreadError(f"the column {source.name} has a value beyond its type: {error}") from error
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
@@ -224,22 +228,21 @@ def _plain_conversion(stored: pa.DataType, expected: pa.DataType, path: str) -> 
 
 
 def _holds(expected: pa.DataType, stored: pa.DataType) -> bool:
-    """Check whether a decimal or timestamp type has every value of a stored one, or values are checked one by one."""
+    """Check whether a decimal or timestamp type has every value of a stored one."""
     if pa.types.is_decimal128(expected):
         return bool(
             pa.types.is_decimal(stored) and stored.scale == expected.scale and stored.precision <= expected.precision
         )
-    # zones other than UTC are hints of the writer
-    return bool(
-        pa.types.is_timestamp(expected)
-        and pa.types.is_timestamp(stored)
-        and stored.unit in ("s", "ms", "us")
-        and (stored.tz is None) == (expected.tz is None)
-    )
+    # The column's type says whether it is in UTC: INT96 does not, and Iceberg's reader ignores what others say.
+    # Of milliseconds that reader has two opinions (1.12 takes those in dictionaries for microseconds).
+    return bool(pa.types.is_timestamp(expected) and pa.types.is_timestamp(stored) and stored.unit == "us")
 
 
 def _struct_conversion(stored: pa.StructType, kind: Mapping[str, Any], path: str) -> _Convert:
     sources = _sources(stored, read_columns(kind["fields"]), f"{path}.")
+    if all(source.place is None for source in sources):
+        # Iceberg's reader makes all such structs null, or none
+        raise UnreadError(f"the file has none of the members of {path}")
     fields = list(arrow_field(0, "", kind, False).type)
 
     def convert(array: pa.StructArray) -> pa.StructArray:

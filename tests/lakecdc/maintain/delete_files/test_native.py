@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from lakecdc.key_search import match
-from lakecdc.key_search.tasks import KeyColumn
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, pyiceberg_rows, row_groups
 from tests.lakecdc.maintain.support import count
@@ -103,33 +102,3 @@ def test_data_files_that_the_position_deletes_of_their_partition_do_not_name(lak
     change(lake, name, ["id", "v"], "SELECT 5L AS id, 'a' AS v")
     report = convert(lake, name, engine="native")
     assert (report.metrics["delete_files_superseded"], count(lake, name, 1)) == (1, 3)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "found", "taken"),
-    [
-        ("long", "int32", True),
-        ("int", "int64", False),
-        ("decimal(12, 2)", "decimal128(9, 2)", True),
-        ("decimal(9, 2)", "decimal128(12, 2)", False),
-        ("decimal(12, 2)", "decimal128(12, 3)", False),
-        ("timestamp", "timestamp[us]", True),
-        ("timestamp", "timestamp[us, tz=UTC]", False),
-        ("timestamptz", "timestamp[us]", False),
-        ("timestamp", "timestamp[ns]", False),
-        ("date", "int32", False),
-        ("string", "binary", False),
-    ],
-)
-def test_types_that_a_file_may_have(wanted: str, found: str, taken: bool) -> None:
-    import pyarrow as pa
-
-    kinds = {
-        "decimal128(9, 2)": pa.decimal128(9, 2),
-        "decimal128(12, 2)": pa.decimal128(12, 2),
-        "decimal128(12, 3)": pa.decimal128(12, 3),
-        "timestamp[us]": pa.timestamp("us"),
-        "timestamp[ns]": pa.timestamp("ns"),
-        "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
-    }
-    assert KeyColumn(1, wanted).takes(kinds.get(found) or pa.type_for_alias(found)) is taken

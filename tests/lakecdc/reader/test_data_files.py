@@ -1,0 +1,134 @@
+"""Live rows of data files: ranges, deletes, row lineage, and files that tasks do not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from lakecdc.iceberg.puffin import PuffinBuilder
+from lakecdc.metadata.names import ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
+from lakecdc.model.iceberg_columns import arrow_field
+from lakecdc.reader.data_files import FileRows, deleted_positions, parquet_file
+from lakecdc.reader.projection import ReadColumn, UnreadError
+
+ID = ReadColumn(1, "id", "long", True)
+ROWS = 1000
+
+
+def written(place: Path, columns: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A file with the ids 0 … 999 in row groups of 300 rows, as tasks are told of it."""
+    fields = [arrow_field(1, "id", "long", True)]
+    stored = {ROW_ID: ROW_ID_ID, UPDATED: UPDATED_ID}
+    fields += [arrow_field(stored[name], name, "long", False) for name in columns or ()]
+    table = pa.table([range(ROWS), *(columns or {}).values()], schema=pa.schema(fields))
+    pq.write_table(table, place, row_group_size=300)
+    facts = {"location": str(place), "records": ROWS, "first_row_id": 5000, "sequence_number": 7}
+    return {**facts, "constants": None, "deletes": []}
+
+
+def vector(folder: Path, data_file: str, positions: Sequence[int]) -> dict[str, Any]:
+    """A deletion vector, among others in its file, as tasks are told of it."""
+    builder = PuffinBuilder("tests")
+    builder.add("another", BitMap64([0]))
+    blob = builder.add(data_file, BitMap64(positions))
+    place = folder / f"{len(positions)}.puffin"
+    place.write_bytes(builder.finish())
+    return {"location": str(place), "format": "PUFFIN", "offset": blob.offset, "length": blob.length}
+
+
+def deletes(folder: Path, rows: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """A position-delete file, as tasks are told of it."""
+    place = folder / f"{len(rows)}-deletes.parquet"
+    paths, positions = zip(*rows, strict=True)
+    pq.write_table(pa.table({"file_path": paths, "pos": pa.array(positions, pa.int64())}), place, row_group_size=2)
+    return {"location": str(place), "format": "PARQUET", "offset": None, "length": None}
+
+
+def ids(rows: FileRows) -> list[int]:
+    """The live ids."""
+    return [value for table in rows for value in table["id"].to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where examples are written."""
+    return tmp_path_factory.mktemp("files")
+
+
+@settings(max_examples=30)
+@given(
+    st.sets(st.integers(0, ROWS - 1), min_size=1),
+    st.sets(st.integers(0, ROWS + 50), max_size=20),
+    st.lists(st.integers(0, ROWS), min_size=2, max_size=2).map(sorted),
+)
+def test_ranges_hold_their_live_rows(folder: Path, by_vector: set[int], by_file: set[int], ends: list[int]) -> None:
+    file = written(folder / "range.parquet")
+    rows = [("another", 3), *((file["location"], position) for position in sorted(by_file)), ("third", 4)]
+    place = folder / f"{hash((tuple(by_file), tuple(by_vector)))}"
+    place.mkdir(exist_ok=True)
+    file["deletes"] = [vector(place, file["location"], sorted(by_vector)), deletes(place, rows)]
+    found = FileRows(file, (ID,), {}, begin=ends[0], end=ends[1])
+    dead = by_vector | by_file
+    expected = [number for number in range(*ends) if number not in dead]
+    assert ids(found) == expected
+    assert (found.rows, found.deleted) == (len(expected), ends[1] - ends[0] - len(expected))
+
+
+def test_rows_have_stored_lineage_or_that_of_their_place(tmp_path: Path) -> None:
+    stored = [None if number % 3 else number * 10 for number in range(ROWS)]
+    file = written(tmp_path / "a.parquet", {ROW_ID: stored, UPDATED: [number and 3 for number in stored]})
+    (table,) = FileRows(file, (ID,), {}, lineage=True, begin=900, end=903)
+    assert table.column_names == ["id", ROW_ID, UPDATED]
+    assert table.to_pydict() == {"id": [900, 901, 902], ROW_ID: [9000, 5901, 5902], UPDATED: [3, 7, 7]}
+    (whole,) = FileRows(written(tmp_path / "b.parquet"), (ID,), {}, lineage=True)
+    assert whole[ROW_ID].to_pylist() == list(range(5000, 5000 + ROWS)) and set(whole[UPDATED].to_pylist()) == {7}
+    # as Iceberg's reader has them before a commit gives the file its first row id
+    (without,) = FileRows({**file, "first_row_id": None}, (ID,), {}, lineage=True)
+    assert without[ROW_ID].null_count == without[UPDATED].null_count == ROWS
+
+
+def test_columns_that_no_file_stores_have_a_value_for_each_row(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.parquet") | {"constants": '{"9": "x"}'}
+    rows = FileRows(file, (ReadColumn(9, "day", "string", True),), {}, begin=10, end=500)
+    assert [value for table in rows for value in table["day"].to_pylist()] == ["x"] * 490
+
+
+def test_a_delete_file_of_many_data_files_is_read_once(tmp_path: Path) -> None:
+    shared = deletes(tmp_path, [(f"f{number // 3}", number) for number in range(30)])
+    assert deleted_positions([shared], "f2", {}) == BitMap64([6, 7, 8])
+    Path(shared["location"]).unlink()
+    assert deleted_positions([shared], "f3", {}) == BitMap64([9, 10, 11]) and not deleted_positions([shared], "f", {})
+
+
+def test_files_that_tasks_do_not_read(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.parquet")
+    with pytest.raises(UnreadError, match="has 1000 rows, not 999"):
+        list(FileRows({**file, "records": 999}, (ID,), {}))
+    other = tmp_path / "a.avro"
+    other.write_bytes(b"Obj1" * 9)
+    with pytest.raises(UnreadError, match="a.avro"):
+        list(FileRows({**file, "location": str(other)}, (ID,), {}))
+    with pytest.raises(UnreadError, match="out of the reach"):
+        list(FileRows({**file, "location": "gs://bucket/a.parquet"}, (ID,), {}))
+    avro = {"location": str(other), "format": "AVRO", "offset": None, "length": None}
+    with pytest.raises(UnreadError, match="a.avro"):
+        list(FileRows({**file, "deletes": [avro]}, (ID,), {}))
+
+
+def test_rows_come_in_pieces(tmp_path: Path) -> None:
+    wide = ReadColumn(1, "c", "string", False)
+    table = pa.table([["x" * 10_000] * 5000], schema=pa.schema([wide.field()]))
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
+    with (tmp_path / "a.parquet").open("rb") as stream:
+        assert parquet_file(stream, "a").num_row_groups == 1
+    file = written(tmp_path / "b.parquet") | {"location": str(tmp_path / "a.parquet"), "records": 5000}
+    sizes = [rows.nbytes for rows in FileRows(file, (wide,), {})]
+    assert len(sizes) > 3 and max(sizes) < 20 * 1024**2
