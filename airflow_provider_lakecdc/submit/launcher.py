@@ -121,8 +121,8 @@ def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, st
         raise JobBadInputError(
             f"The job needs {len(secrets)} secrets of Airflow connections, but its driver runs on the cluster "
             f"({target.master}) and would get them only through the command line.",
-            hint="Use client mode, or provide the secrets on the cluster (a mounted file, its environment) and refer "
-            'to them in the connection\'s extra, such as {"s3.secret-access-key": {"file": "/run/key"}}.',
+            hint="Use spark-submit in client mode, or provide the secrets on the cluster (a mounted file, a variable) "
+            'and refer to them in the connection\'s extra, such as {"s3.secret-access-key": {"file": "/run/key"}}.',
         )
 
 

@@ -54,6 +54,7 @@ class SubmitOperator(SparkSubmitOperator):
         self.submitter: Submitter | None = None
         self.submitted: Application | None = None
         self.run_id: str | None = None
+        self._link: str | None = None
 
     @property
     def spark_conn_id(self) -> str:
@@ -139,12 +140,13 @@ class SubmitOperator(SparkSubmitOperator):
             raise
         except Exception as error:
             # the error's message may repeat the command and all output, which are in the log already
-            raise SubmitError(submitter.describe(error), submitter.last_lines(self.run_id)) from None
+            raise SubmitError(submitter.describe(error), self._last_lines()) from None
 
     def submit_job(self, context: Context) -> str | None:
         """Start the application."""
         assert self.submitter is not None and self.submitted is not None
-        return self.submitter.start(self.submitted)
+        self.run_id = self.submitter.start(self.submitted)
+        return self.run_id
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Return the status of a run."""
@@ -164,16 +166,35 @@ class SubmitOperator(SparkSubmitOperator):
         if external_id is None:
             return
         assert self.submitter is not None
-        self.run_id = str(external_id)
-        if link := self.submitter.link(self.run_id):
-            log.info("Run %s: %s", self.run_id, link)
-            context["ti"].xcom_push(key=SPARK_UI_KEY, value=link)
-        self.submitter.wait(self.run_id)
+        self.run_id, self._link = str(external_id), None
+        self.submitter.wait(self.run_id, lambda: self._push_link(context))
 
     def on_kill(self) -> None:
         """Stop what was submitted."""
         if self.submitter is not None:
             self.submitter.stop(self.run_id)
+
+    def _push_link(self, context: Context) -> None:
+        """Push the address of the run's page once it is known; a platform that has none yet is asked again."""
+        assert self.submitter is not None and self.run_id is not None
+        if self._link is not None:
+            return
+        try:
+            self._link = self.submitter.link(self.run_id)
+        except Exception as error:
+            log.info("Run %s has no page yet: %s", self.run_id, error)
+        if self._link:
+            log.info("Run %s: %s", self.run_id, self._link)
+            context["ti"].xcom_push(key=SPARK_UI_KEY, value=self._link)
+
+    def _last_lines(self) -> list[str]:
+        """Return the last lines of the output, none if the platform does not answer: the report is still to be read."""
+        assert self.submitter is not None
+        try:
+            return self.submitter.last_lines(self.run_id)
+        except Exception as error:
+            log.warning("Cannot read the last lines of run %s: %s", self.run_id, error)
+            return []
 
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()
@@ -232,7 +253,7 @@ class SparkSubmit(Submitter):
             "succeeded" if SparkSubmitOperator.is_job_succeeded(self._operator, status) else "failed", status
         )
 
-    def wait(self, run_id: str) -> None:
+    def wait(self, run_id: str, after_look: Callable[[], None]) -> None:
         """Wait as the provider does, which also clears away the driver."""
         SparkSubmitOperator.poll_until_complete(self._operator, run_id, self._context)
 

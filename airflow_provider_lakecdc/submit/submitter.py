@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -116,13 +116,18 @@ class Submitter(ABC):
         """Describe a failure in one line."""
         return str(error).splitlines()[0] if str(error) else type(error).__name__
 
-    def wait(self, run_id: str) -> None:
+    def wait(self, run_id: str, after_look: Callable[[], None]) -> None:
         """Wait until the run ends.
 
+        :param after_look: called after each look at the run.
         :raises RuntimeError: it failed.
         """
         look = Retrying(stop=stop_after_attempt(_MOST_LOOKS), wait=wait_fixed(self.poll_seconds), reraise=True)
-        while (status := look(self.status, run_id)).state == "running":
+        while True:
+            status = look(self.status, run_id)
+            after_look()
+            if status.state != "running":
+                break
             time.sleep(self.poll_seconds)
         if status.state == "failed":
             raise RuntimeError(f"Run {run_id} failed: {status.reason or 'no reason given'}")

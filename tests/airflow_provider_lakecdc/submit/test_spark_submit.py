@@ -31,7 +31,7 @@ HOOK = {
     "_validate_track_driver_via_k8s_api_config", "_yarn_track_via_rm_api",
 }  # fmt: skip
 #: members of our own class in that module
-OURS = {"_binary", "_context", "_hook_for", "_operator"}
+OURS = {"_last_lines", "_link", "_push_link", "_binary", "_context", "_hook_for", "_operator"}
 
 
 def private_members(path: Path) -> set[str]:

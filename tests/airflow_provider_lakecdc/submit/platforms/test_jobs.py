@@ -12,10 +12,11 @@ import pytest
 from airflow.sdk import ObjectStoragePath
 from fsspec import filesystem
 
-from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError
+from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.submit import submitter
 from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
+from airflow_provider_lakecdc.submit.platforms.livy import LivyBatches
 from tests.airflow_provider_lakecdc.conftest import TaskInstance, changed, connection
 from tests.airflow_provider_lakecdc.submit.platforms.fakes import Livy
 
@@ -90,7 +91,7 @@ def test_a_failed_run_has_the_platforms_words_and_its_last_lines(livy: Livy, con
 
 def test_a_killed_task_stops_its_run(livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = rewrite()
-    monkeypatch.setattr(submitter.time, "sleep", lambda _: operator.on_kill())
+    monkeypatch.setattr("airflow_provider_lakecdc.submit.submitter.time.sleep", lambda _: operator.on_kill())
     livy.state = "running"
     with pytest.raises(JobClusterError, match="killed"):
         operator.execute(context)
@@ -98,8 +99,6 @@ def test_a_killed_task_stops_its_run(livy: Livy, context: Any, monkeypatch: pyte
 
 
 def test_a_lost_answer_does_not_end_the_task(livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_provider_lakecdc.submit.platforms.livy import LivyBatches
-
     status, lost = LivyBatches.status, iter([True, True, False])
 
     def unreliable(self: LivyBatches, run_id: str) -> Any:
@@ -109,6 +108,20 @@ def test_a_lost_answer_does_not_end_the_task(livy: Livy, context: Any, monkeypat
 
     monkeypatch.setattr(LivyBatches, "status", unreliable)
     assert rewrite().execute(context)["shop.orders"]["outcome"] == "done"
+
+
+def test_a_platform_that_hands_out_neither_page_nor_lines_does_no_harm(
+    livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ConnectionError("denied")
+
+    monkeypatch.setattr(LivyBatches, "link", refuse)
+    monkeypatch.setattr(LivyBatches, "last_lines", refuse)
+    assert rewrite().execute(context)["shop.orders"]["outcome"] == "done"
+    livy.state = "dead"
+    with pytest.raises(LakecdcJobError, match="Run 1 failed: dead"):
+        rewrite().execute(changed(context, ti=TaskInstance(try_number=2)))
 
 
 @pytest.mark.parametrize(

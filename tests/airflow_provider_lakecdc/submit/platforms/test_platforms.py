@@ -69,7 +69,7 @@ def test_emr_serverless(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CANCELLED", RunStatus("failed", "CANCELLED: out of memory")),
     ):
         facts = {
-            **answer, "createdBy": "a", "createdAt": 0, "updatedAt": 0, "executionRole": ROLE, "state": state,
+            **answer, "createdBy": ROLE, "createdAt": 0, "updatedAt": 0, "executionRole": ROLE, "state": state,
             "stateDetails": "out of memory", "releaseLabel": "emr-8.0.0", "jobDriver": sent["jobDriver"],
         }  # fmt: skip
         stub.add_response("get_job_run", {"jobRun": facts}, run)
