@@ -12,11 +12,14 @@ import pytest
 from airflow.sdk import ObjectStoragePath
 from fsspec import filesystem
 
+from airflow_provider_lakecdc.checks.deployment import documents, spark_connection
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.submit import submitter
+from airflow_provider_lakecdc.submit.launcher import SparkTarget
 from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
 from airflow_provider_lakecdc.submit.platforms.livy import LivyBatches
+from lakecdc.contract.findings import Finding
 from tests.airflow_provider_lakecdc.conftest import TaskInstance, changed, connection
 from tests.airflow_provider_lakecdc.submit.platforms.fakes import Livy
 
@@ -163,3 +166,10 @@ def test_connections_that_lead_nowhere_are_refused(
 
 def _die(*_: Any) -> None:
     raise SystemExit(137)
+
+
+def test_the_check_of_a_deployment_knows_platforms(livy: Livy) -> None:
+    targets: list[SparkTarget] = []
+    found = spark_connection("spark_default", None, targets)
+    assert str(found).startswith("spark_default, livy;") and targets[0].cluster_mode
+    assert isinstance(documents(targets[0]), Finding), "documents of this worker's own"
