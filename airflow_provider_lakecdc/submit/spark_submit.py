@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -188,10 +189,15 @@ class SubmitOperator(SparkSubmitOperator):
             context["ti"].xcom_push(key=SPARK_UI_KEY, value=self._link)
 
     def _last_lines(self) -> list[str]:
-        """Return the last lines of the output, none if the platform does not answer: the report is still to be read."""
+        """Return the last lines of the output without Spark's chatter.
+
+        There are none if the platform does not answer; the report is still to be read.
+        """
         assert self.submitter is not None
+        output = JobOutput()
         try:
-            return self.submitter.last_lines(self.run_id)
+            deque(output.fold(self.submitter.last_lines(self.run_id)), maxlen=0)
+            return output.last_lines
         except Exception as error:
             log.warning("Cannot read the last lines of run %s: %s", self.run_id, error)
             return []

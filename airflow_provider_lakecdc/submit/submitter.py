@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +40,10 @@ class Application:
     packages: tuple[str, ...]
     conf: Mapping[str, str]
     env: Mapping[str, str]
+
+    def unique_name(self) -> str:
+        """Return a name that no other run has, of at most 62 lower-case letters, digits and hyphens."""
+        return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())[:25].strip('-')}-{uuid.uuid4()}"
 
     def refuse_secrets(self) -> None:
         """Refuse settings and variables that are secret: a platform shows them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +54,7 @@ class DataprocBatches(Submitter):
 
     def start(self, application: Application) -> str:
         """Create a batch under a name of its own."""
-        batch_id = f"{re.sub('[^a-z0-9]+', '-', application.name.lower())[:25].strip('-')}-{uuid.uuid4()}"
+        batch_id = application.unique_name()
         self._dataproc.create_batch(batch=self.preview(application), batch_id=batch_id, **self._place)
         return batch_id
 

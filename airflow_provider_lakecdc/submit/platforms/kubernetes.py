@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +10,7 @@ from lakecdc.contract.runtime import SPARK_MINOR
 
 _GROUP, _VERSION, _PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
 _FAILURES = ("FAILED", "SUBMISSION_FAILED", "INVALIDATING")
-_LAST_LINES = 20
+_LAST_LINES = 200
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class SparkApplications(Submitter):
 
     def start(self, application: Application) -> str:
         """Create the object under a name of its own."""
-        name = f"{re.sub('[^a-z0-9]+', '-', application.name.lower())[:25].strip('-')}-{uuid.uuid4()}"
+        name = application.unique_name()
         body = self.preview(application)
         body["metadata"]["name"] = name
         self._kubernetes.create_custom_object(body=body, **self._kind)
@@ -78,7 +76,13 @@ class SparkApplications(Submitter):
 
     def status(self, run_id: str) -> RunStatus:
         """Return what the Spark operator says of the application."""
-        state = self._status(run_id).get("applicationState") or {}
+        try:
+            state = self._status(run_id).get("applicationState") or {}
+        except Exception as error:
+            # Kubernetes' ApiException
+            if getattr(error, "status", None) != 404:
+                raise
+            return RunStatus("failed", "the SparkApplication is there no longer: it was deleted")
         if state.get("state") in _FAILURES:
             return RunStatus("failed", f"{state['state']}: {state.get('errorMessage', '')}")
         return RunStatus("succeeded" if state.get("state") == "COMPLETED" else "running")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowException
+
 from airflow_provider_lakecdc.submit.submitter import Application, RunStatus, Submitter
 
 _FAILURES = ("dead", "error", "killed")
-_LAST_LINES = 20
+_LAST_LINES = 200
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,26 @@ class LivyBatches(Submitter):
         self._livy = LivyHook(livy_conn_id=conn_id)
 
     def preview(self, application: Application) -> dict[str, Any]:
-        """Return the arguments of ``LivyHook.post_batch``."""
+        """Return the arguments of ``LivyHook.post_batch`` but for the name."""
         return {
             "file": application.script,
             "args": list(application.args),
             # Livy takes neither packages nor variables, but Spark's settings for them
             "conf": application.settings("spark.yarn.appMasterEnv."),
-            "name": application.name,
         }
 
     def start(self, application: Application) -> str:
-        """Start a batch."""
-        return str(self._livy.post_batch(**self.preview(application)))
+        """Start a batch under a name of its own: Livy refuses one that a batch has had that it still remembers."""
+        return str(self._livy.post_batch(**self.preview(application), name=application.unique_name()))
 
     def status(self, run_id: str) -> RunStatus:
         """Return the batch's status."""
-        batch = self._livy.get_batch(run_id)
+        try:
+            batch = self._livy.get_batch(run_id)
+        except AirflowException as error:
+            if "not found" not in str(error):
+                raise
+            return RunStatus("failed", "Livy has no such batch any more: it was deleted, or ended long ago")
         if batch["state"] in _FAILURES:
             return RunStatus("failed", f"{batch['state']}, Spark's application {batch.get('appId') or 'has no id'}")
         return RunStatus("succeeded" if batch["state"] == "success" else "running")

@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
+from airflow.sdk.exceptions import AirflowException
 from botocore.stub import Stubber
 
 #: called with the arguments of a job that a stand-in has started
@@ -26,11 +27,18 @@ def install(monkeypatch: pytest.MonkeyPatch, module: str, **members: Any) -> Non
     monkeypatch.setitem(sys.modules, module, stand_in)
 
 
+class NotFound(Exception):
+    """What Kubernetes' client raises."""
+
+    status = 404
+
+
 class Livy:
     """A Livy server: its batches, and the hook that reaches it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, job: Runs = lambda _: None) -> None:
         self.batches: dict[int, dict[str, Any]] = {}
+        self.deleted: set[int] = set()
         self.log = ["26/01/01 00:00:00 INFO Client: running", "Container killed by YARN for exceeding memory limits"]
         self.state = "success"
         server = self
@@ -47,17 +55,21 @@ class Livy:
                 pass
 
             def post_batch(self, *args: Any, **kwargs: Any) -> int:
+                names = [batch["name"] for batch in server.batches.values()]
+                assert kwargs["name"] not in names, "Livy answers 400: Duplicate session name"
                 server.batches[len(server.batches)] = kwargs
                 job(kwargs["args"])
                 return len(server.batches) - 1
 
             def get_batch(self, session_id: int | str) -> dict[str, Any]:
-                assert int(session_id) in server.batches, "Livy answers 404"
+                if int(session_id) in server.deleted:
+                    message = f'{{"msg":"Session \'{session_id}\' not found."}}'
+                    raise AirflowException(f"Unable to fetch batch with id: {session_id}. Message: {message}")
                 info = {"sparkUiUrl": "http://yarn:8088/proxy/application_1_1/", "driverLogUrl": None}
                 return {"id": int(session_id), "state": server.state, "appId": "application_1_1", "appInfo": info}
 
             def delete_batch(self, session_id: int | str) -> dict[str, Any]:
-                server.state = "killed"
+                server.deleted.add(int(session_id))
                 return {"msg": "deleted"}
 
             def get_batch_logs(self, session_id: int | str, log_start_position: int, log_batch_size: int) -> Any:
@@ -157,6 +169,8 @@ class Kubernetes:
             def get_custom_object(
                 self, group: str, version: str, plural: str, name: str, namespace: str | None = None
             ) -> Any:
+                if name not in cluster.objects:
+                    raise NotFound
                 return {**cluster.objects[name], "status": cluster.status}
 
             def delete_custom_object(

@@ -70,7 +70,7 @@ def test_what_is_shown_is_what_is_sent(livy: Livy, context: Any) -> None:
     shown = rewrite().render(context)["command"]
     assert not livy.batches
     rewrite().execute(context)
-    assert livy.batches[0] == shown
+    assert livy.batches[0] == {**shown, "name": livy.batches[0]["name"]}
 
 
 def test_a_lost_workers_run_is_taken_over_with_its_report(
@@ -92,13 +92,17 @@ def test_a_failed_run_has_the_platforms_words_and_its_last_lines(livy: Livy, con
         rewrite().execute(context)
 
 
-def test_a_killed_task_stops_its_run(livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_try_after_a_killed_one_starts_another_run(
+    livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     operator = rewrite()
     monkeypatch.setattr("airflow_provider_lakecdc.submit.submitter.time.sleep", lambda _: operator.on_kill())
     livy.state = "running"
-    with pytest.raises(JobClusterError, match="killed"):
+    with pytest.raises(LakecdcJobError, match="it was deleted"):
         operator.execute(context)
-    assert livy.state == "killed"
+    livy.state = "success"
+    facts = rewrite().execute(changed(context, ti=TaskInstance(try_number=2)))
+    assert facts["shop.orders"]["outcome"] == "done" and len(livy.batches) == 2
 
 
 def test_a_lost_answer_does_not_end_the_task(livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
