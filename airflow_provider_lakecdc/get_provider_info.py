@@ -64,7 +64,9 @@ def _options() -> dict[str, Any]:
             example="/var/cache/lakecdc",
             default="{AIRFLOW_HOME}/lakecdc/packages",
         ),
-        "spark_conn_id": _option("Connection of type spark to submit jobs to.", default="spark_default"),
+        "spark_conn_id": _option(
+            "Connection to submit jobs to: of type spark, or of a platform such as EMR.", default="spark_default"
+        ),
         "catalog_conn_id": _option("Connection of type iceberg of the jobs' catalog.", default="iceberg_default"),
         "page_config_files": _option(
             "Comma-separated paths of further configuration files, whose lakes the page Lakehouse shows besides "

@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from airflow_provider_lakecdc.submit.platforms import PLATFORMS
 from local_services.setup_program import setup_program
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,7 +115,10 @@ def test_lock_names_no_index() -> None:
 
 
 def test_extras_are_in_the_lock(setup_cfg: configparser.ConfigParser) -> None:
-    lines = [setup_cfg["options"]["install_requires"], *dict(setup_cfg["options.extras_require"]).values()]
+    # stand-ins play the platforms' providers: Google's asks for another tenacity than Airflow's constraints
+    platforms = {platform.extra for platform in PLATFORMS.values()}
+    extras = [text for name, text in setup_cfg["options.extras_require"].items() if name not in platforms]
+    lines = [setup_cfg["options"]["install_requires"], *extras]
     names = {
         re.split(r"[\[=<>;]", line)[0].strip().lower() for text in lines for line in text.split("\n") if line.strip()
     }

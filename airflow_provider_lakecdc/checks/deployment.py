@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError
-from airflow_provider_lakecdc.hooks.connections import find_connection
 from airflow_provider_lakecdc.submit import launcher
+from airflow_provider_lakecdc.submit.platforms import SPARK_SUBMIT, open_platform
 from lakecdc.contract.findings import Finding
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def spark_connection(conn_id: str, deploy_mode: str | None, targets: list[SparkT
     targets.append(target)
     mode = "cluster" if target.cluster_mode else "client"
     text = f"{conn_id}, master {target.master}, {mode} mode"
-    kind = find_connection(conn_id, "", "").conn_type
-    if kind != "spark":
-        return Finding("spark connection", "fail", f"{text}, is of type {kind!r}", "Give it the type 'spark'.")
+    if target.platform != SPARK_SUBMIT:
+        open_platform(target.platform, conn_id)
+        return f"{conn_id}, {target.platform}; whether it answers is seen when a job is submitted"
     if target.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & {*os.environ}:
         return Finding("spark connection", "fail", text, "Set HADOOP_CONF_DIR or YARN_CONF_DIR, so that YARN is found.")
     for place in _places(target.master):

@@ -12,6 +12,7 @@ from airflow_provider_lakecdc.cli.terminal import print_grid, print_json
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.submit.launcher import SparkTarget
+from airflow_provider_lakecdc.submit.platforms import SPARK_SUBMIT
 from airflow_provider_lakecdc.templates.config import LakeConfig, SparkConfig
 from lakecdc.contract import runtime
 from lakecdc.contract.findings import Finding, tried
@@ -49,7 +50,8 @@ def _findings(args: Namespace) -> Iterator[Finding]:
     conn_id = spark.conn_id or settings.spark_conn_id()
     yield tried("spark connection", deployment.spark_connection, conn_id, spark.deploy_mode, targets)
     for target in targets:
-        yield from machine.spark(target)
+        if target.platform == SPARK_SUBMIT:
+            yield from machine.spark(target)
     yield tried("documents", deployment.documents, targets[0] if targets else None)
     conn_id = config.catalog if config else args.catalog or settings.catalog_conn_id()
     catalog_findings = [*catalog.findings(conn_id, _namespaces(config), _existing(config))]

@@ -1,4 +1,4 @@
-"""The base operator of all jobs: writes the spec, runs spark-submit, reads the report."""
+"""The base operator of all jobs: writes the spec, submits the job, reads the report."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.audit import Application, Run, record_application
+from airflow_provider_lakecdc import audit, settings
 from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.governance import precheck, source_precheck
 from airflow_provider_lakecdc.governance.precheck import FirstLook
-from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.observe import lineage, metrics
 from airflow_provider_lakecdc.submit import launcher, reporting, shipping
 from airflow_provider_lakecdc.submit.failures import interrupted, reschedule_if_leased, verdict
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun, ProgressForwarder
 from airflow_provider_lakecdc.submit.links import JobReportLink, SparkUiLink, TableLink, push_links
+from airflow_provider_lakecdc.submit.preparing import prepare_submission
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
@@ -45,7 +45,7 @@ _SET_HERE = ("application_args", "java_class")
 class LakecdcJobOperator(SubmitOperator):
     """Run one lakecdc job over a list of tables in one Spark application.
 
-    The job's report decides, not the exit code of spark-submit. The report becomes the return value (a dict by table),
+    The job's report decides, not how its application ended. The report becomes the return value (a dict by table),
     the extra of asset events and a summary in the log; a failure is raised as one of the classes of
     ``airflow_provider_lakecdc.exceptions`` with the report's reasons.
 
@@ -68,11 +68,12 @@ class LakecdcJobOperator(SubmitOperator):
     :param predicted_core_seconds: the plan's prediction by job and table, for the audit. (templated)
     :param guessed_core_seconds: the same before correction by measured runs. (templated)
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
-    :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
+    :param conn_id: connection to Spark, see docs/managed-spark.md; default: ``[lakecdc] spark_conn_id``.
     :param application: the job's script, such as ``local:///opt/jobs/ingest.py``; default: the installed one.
     :param packages: Maven coordinates besides those that the catalog needs.
     :param py_files: Python files besides the job library.
-    :param kwargs: arguments of ``SparkSubmitOperator`` and ``BaseOperator``.
+    :param kwargs: arguments of ``SparkSubmitOperator``, of which platforms refuse what they have no use for, and of
+        ``BaseOperator``.
     """
 
     #: the job of a subclass
@@ -172,7 +173,7 @@ class LakecdcJobOperator(SubmitOperator):
             raise failure
         assert report is not None
         if submit_error is not None:
-            self.log.warning("spark-submit failed after the job was done: %s", submit_error)
+            self.log.warning("The submission failed after the job was done: %s", submit_error)
         return reporting.compact(report)
 
     @classmethod
@@ -201,7 +202,7 @@ class LakecdcJobOperator(SubmitOperator):
             self.options["side_tables"] = list(beside)
 
     def prepare(self, context: Context | None = None) -> Submission:
-        """Build and check the spec and the spark-submit command, without writing anything.
+        """Build and check the spec and what is submitted, without writing anything.
 
         :param context: the task's context; without one the documents' URIs are those of a preview.
         :raises JobBadInputError: the job would refuse the spec.
@@ -211,22 +212,20 @@ class LakecdcJobOperator(SubmitOperator):
         parts = self.spec_parts(secrets)
         document = spec_document(self.job, catalog, table_list(self.tables), self.options, **parts)
         spec = check_spec(document, self.job)
-        target = launcher.spark_target(self.spark_conn_id, self.deploy_mode)
-        launcher.refuse_secrets_in_cluster_mode(target, secrets)
-        self._documents = Documents.of_try(self.documents_uri, context)
-        self._set_command(catalog, target, self._documents, spec.source)
-        environment = launcher.worker_environment(target)
-        return Submission(document, spec, self._documents, secrets, environment, not target.cluster_mode)
+        packages = [*runtime.packages(catalog.properties), *runtime.source_packages(spec.source)]
+        submission = prepare_submission(self, document, spec, secrets, packages, context)
+        self._documents = submission.documents
+        return submission
 
     def render(self, context: Context | None = None) -> dict[str, Any]:
         """Show what would be submitted, with secrets masked; nothing is written or started.
 
         :param context: as for :meth:`prepare`. Templates that were not rendered are shown unchanged.
-        :return: ``command``, ``environment``, ``spec_uri`` and ``spec``.
+        :return: ``command`` (of a platform: its request), ``environment``, ``spec_uri`` and ``spec``.
         """
         submission = self.prepare(context)
         return {
-            "command": self.submit_command(),
+            "command": submission.submitter.preview(submission.application),
             "environment": {**submission.environment, **dict.fromkeys(submission.secrets, "***")},
             "spec_uri": submission.documents.spec_uri,
             "spec": submission.document,
@@ -337,9 +336,9 @@ class LakecdcJobOperator(SubmitOperator):
             return
         try:
             submitted = (self._documents or job.documents).read_application()
-            application = Application(
+            application = audit.Application(
                 submitted["id"],
-                Run.of(context, self.owner),
+                audit.Run.of(context, self.owner),
                 self.job,
                 job.spec.tables,
                 submitted["at"],
@@ -349,7 +348,7 @@ class LakecdcJobOperator(SubmitOperator):
                 guessed_core_seconds=self.guessed_core_seconds or {},
                 is_dry_run=job.spec.options.dry_run,
             )
-            record_application(get_catalog(self.catalog_conn_id), application)
+            audit.record_application(get_catalog(self.catalog_conn_id), application)
         except Exception:
             self.log.warning("Cannot record the job in the audit.", exc_info=True)
 
@@ -373,23 +372,14 @@ class LakecdcJobOperator(SubmitOperator):
         self.log.info("Job %s for %d tables, report at %s", self.job, len(submission.spec.tables), uri)
         progress = ProgressForwarder(context["ti"].xcom_push)
         try:
+            shipping.upload(submission.uploads)
             with launcher.environment({**submission.environment, **submission.secrets}):
-                self.submit_and_wait(context, progress.listeners)
+                self.submit_and_wait(context, submission.submitter, submission.application, progress.listeners)
         except SubmitError as error:
             return error
         finally:
             progress.end()
         return None
-
-    def _set_command(
-        self, catalog: CatalogConnection, target: launcher.SparkTarget, documents: Documents, source: object
-    ) -> None:
-        self.application = self.application or str(shipping.job_script(self.job))
-        self.application_args = ["--spec", documents.spec_uri, "--report", documents.report_uri]
-        needed = [*runtime.packages(catalog.properties), *runtime.source_packages(source)]
-        self.packages = _joined(self.packages, *needed)
-        self.py_files = _joined(self.py_files, str(shipping.library_zip()))
-        self.use_binary(launcher.submit_binary(target))
 
     def _publish(self, context: Context, submission: Submission, report: JobReport) -> None:
         self.log.info("%s", reporting.summary(report))
@@ -446,7 +436,3 @@ class SourceJobOperator(LakecdcJobOperator):
             source, source_secrets = source_from_connection(source, self.source_conn_id)
             secrets.update(source_secrets.values)
         return {"source": source, "target": [dict(target) for target in self.targets]}
-
-
-def _joined(given: str | None, *ours: str) -> str:
-    return ",".join(dict.fromkeys([*table_list(given or ""), *ours]))

@@ -61,7 +61,7 @@ _LONGEST_LEASE_WAIT = timedelta(hours=6)
 def verdict(
     report: JobReport | None, submit_error: Exception | None, fail_on: Sequence[str] = ()
 ) -> LakecdcJobError | None:
-    """Return the failure of a job to raise, or None if it succeeded; spark-submit's error counts only without a report.
+    """Return the failure of a job to raise, or None; the submission's error counts only without a report.
 
     :param fail_on: further outcomes that count as failures.
     """
@@ -118,7 +118,7 @@ def one_line(error: Exception) -> str:
 
 
 def _no_report(submit_error: Exception | None) -> LakecdcJobError:
-    text = mask(str(submit_error)) if submit_error else "spark-submit ended without an error."
+    text = mask(str(submit_error)) if submit_error else "Its application ended without an error."
     for pattern, hint in _SYMPTOMS:
         if re.search(pattern, text):
             return JobClusterError(f"The job left no report. {text}", hint=hint)

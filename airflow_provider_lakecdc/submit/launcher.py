@@ -1,6 +1,6 @@
-"""The environment of spark-submit: connection, binary, Python, variables.
+"""Where jobs are submitted to, and the environment of spark-submit: binary, Python, variables.
 
-Connections that work with apache-airflow-providers-apache-spark 6.3.4, as JSON in ``AIRFLOW_CONN_SPARK_DEFAULT``::
+Connections of spark-submit that work with its Airflow provider 6.3.4, as JSON in ``AIRFLOW_CONN_SPARK_DEFAULT``::
 
     {"conn_type": "spark", "host": "local[2]"}                         Spark inside the worker, two cores
     {"conn_type": "spark", "host": "spark://host:7077"}                a standalone cluster, client mode
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError, LakecdcJobError
 from airflow_provider_lakecdc.hooks.connections import find_connection
+from airflow_provider_lakecdc.submit.platforms import SPARK_SUBMIT, platform_of
 from airflow_provider_lakecdc.submit.spark_submit import knows_kubernetes
 from lakecdc.contract import runtime
 from lakecdc.contract.report import EXIT_BAD_INPUT
@@ -39,20 +40,23 @@ class SparkTarget:
     :param master: master URL of the connection.
     :param cluster_mode: whether the driver runs on the cluster instead of this worker.
     :param binary: name of the connection's submit command.
+    :param platform: what jobs are submitted to; of a platform other than spark-submit the master is its name.
     """
 
     master: str
     cluster_mode: bool
     binary: str = _BINARY
+    platform: str = SPARK_SUBMIT
 
 
 def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
-    """Check a Spark connection before use.
+    """Check a connection to Spark before use.
 
     ``SparkSubmitHook`` treats a missing connection as a YARN cluster and submits there.
 
     :param deploy_mode: the operator's mode, which overrides the connection's extra ``deploy-mode``.
-    :raises JobBadInputError: the connection does not exist or is for Spark Connect, or a provider is missing.
+    :raises JobBadInputError: the connection does not exist, is of another type or for Spark Connect, or a provider is
+        missing.
     """
     connection = find_connection(conn_id, "to submit the Spark job to", '{"conn_type": "spark", "host": "local[2]"}')
     master = connection.host or ""
@@ -62,6 +66,11 @@ def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
             "Java classes in the driver's JVM.",
             hint="Use a connection of type spark whose host is local[N], spark://host:7077, yarn or k8s://https://host.",
         )
+    platform = platform_of(connection)
+    if platform != SPARK_SUBMIT:
+        if deploy_mode == "client":
+            raise JobBadInputError(f"{platform} has no client mode.", hint="Leave deploy_mode out.")
+        return SparkTarget(platform, cluster_mode=True, platform=platform)
     if master.startswith("k8s://") and not knows_kubernetes():
         raise JobBadInputError(
             f"The connection {conn_id!r} uses Kubernetes ({master}), but Airflow's Kubernetes provider is missing.",
@@ -112,8 +121,8 @@ def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, st
         raise JobBadInputError(
             f"The job needs {len(secrets)} secrets of Airflow connections, but its driver runs on the cluster "
             f"({target.master}) and would get them only through the command line.",
-            hint="Use client mode, or provide the secrets on the cluster (a mounted file, its environment) and refer "
-            'to them in the connection\'s extra, such as {"s3.secret-access-key": {"file": "/run/key"}}.',
+            hint="Use spark-submit in client mode, or provide the secrets on the cluster (a mounted file, a variable) "
+            'and refer to them in the connection\'s extra, such as {"s3.secret-access-key": {"file": "/run/key"}}.',
         )
 
 

@@ -6,9 +6,16 @@ import hashlib
 import importlib.util
 import os
 import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from airflow.sdk import ObjectStoragePath
+
 from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.documents.store import without_connection
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.submit.submitter import Application
 
 _LIBRARY = "lakecdc"
 #: package of the scripts: beside the library in a checkout, inside it when installed; not part of the zip
@@ -29,7 +36,8 @@ def job_script(job: str) -> Path:
 def library_zip() -> Path:
     """Return the library as a zip for ``--py-files``, built once per state of its sources.
 
-    It has only pure Python; native packages come from the cluster's image or a packed environment.
+    Named ``.whl`` it is a wheel. It has only pure Python; native packages come from the cluster's image or a packed
+    environment.
     """
     folder = _library_folder()
     sources = [path for path in sorted(folder.rglob("*")) if path.is_file() and _is_shipped(path.relative_to(folder))]
@@ -38,10 +46,62 @@ def library_zip() -> Path:
     for name, content in contents.items():
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
-    target = settings.cache_folder() / f"{_LIBRARY}-{digest.hexdigest()[:16]}.zip"
+    version = f"0.{int(digest.hexdigest()[:12], 16)}"
+    target = settings.cache_folder() / f"{_LIBRARY}-{version}-py3-none-any.zip"
     if not target.exists():
-        _write_zip(target, contents)
+        _write_zip(target, {**contents, **_wheel_metadata(version, contents)})
     return target
+
+
+def with_uris(application: Application, folder: str, library_suffix: str) -> tuple[Application, dict[str, Path]]:
+    """Return the application with its local files in object storage, and the files to :func:`upload` by their URI.
+
+    :param folder: URI of the folder of all documents; ``connection_id@`` may precede the host.
+    :param library_suffix: of the job library's file, by which a platform knows what it is.
+    :raises JobBadInputError: the folder is on this worker.
+    """
+    if folder.startswith(("file:", "/")):
+        raise JobBadInputError(
+            f"The driver runs on the platform and cannot read {folder}, a folder of this worker.",
+            hint="Set [lakecdc] documents_uri, or the operator's documents_uri, to a bucket that both reach.",
+        )
+    uploads: dict[str, Path] = {}
+    library = library_zip()
+
+    def uri(file: str) -> str:
+        if "://" in file:
+            return file
+        path = Path(file)
+        name = path.with_suffix(library_suffix).name if path == library else path.name
+        # the content's hash keeps the files of two versions of the library apart
+        place = f"{folder}/packages/{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}/{name}"
+        uploads[place] = path
+        return without_connection(place)
+
+    return replace(
+        application,
+        script=uri(application.script),
+        py_files=tuple(uri(file) for file in application.py_files),
+    ), uploads
+
+
+def upload(uploads: Mapping[str, Path]) -> None:
+    """Write files to their URIs, unless they are there already."""
+    for uri, path in uploads.items():
+        target = ObjectStoragePath(uri)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+
+
+def _wheel_metadata(version: str, contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    folder = f"{_LIBRARY}-{version}.dist-info"
+    metadata = {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {_LIBRARY}\nVersion: {version}\n",
+        f"{folder}/WHEEL": "Wheel-Version: 1.0\nGenerator: lakecdc\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{folder}/RECORD": "".join(f"{name},,\n" for name in (*contents, f"{folder}/METADATA", f"{folder}/WHEEL")),
+    }
+    return {name: text.encode() for name, text in metadata.items()}
 
 
 def _write_zip(target: Path, contents: dict[str, bytes]) -> None:

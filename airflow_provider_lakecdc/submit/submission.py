@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from airflow.sdk import Context
@@ -12,6 +13,7 @@ from airflow.sdk import Context
 from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.submit.submitter import Application, Submitter
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import refuse_unknown
 from lakecdc.contract.options import OPTIONS
@@ -20,12 +22,13 @@ from lakecdc.contract.spec import GOVERN, VERSION, JobSpec, parse_spec
 
 @dataclass(frozen=True)
 class Submission:
-    """The input of spark-submit.
+    """What is submitted, and by what.
 
     :param document: the spec, with references instead of secrets.
     :param secrets: values of the references by environment variable.
     :param environment: further variables of spark-submit.
     :param driver_is_here: whether the job's driver runs on this worker.
+    :param uploads: files of the application to write to object storage, by their URI.
     """
 
     document: dict[str, Any]
@@ -33,7 +36,10 @@ class Submission:
     documents: Documents
     secrets: dict[str, str] = field(repr=False)
     environment: dict[str, str]
-    driver_is_here: bool = True
+    driver_is_here: bool
+    application: Application
+    submitter: Submitter
+    uploads: dict[str, Path]
 
     @property
     def text(self) -> str:

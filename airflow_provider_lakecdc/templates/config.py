@@ -47,11 +47,12 @@ YOUNGEST_AUDIT = 30 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class SparkConfig:
-    """Settings of spark-submit; fields that are None are left to the Spark connection and to Spark.
+    """Settings of the submission; fields that are None are left to the Spark connection and to Spark.
 
     The connection sets the master URL (see ``airflow_provider_lakecdc.submit.launcher``).
 
-    :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
+    :param conn_id: connection to Spark: of type ``spark``, or of a platform such as EMR; default: ``[lakecdc]
+        spark_conn_id``.
     :param conf: Spark settings; never a secret.
     :param deploy_mode: ``client`` or ``cluster``; default: the connection's.
     :param driver_memory: such as ``2g``.
@@ -121,7 +122,7 @@ class LakeConfig:
     :param prices: prices of CPU time and read requests, by which plans, reports and the page tell money. Default: they
         tell core-seconds only.
     :param alerts: when and how to send alerts about unhealthy tables. Default: never.
-    :param spark: settings of spark-submit.
+    :param spark: settings of the submission to Spark.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
     :param retention: retention by table, which the weekly DAG enforces; other tables keep all rows.
     :param statistics: compute statistics of columns and partitions in the weekly DAG.

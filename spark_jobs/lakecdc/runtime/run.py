@@ -93,7 +93,8 @@ def main(job: str, argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=job, description=f"lakecdc job {job} (job contract version 1)")
     parser.add_argument("--spec", required=True, help="URI of the job spec, JSON")
     parser.add_argument("--report", required=True, help="URI the report is written to")
-    arguments = parser.parse_args(argv)
+    # AWS Glue adds arguments of its own
+    arguments, _ = parser.parse_known_args(argv)
     logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # lakecdc reports what Spark refuses, in one line

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_provider_lakecdc.audit import AuditRow, health_history, history
 from airflow_provider_lakecdc.documents.store import Documents
@@ -110,7 +110,7 @@ def test_the_row_of_a_killed_worker_says_that_commits_stand(
     def lose_the_supervisor(*_: Any) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(SparkSubmitOperator, "execute", lose_the_supervisor)
+    monkeypatch.setattr(SparkSubmitHook, "submit", lose_the_supervisor)
     with pytest.raises(BrokenPipeError):
         rewrite().execute(context)
     (row, _) = history(catalog)

@@ -103,7 +103,7 @@ def test_connections_that_are_missing_or_of_another_type(configured: Any, monkey
     code, found = configured(catalog_conn_id="nowhere", spark={"conn_id": "other"}, **files, source_conn_id="other")
     assert code == 1 and failed(found) == {"spark connection", "catalog connection"}
     assert "AIRFLOW_CONN_NOWHERE=" in found["catalog connection"]["remedy"]
-    assert found["spark connection"]["remedy"] == "Give it the type 'spark'."
+    assert found["spark connection"]["remedy"].startswith("Use a connection of one of the types spark, ")
     code, found = configured(**files, source_conn_id="other")
     assert failed(found) == {"source"} and "type 'http'" in found["source"]["found"]
 

@@ -1,0 +1,102 @@
+"""Platforms that run Spark for their users; each is reached by the hook of its Airflow provider.
+
+The connection decides: by its type, and for AWS, which has three, by ``service``. What a platform needs besides address
+and login is the object ``spark`` in the connection's extra, such as::
+
+    {"conn_type": "aws", "extra": {"spark": {"service": "emr-serverless", "application_id": "…", "role": "arn:aws:…"}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any
+
+from airflow.sdk import Connection
+
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.connections import find_connection
+from airflow_provider_lakecdc.submit.submitter import Submitter
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse
+
+SPARK_SUBMIT = "spark-submit"
+_SETTINGS, _SERVICE = "spark", "service"
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A platform.
+
+    :param submitter: its class, ``module:name``; the class of its settings is the class's ``settings``.
+    :param conn_type: type of its connections.
+    :param extra: extra of this package with the Airflow provider that it needs.
+    """
+
+    submitter: str
+    conn_type: str
+    extra: str
+
+
+#: by name; of several for a type of connection, the name is the connection's ``service``
+PLATFORMS = {
+    "databricks": Platform("databricks:DatabricksRuns", "databricks", "databricks"),
+    "dataproc": Platform("dataproc:DataprocBatches", "google_cloud_platform", "dataproc"),
+    "emr": Platform("emr:EmrSteps", "aws", "aws"),
+    "emr-serverless": Platform("emr_serverless:EmrServerless", "aws", "aws"),
+    "glue": Platform("glue:Glue", "aws", "aws"),
+    "kubernetes": Platform("kubernetes:SparkApplications", "kubernetes", "kubernetes"),
+    "livy": Platform("livy:LivyBatches", "livy", "livy"),
+}
+
+
+def platform_of(connection: Connection) -> str:
+    """Return the name of the platform that a connection leads to.
+
+    :raises JobBadInputError: jobs cannot be submitted to it.
+    """
+    if connection.conn_type == "spark":
+        return SPARK_SUBMIT
+    names = [name for name, platform in PLATFORMS.items() if platform.conn_type == connection.conn_type]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        known = ", ".join(dict.fromkeys(["spark", *(platform.conn_type for platform in PLATFORMS.values())]))
+        raise JobBadInputError(
+            f"Jobs cannot be submitted to the connection {connection.conn_id!r} of type {connection.conn_type!r}.",
+            hint=f"Use a connection of one of the types {known}.",
+        )
+    if (service := _settings(connection).get(_SERVICE)) in names:
+        return str(service)
+    raise JobBadInputError(
+        f"The connection {connection.conn_id!r} does not say which service jobs are submitted to.",
+        hint=f'Set "spark": {{"service": …}} in its extra to one of {", ".join(names)}.',
+    )
+
+
+def open_platform(name: str, conn_id: str) -> Submitter:
+    """Return what submits to a platform.
+
+    :raises JobBadInputError: the connection's settings are wrong, or the platform's Airflow provider is missing.
+    """
+    platform, connection = PLATFORMS[name], find_connection(conn_id, "to submit the Spark job to", "{}")
+    kind: Any = resolve_name(f"{__name__}.{platform.submitter}")
+    given = {key: value for key, value in _settings(connection).items() if key != _SERVICE}
+    try:
+        submitter: Submitter = kind(conn_id, parse(kind.settings, given, f"extra.{_SETTINGS} of {conn_id!r}"))
+    except SpecError as error:
+        raise JobBadInputError(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise JobBadInputError(
+            f"Jobs for {name} need Airflow's provider for it: there is no module {error.name}.",
+            hint=f"Install airflow-provider-lakecdc[{platform.extra}] on the workers.",
+        ) from error
+    return submitter
+
+
+def _settings(connection: Connection) -> Mapping[str, Any]:
+    settings = connection.extra_dejson.get(_SETTINGS) or {}
+    if not isinstance(settings, Mapping):
+        raise JobBadInputError(f"extra.{_SETTINGS} of {connection.conn_id!r} must be an object.")
+    return settings

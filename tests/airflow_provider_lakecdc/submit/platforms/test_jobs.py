@@ -1,0 +1,179 @@
+"""Operators whose connection leads to a platform: documents and library in object storage, reattaching, killing."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from typing import Any
+
+import pytest
+from airflow.sdk import ObjectStoragePath
+from fsspec import filesystem
+
+from airflow_provider_lakecdc.checks.deployment import documents, spark_connection
+from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
+from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from airflow_provider_lakecdc.submit import submitter
+from airflow_provider_lakecdc.submit.launcher import SparkTarget
+from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
+from airflow_provider_lakecdc.submit.platforms.livy import LivyBatches
+from lakecdc.contract.findings import Finding
+from tests.airflow_provider_lakecdc.conftest import TaskInstance, changed, connection
+from tests.airflow_provider_lakecdc.submit.platforms.fakes import Livy
+
+DOCUMENTS = "memory://lake/documents"
+REPORT = {
+    "version": 1, "job": "rewrite_delete_files", "started_at": "2026-01-01T00:00:00.000+00:00",
+    "finished_at": "2026-01-01T00:00:09.000+00:00", "spark_application_id": "application_1_1",
+}  # fmt: skip
+
+
+@pytest.fixture
+def livy(monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]) -> Iterator[Livy]:
+    """A Livy server whose batches do what the jobs do: read the spec, write the report."""
+
+    def job(arguments: Sequence[str]) -> None:
+        given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        spec = json.loads(ObjectStoragePath(given["--spec"]).read_text())
+        tables = [{"table": table, "outcome": "done"} for table in spec["tables"]]
+        if server.state == "success":
+            ObjectStoragePath(given["--report"]).write_text(json.dumps({**REPORT, "tables": tables}))
+
+    connection(monkeypatch, "spark_default", conn_type="livy", host="http://livy", port=8998)
+    connection(monkeypatch, "lake", conn_type="iceberg", extra=lake)
+    monkeypatch.setattr(submitter.Submitter, "poll_seconds", 0.0)
+    server = Livy(monkeypatch, job)
+    yield server
+    filesystem("memory").store.clear()
+
+
+def rewrite(**arguments: Any) -> RewriteDeleteFilesOperator:
+    defaults = {"catalog_conn_id": "lake", "tables": ["shop.orders"], "documents_uri": DOCUMENTS}
+    return RewriteDeleteFilesOperator(task_id="t", **{**defaults, **arguments})
+
+
+def test_the_job_finds_all_it_needs_in_object_storage(livy: Livy, context: Any) -> None:
+    facts = rewrite(conf={"spark.a": "b"}, executor_memory="4g", env_vars={"A": "b"}).execute(context)
+    assert facts["shop.orders"]["outcome"] == "done"
+    sent = livy.batches[0]
+    assert sent["conf"]["spark.executor.memory"] == "4g" and sent["conf"]["spark.a"] == "b"
+    assert b"rewrite_delete_files" in ObjectStoragePath(sent["file"]).read_bytes()
+    with zipfile.ZipFile(BytesIO(ObjectStoragePath(sent["conf"]["spark.submit.pyFiles"]).read_bytes())) as library:
+        assert "lakecdc/runtime/run.py" in library.namelist()
+    assert context["ti"].xcom[SPARK_UI_KEY] == "http://yarn:8088/proxy/application_1_1/"
+    assert context["task_state_store"].values == {}
+
+
+def test_what_is_shown_is_what_is_sent(livy: Livy, context: Any) -> None:
+    shown = rewrite().render(context)["command"]
+    assert not livy.batches
+    rewrite().execute(context)
+    assert livy.batches[0] == {**shown, "name": livy.batches[0]["name"]}
+
+
+def test_a_lost_workers_run_is_taken_over_with_its_report(
+    livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = rewrite()
+    monkeypatch.setattr(lost, "poll_until_complete", _die)
+    with pytest.raises(SystemExit):
+        lost.execute(context)
+    assert context["task_state_store"].values[lost.external_id_key] == "0"
+    facts = rewrite().execute(changed(context, ti=TaskInstance(try_number=2)))
+    assert facts["shop.orders"]["outcome"] == "done"
+    assert len(livy.batches) == 1
+
+
+def test_a_failed_run_has_the_platforms_words_and_its_last_lines(livy: Livy, context: Any) -> None:
+    livy.state = "dead"
+    with pytest.raises(JobClusterError, match=r"Run 0 failed: dead(.|\n)*killed by YARN(.|\n)*executor_memory"):
+        rewrite().execute(context)
+
+
+def test_the_try_after_a_killed_one_starts_another_run(
+    livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = rewrite()
+    monkeypatch.setattr("airflow_provider_lakecdc.submit.submitter.time.sleep", lambda _: operator.on_kill())
+    livy.state = "running"
+    with pytest.raises(LakecdcJobError, match="it was deleted"):
+        operator.execute(context)
+    livy.state = "success"
+    facts = rewrite().execute(changed(context, ti=TaskInstance(try_number=2)))
+    assert facts["shop.orders"]["outcome"] == "done" and len(livy.batches) == 2
+
+
+def test_a_lost_answer_does_not_end_the_task(livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, lost = LivyBatches.status, iter([True, True, False])
+
+    def unreliable(self: LivyBatches, run_id: str) -> Any:
+        if next(lost):
+            raise ConnectionError("reset by peer")
+        return status(self, run_id)
+
+    monkeypatch.setattr(LivyBatches, "status", unreliable)
+    assert rewrite().execute(context)["shop.orders"]["outcome"] == "done"
+
+
+def test_a_platform_that_hands_out_neither_page_nor_lines_does_no_harm(
+    livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ConnectionError("denied")
+
+    monkeypatch.setattr(LivyBatches, "link", refuse)
+    monkeypatch.setattr(LivyBatches, "last_lines", refuse)
+    assert rewrite().execute(context)["shop.orders"]["outcome"] == "done"
+    livy.state = "dead"
+    with pytest.raises(LakecdcJobError, match="Run 1 failed: dead"):
+        rewrite().execute(changed(context, ti=TaskInstance(try_number=2)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"documents_uri": "file:///tmp/documents"}, "cannot read file:///tmp/documents"),
+        ({"conf": {"spark.hadoop.fs.s3a.secret.key": "k"}}, "is a secret"),
+        ({"env_vars": {"PGPASSWORD": "k"}}, "is a secret"),
+        ({"keytab": "/etc/keytab"}, "takes no keytab"),
+        ({"deploy_mode": "client"}, "no client mode"),
+    ],
+)
+def test_what_the_platform_cannot_serve_is_refused(
+    livy: Livy, context: Any, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(JobBadInputError, match=reason):
+        rewrite(**arguments).execute(context)
+    assert not livy.batches
+
+
+def test_secrets_of_connections_are_refused(livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "lake", conn_type="iceberg", extra={"uri": "http://c", "token": "s3cr3t"})
+    with pytest.raises(JobBadInputError, match="secrets of Airflow connections"):
+        rewrite().execute(context)
+    assert not livy.batches
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [({"conn_type": "ssh"}, "one of the types spark, databricks"), ({"conn_type": "aws"}, "emr, emr-serverless, glue")],
+)
+def test_connections_that_lead_nowhere_are_refused(
+    lake: dict[str, str], context: Any, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], reason: str
+) -> None:
+    connection(monkeypatch, "spark_default", **fields)
+    with pytest.raises(JobBadInputError, match=reason):
+        rewrite().execute(context)
+
+
+def _die(*_: Any) -> None:
+    raise SystemExit(137)
+
+
+def test_the_check_of_a_deployment_knows_platforms(livy: Livy) -> None:
+    targets: list[SparkTarget] = []
+    found = spark_connection("spark_default", None, targets)
+    assert str(found).startswith("spark_default, livy;") and targets[0].cluster_mode
+    assert isinstance(documents(targets[0]), Finding), "documents of this worker's own"
