@@ -55,7 +55,7 @@ class Runs:
             self._temporary = None
 
     def add(self, run: pa.Table) -> None:
-        """Add sorted rows, which come after equal ones of the runs before."""
+        """Add rows, which come after equal ones of the runs before; those in memory are sorted together."""
         if not run.num_rows:
             return
         if self._tables and self._bytes + run.nbytes > self._most_bytes:

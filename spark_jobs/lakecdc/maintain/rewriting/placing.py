@@ -36,17 +36,16 @@ class Placing:
     curve: CurveMap | None = field(default=None, repr=False)
     columns: tuple[str, ...] = ()
 
-    def sorted(self, unit: int, rows: pa.Table) -> pa.Table:
-        """Sort rows of a unit; rows on a curve get a column with their places."""
-        if self.curve is not None:
-            units = pa.repeat(pa.scalar(unit, pa.int32()), rows.num_rows)
-            places = self.curve.places(units, *(_number(rows[name]) for name in self.columns))
-            rows = rows.append_column(_PLACE, places)
-        return self.order.sorted(rows)
+    def placed(self, unit: int, rows: pa.Table) -> pa.Table:
+        """Return rows of a unit with what they are sorted by: on a curve, with their places."""
+        if self.curve is None:
+            return rows
+        units = pa.repeat(pa.scalar(unit, pa.int32()), rows.num_rows)
+        return rows.append_column(_PLACE, self.curve.places(units, *(_number(rows[name]) for name in self.columns)))
 
     def cut(self, unit: int, rows: pa.Table) -> list[tuple[int, pa.Table]]:
-        """Cut sorted rows at the keys of their unit, into the rows of each of its files with their number."""
-        return self.order.cut(rows, self.cuts.get(unit, ()))
+        """Sort rows of a unit, and return those of each of its files, with the file's number in the unit."""
+        return self.order.cut(self.order.sorted(self.placed(unit, rows)), self.cuts.get(unit, ()))
 
 
 def sampling_step(curve: Curve, rows: int, outputs: int) -> int:

@@ -116,8 +116,9 @@ class RewriteTask:
                     yield from self.write(output, tables)
                 else:
                     with self.runs() as runs:
-                        for piece in slices(tables, _RUN_BYTES):
-                            runs.add(self.placing.sorted(unit, piece))
+                        for piece in tables:
+                            # sorted with others as soon as they fill the memory
+                            runs.add(self.placing.placed(unit, piece))
                         yield from self.write(output, runs.merged(self.group_bytes))
             except UnreadError as error:
                 results.append(_unread(error))
@@ -174,7 +175,7 @@ class RunsTask:
             try:
                 tables = (rows for one in of_unit for rows in self.task.read(one, results))
                 for piece in slices(tables, _RUN_BYTES):
-                    for number, run in placing.cut(unit, placing.sorted(unit, piece)):
+                    for number, run in placing.cut(unit, piece):
                         yield _batch([{"output": output + number, "run": packed(run)}], _RUN)
             except UnreadError as error:
                 results.append(_unread(error))
@@ -279,7 +280,7 @@ def _hash(rows: int, total: int) -> pa.RecordBatch:
 def packed(rows: pa.Table) -> bytes:
     """Return rows as bytes for :func:`unpacked`."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
 
