@@ -51,6 +51,8 @@ _RUN = pa.schema([("output", pa.int32()), ("run", pa.binary()), *_RESULT])
 GROUP_BYTES = 64 * 1024 * 1024
 # bytes of rows that are sorted at once; a task holds them twice meanwhile, and Spark once
 _RUN_BYTES = 32 * 1024 * 1024
+# of a run that Spark carries as one value: the JVM collects garbage for each larger one
+_PART_BYTES = 768 * 1024
 _LEAST_MEMORY = 128
 
 
@@ -176,7 +178,8 @@ class RunsTask:
                 tables = (rows for one in of_unit for rows in self.task.read(one, results))
                 for piece in slices(tables, _RUN_BYTES):
                     for number, run in placing.cut(unit, piece):
-                        yield _batch([{"output": output + number, "run": packed(run)}], _RUN)
+                        for part in _parts(run):
+                            yield _batch([{"output": output + number, "run": packed(part)}], _RUN)
             except UnreadError as error:
                 results.append(_unread(error))
             yield _batch([{"output": output, **result} for result in results], _RUN)
@@ -287,6 +290,12 @@ def packed(rows: pa.Table) -> bytes:
 
 def unpacked(run: bytes) -> pa.Table:
     return pa.ipc.open_stream(run).read_all()
+
+
+def _parts(run: pa.Table) -> Iterator[pa.Table]:
+    """Slice a run into those that are one value each."""
+    step = max(1, run.num_rows * _PART_BYTES // max(run.nbytes, 1))
+    return (run.slice(begin, step) for begin in range(0, run.num_rows, step))
 
 
 def _local_path(location: str) -> str | None:
