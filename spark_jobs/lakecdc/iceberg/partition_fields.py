@@ -60,6 +60,7 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
 def identity_values(table: IcebergTable, task: Any) -> str | None:
     """Return the values of a scan task's identity partitions as JSON, by field id of their columns; None without any.
 
+    Those that Python does not get from Java as they are, such as floats, are ``{}``.
     Files that others have written may lack these columns.
     """
     spec, values = task.spec(), dict[int, Any]()
@@ -68,11 +69,8 @@ def identity_values(table: IcebergTable, task: Any) -> str | None:
     ):
         if field.transform().isIdentity():
             value = task.file().partition().get(place, java_class(table.spark, "java.lang.Object"))
-            # an int of a column that has become a long is still one, which the parser refuses
-            if not isinstance(value, bool | int | str | None) or str(kind.type().typeId().toString()) not in _PLAIN:
-                parser = jvm(table.spark).org.apache.iceberg.SingleValueParser
-                value = json.loads(str(parser.toJson(kind.type(), value)))
-            values[int(field.sourceId())] = value
+            is_plain = isinstance(value, bool | int | str | None) and str(kind.type().typeId().toString()) in _PLAIN
+            values[int(field.sourceId())] = value if is_plain else {}
     return json.dumps(values) if values else None
 
 

@@ -44,7 +44,12 @@ def rewrite_session(spark: SparkSession) -> SparkSession:
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
-    # Python tasks get runs of many rows each as one value
+    return session
+
+
+def runs_session(spark: SparkSession) -> SparkSession:
+    """Copy the session such that Python tasks get runs of many rows, each of which is one value, one by one."""
+    session = rewrite_session(spark)
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
     return session
 

@@ -18,7 +18,7 @@ from lakecdc.iceberg.commit import RowChanges, replace_data_files
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
-from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, rewrite_session, staged_file
+from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
@@ -174,14 +174,13 @@ class Rewrite:
     def __init__(self, table: IcebergTable, plan: RewritePlan, proof: Proof, bloom_filters: Sequence[str]) -> None:
         self.table, self.plan, self.proof = table, plan, proof
         self.head, self.counts = plan.start, Counter(dict.fromkeys(_PUBLISHED, 0))
-        session = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
         self.tasks = plan_tasks(table, plan.start.id, locations)
         self._why = refusals(table, plan.order, plan.units, self.tasks)
-        self.refused = list(dict.fromkeys(why for why in self._why if why))
-        self._by_iceberg = IcebergRewrite(table, session, plan, proof, bloom_filters)
-        self._in_tasks = TaskRewrite(table, session, plan, proof, bloom_filters)
+        self.refused = dict.fromkeys(why for why in self._why if why)
+        self._by_iceberg = IcebergRewrite(table, plan, proof, bloom_filters)
+        self._in_tasks = TaskRewrite(table, plan, proof, bloom_filters)
         self._carries = bool(key_columns(table))
 
     def run(self, max_group_bytes: int, max_runtime: float = 0.0) -> int:
@@ -230,9 +229,9 @@ class Rewrite:
         if not in_tasks:
             return self._by_iceberg.write(batch, tasks)
         try:
-            return self._in_tasks.write(batch, tasks)
+            return self._in_tasks.write(batch, tasks, self.tasks)
         except UnreadError as error:
-            self.refused.append(str(error))
+            self.refused[str(error)] = None
             log.info("%s: Iceberg's reader and writer rewrite %d files: %s", self.table.name, len(tasks), error)
             return self._by_iceberg.write(batch, tasks)
 

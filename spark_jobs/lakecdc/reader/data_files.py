@@ -189,11 +189,14 @@ def _batches(parquet: pq.ParquetFile, groups: list[int], columns: Projection) ->
     infos = [parquet.metadata.row_group(group) for group in groups]
     size = sum(info.column(leaf).total_uncompressed_size for info in infos for leaf in columns.leaves)
     rows = sum(info.num_rows for info in infos)
-    at_once = min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
+    leaves = list(columns.leaves)
     try:
-        yield from parquet.reader.iter_batches(
-            at_once, row_groups=groups, column_indices=list(columns.leaves), use_threads=False
-        )
+        if rows > _FEWEST_ROWS and leaves:
+            # values of a dictionary are larger than the metadata says
+            first = next(parquet.reader.iter_batches(_FEWEST_ROWS, groups[:1], leaves, use_threads=False))
+            size = max(size, first.nbytes * rows // first.num_rows)
+        at_once = min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
+        yield from parquet.reader.iter_batches(at_once, groups, leaves, use_threads=False)
     except NotImplementedError as error:
         raise UnreadError(f"Arrow cannot read a column: {error}") from error
 

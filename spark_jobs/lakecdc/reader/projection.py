@@ -112,7 +112,8 @@ def projection(
 
     :param stored: the file's schema.
     :param name_mapping: ``schema.name-mapping.default``, for files without field ids.
-    :param constants: values of identity partitions by field id, as JSON, for columns that the file lacks.
+    :param constants: values of identity partitions by field id, as JSON, for columns that the file lacks; ``{}`` for
+        one that is not known.
     :raises UnreadError: a column is stored in a form without certain meaning.
     :raises UnknownTypeError: tasks have no Arrow type for a column.
     """
@@ -306,6 +307,8 @@ def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
 def _missing(column: ReadColumn, name: str) -> pa.Scalar:
     """Return the value of a column that a file lacks (specification, "Single-value Serialization")."""
     expected, value = column.field().type, column.default
+    if value == {}:
+        raise UnreadError(f"the file lacks the column {name}, by whose values it is partitioned")
     if value is None:
         if column.required:
             raise UnreadError(f"the column {name} is required, and the file lacks it")

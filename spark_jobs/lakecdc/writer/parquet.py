@@ -23,7 +23,8 @@ from lakecdc.reader import data_files
 from lakecdc.writer.partitions import Partitioning
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
-_CODEC = "write.parquet.compression-codec"
+_CODEC, _LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
+_WITH_LEVELS = ("zstd", "gzip")
 # rows to judge whether a column's values repeat
 _SAMPLE = 20_000
 _OTHER_FORMAT = "write.format.default"
@@ -87,6 +88,7 @@ class FileLayout:
     :param codec: pyarrow's name of the compression.
     :param bloom: Bloom filters to write: false-positive rate and maximum bytes by column.
     :param file_bytes: size at which a file is finished.
+    :param level: of the compression; None for Arrow's default.
     """
 
     folder: str
@@ -96,6 +98,7 @@ class FileLayout:
     codec: str = "zstd"
     bloom: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     file_bytes: int = written_file_bytes({})
+    level: int | None = None
 
     @classmethod
     def of(
@@ -110,7 +113,8 @@ class FileLayout:
         properties, columns = table.properties, file_columns(table, sources, names)
         codec, size = _CODECS[properties.get(_CODEC, "zstd")], written_file_bytes(properties)
         storage = storage_properties(table)
-        return cls(folder, storage, columns, partitioning, codec, bloom_filters(properties), size)
+        level = int(properties[_LEVEL]) if _LEVEL in properties and codec in _WITH_LEVELS else None
+        return cls(folder, storage, columns, partitioning, codec, bloom_filters(properties), size, level)
 
     def with_column(self, column: FileColumn) -> FileLayout:
         """Return the layout with one more column, which is not the table's own."""
@@ -189,6 +193,7 @@ class ArrowFile:
             self._stream,
             self._schema(),
             compression=self._layout.codec,
+            compression_level=self._layout.level,
             store_decimal_as_integer=True,
             use_dictionary=self._repeating(first),
             **self._filters(first.num_rows),

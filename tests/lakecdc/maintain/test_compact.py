@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
+from lakecdc.key_search import bounded
 from lakecdc.maintain import compact, rewrite, selection, verify_rows
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.rewriting import in_tasks
@@ -313,6 +314,31 @@ def test_partitions_with_odd_names(lake: Lake) -> None:
     assert report.outcome == "done", report.reason
     assert count(lake, name, 0) == len(values)
     assert sorted(map(repr, lake.duckdb_rows(name))) == sorted(repr((n, v, 1)) for n in range(2) for v in values)
+
+
+def test_partitions_that_differ_by_a_microsecond(lake: Lake) -> None:
+    name = create(lake, 2, "at", "id bigint NOT NULL, at timestamp")
+    for number in range(2):
+        rows = lake.sql(f"SELECT {number} * 2 + id id, timestamp_micros(id + 1) at FROM range(2)")
+        rows.coalesce(1).writeTo(f"lake.{name}").append()
+    before = spark_rows(lake, name)
+    report = run(lake, compact_data_files, name, min_input_files=2)
+    assert report.outcome == "done" and "several partitions" in report.metrics["by_iceberg"], report
+    assert spark_rows(lake, name) == before and count(lake, name, 0) == 2
+
+
+@V3
+def test_equality_deletes_that_the_search_does_not_find(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    name = create(lake, version)
+    fill(lake, name)
+    delete_by_key(lake, name, range(50))
+    before = head(lake, name)
+    monkeypatch.setattr(bounded, "_deletes_of", lambda *_: [])
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "failed" and "Iceberg's reader finds" in (report.reason or ""), report
+    assert head(lake, name) == before
 
 
 @pytest.mark.soak

@@ -12,14 +12,14 @@ from pyspark.sql import Observation
 
 from lakecdc.iceberg.bloom_columns import bloom_filter_properties
 from lakecdc.iceberg.definition import current_spec_id
-from lakecdc.iceberg.rewrite_tasks import output_tasks, read_in_sequence, read_staged
+from lakecdc.iceberg.rewrite_tasks import output_tasks, read_in_sequence, read_staged, rewrite_session
 from lakecdc.iceberg.staging import stage_rows, staged_tasks
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
 from lakecdc.maintain.rewriting.written import Written
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.rewrite import RewritePlan
@@ -32,20 +32,12 @@ log = logging.getLogger(__name__)
 class IcebergRewrite:
     """Rewriting of the units of a plan as a Spark frame.
 
-    :param session: of :func:`~lakecdc.iceberg.rewrite_tasks.rewrite_session`.
     :param bloom_filters: columns with Bloom filters in the new files.
     """
 
-    def __init__(
-        self,
-        table: IcebergTable,
-        session: SparkSession,
-        plan: RewritePlan,
-        proof: Proof,
-        bloom_filters: Sequence[str],
-    ) -> None:
-        self._table, self._session, self._plan, self._proof = table, session, plan, proof
-        self._bloom_filters = bloom_filters
+    def __init__(self, table: IcebergTable, plan: RewritePlan, proof: Proof, bloom_filters: Sequence[str]) -> None:
+        self._table, self._plan, self._proof, self._bloom_filters = table, plan, proof, bloom_filters
+        self._session = rewrite_session(table.spark)
 
     def write(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Written:
         """Write the files of units, of which all or none are in sequence.

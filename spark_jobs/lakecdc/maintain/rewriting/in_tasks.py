@@ -21,8 +21,10 @@ from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, java_
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import folder_of_work, reaches
 from lakecdc.iceberg.file_tasks import position_deletes_of
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.partition_fields import identity_values
+from lakecdc.iceberg.rewrite_tasks import runs_session
 from lakecdc.iceberg.staging import WrittenFile, describe_like
 from lakecdc.key_search.match import FORMATS
 from lakecdc.local_relation import local_relation
@@ -52,7 +54,6 @@ from lakecdc.writer.parquet import FileColumn, FileLayout, bloom_filters
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.rewrite import RewritePlan
@@ -68,27 +69,20 @@ _NAME_MAPPING = "schema.name-mapping.default"
 class TaskRewrite:
     """Rewriting of the units of a plan by tasks.
 
-    :param session: of :func:`~lakecdc.iceberg.rewrite_tasks.rewrite_session`.
     :param bloom_filters: columns with Bloom filters in the new files.
     """
 
-    def __init__(
-        self,
-        table: IcebergTable,
-        session: SparkSession,
-        plan: RewritePlan,
-        proved: Proof,
-        bloom_filters: Sequence[str],
-    ) -> None:
-        self._table, self._session, self._plan, self._proved = table, session, plan, proved
-        self._bloom_filters = bloom_filters
+    def __init__(self, table: IcebergTable, plan: RewritePlan, proved: Proof, bloom_filters: Sequence[str]) -> None:
+        self._table, self._plan, self._proved, self._bloom_filters = table, plan, proved, bloom_filters
+        self._session = runs_session(table.spark)
         # without an order, tasks are refused, see choice
         self._order = run_order(table, plan.order) or RunOrder()
 
-    def write(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Written:
+    def write(self, units: Sequence[Unit], tasks: Mapping[str, Any], planned: Mapping[str, Any]) -> Written:
         """Write the files of units, of which all or none are in sequence.
 
         :param tasks: scan tasks by location, without equality deletes.
+        :param planned: scan tasks of these and other files with the deletes that apply.
         :raises UnreadError: Arrow cannot read one of the files.
         """
         in_order = units[0].in_sequence or not self._order.fields
@@ -101,7 +95,7 @@ class TaskRewrite:
             if unread := [one.reason for one in results if one.kind == "unread"]:
                 raise UnreadError(unread[0])
             files = self._described(units, tasks, results)
-        evidence = Evidence(ranges, tasks, facts, results)
+        evidence = Evidence(ranges, planned, facts, results)
         return Written(files, partial(prove, self._table, self._proved.columns, evidence))
 
     def _task(self, folder: str) -> RewriteTask:
@@ -119,27 +113,31 @@ class TaskRewrite:
         return RewriteTask(source, layout, self._proved.columns, lineage, group_bytes)
 
     def _facts(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Facts:
-        """Describe the files of units, whose partitions are each the same.
+        """Describe the files of units.
 
-        :raises UnreadError: tasks cannot read deletes that apply to one.
+        :raises UnreadError: tasks cannot read deletes that apply to one, or a unit's files are of several partitions.
         """
         calls, java = java_calls(self._table.spark), java_list(self._table.spark, tasks.values())
         file, deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
         names = ("location", "firstRowId", "dataSequenceNumber", "recordCount")
         known = [calls.method(CONTENT_FILE, name)(file) for name in names]
-        rows = calls.rows(java, *known, calls.method(COLLECTION, "size")(deletes))
+        # as exact as values are kept, unlike that of the facts
+        text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.method(CONTENT_FILE, "partition")(file))
+        rows = calls.rows(java, *known, calls.method(COLLECTION, "size")(deletes), text)
         values: dict[str, str | None] = {}
         for unit in units:
             of_unit = identity_values(self._table, tasks[unit.files[0].location])
             values |= dict.fromkeys((one.location for one in unit.files), of_unit)
-        facts = dict[str, tuple[Any, ...]]()
-        for number, ((location, *of_file, applying), others) in enumerate(
+        facts, partitions = dict[str, tuple[Any, ...]](), dict[str, str]()
+        for number, ((location, *of_file, applying, partitions[location]), others) in enumerate(
             zip(rows, position_deletes_of(calls, java), strict=True)
         ):
             if len(others) < applying or not all(one.format in FORMATS and reaches(one.location) for one in others):
                 raise UnreadError(f"tasks cannot read the deletes of {location}")
             positions = [one.for_tasks for one in others]
             facts[location] = (number, location, *of_file, values[location], positions)
+        if any(len({partitions[one.location] for one in unit.files}) > 1 for unit in units):
+            raise UnreadError("files of several partitions are rewritten together")
         return facts
 
     def _frame(self, ranges: Iterable[Range], facts: Facts) -> DataFrame:
@@ -164,7 +162,7 @@ class TaskRewrite:
             runs = self._dealt(to_sort, facts).mapInArrow(counted(self._session, RunsTask(task)), RUN)
             merged = runs.repartitionById(outputs, "output")
             frames.append(merged.mapInArrow(counted(self._session, MergeTask(task)), RESULT))
-        return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()]
+        return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
 
     def _placing(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> Placing:
         """Sample the sort columns of units that become several files or lie on a curve."""
@@ -180,6 +178,8 @@ class TaskRewrite:
             work = SampleTask(replace(task.source, columns=keys), steps)
             rows = self._dealt(sampled, facts).mapInArrow(counted(self._session, work), SAMPLE)
             for row in rows.collect():
+                if row["reason"]:
+                    raise UnreadError(row["reason"])
                 sample.setdefault(row["unit"], []).append(unpacked(row["rows"]))
         return placing.placing_of(self._order, curve, sample, [unit.outputs for unit in units])
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import VerificationError
+from lakecdc.iceberg.bulk import COLLECTION, FILE_SCAN_TASK, java_calls
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.rewrite_tasks import read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.key_search.bounded import bounded_tasks
 from lakecdc.local_relation import dealt
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.rewriting.row_hash import summed
@@ -30,22 +33,25 @@ Facts = Mapping[str, tuple[Any, ...]]
 #: of as many files with deletes, Iceberg's reader reads one too
 ONE_OF = 16
 # places among the facts of a file
-_NUMBER, _RECORDS, _DELETES = 0, 4, 6
+_NUMBER, _RECORDS = 0, 4
+# of the bytes of a batch that a file without deletes has at most, for Iceberg's reader to read it too: one in so many
+_SMALL = 10
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What a batch was to read, and what tasks say of it.
 
-    :param tasks: scan tasks by location.
+    :param planned: scan tasks of these and other files by location, with the deletes that apply.
     """
 
     ranges: Sequence[Range]
-    tasks: Mapping[str, Any]
+    planned: Mapping[str, Any]
     facts: Facts
     results: Sequence[Result]
 
     def all_of(self, kind: str) -> list[Result]:
+        """Return the results of one kind."""
         return [one for one in self.results if one.kind == kind]
 
 
@@ -53,8 +59,8 @@ def prove(table: IcebergTable, columns: tuple[str, ...], evidence: Evidence) -> 
     """Raise VerificationError if the new files do not have all live rows of the old ones.
 
     The rows read, and those deleted, are as many as the metadata says of each file. The rows of the finished files,
-    read back, have the hash of those read. Of files with deletes Iceberg's reader reads a sample, which has the same
-    rows.
+    read back, have the hash of those read. Iceberg's reader, which applies equality deletes itself, reads a sample of
+    the files with deletes, and a small one without: it finds the same rows.
 
     :param columns: that are hashed; without any, rows are only counted.
     """
@@ -67,9 +73,23 @@ def prove(table: IcebergTable, columns: tuple[str, ...], evidence: Evidence) -> 
     task = ReadBackTask(columns, storage_properties(table))
     finished = rows.mapInArrow(counted(table.spark, task), HASH).collect() if written else []
     verify_rows.check(table.name, _fingerprint(read), _fingerprint(finished))
-    with_deletes = [location for location, known in evidence.facts.items() if known[_DELETES]]
-    if sample := with_deletes[::ONE_OF]:
+    if sample := _sample(table, evidence):
         _check_sample(table, columns, evidence, sample)
+
+
+def _sample(table: IcebergTable, evidence: Evidence) -> list[str]:
+    """Choose files for Iceberg's reader."""
+    locations, calls = list(evidence.facts), java_calls(table.spark)
+    deletes = calls.method(COLLECTION, "size")(calls.method(FILE_SCAN_TASK, "deletes")(calls.it))
+    tasks = java_list(table.spark, [evidence.planned[location] for location in locations])
+    counts = dict(zip(locations, (count for (count,) in calls.rows(tasks, deletes)), strict=True))
+    files = {one.file.location: one.file for one in evidence.ranges}
+    plain = [file for location, file in files.items() if not counts[location]]
+    smallest = min(plain, key=lambda file: file.bytes, default=None)
+    sample = [location for location in locations if counts[location]][::ONE_OF]
+    if smallest is not None and smallest.bytes * _SMALL <= sum(file.bytes for file in files.values()):
+        sample.append(smallest.location)
+    return sample
 
 
 def _check_counts(name: str, evidence: Evidence, read: Sequence[Result]) -> None:
@@ -89,12 +109,14 @@ def _check_counts(name: str, evidence: Evidence, read: Sequence[Result]) -> None
 def _check_sample(table: IcebergTable, columns: tuple[str, ...], evidence: Evidence, locations: Sequence[str]) -> None:
     numbers = {evidence.facts[location][_NUMBER] for location in locations}
     ours = _fingerprint([one for one in evidence.all_of("read") if one.number in numbers])
-    with staged_tasks(table, [evidence.tasks[location] for location in locations]) as group:
+    tasks = [evidence.planned[location] for location in locations]
+    # its memory is limited, though not what it has to find
+    with bounded_tasks(table, tasks) as bounded, staged_tasks(table, bounded) as group:
         rows = read_staged(table.spark, group)
         theirs = _fingerprint(rows.mapInArrow(counted(table.spark, HashTask(columns)), HASH).collect())
     if ours != theirs:
         raise VerificationError(
-            f"Iceberg's reader finds {theirs.rows} rows in {len(locations)} data files with deletes, "
+            f"Iceberg's reader finds {theirs.rows} rows in {len(locations)} data files, "
             f"and tasks {ours.rows}{'' if ours.rows != theirs.rows else ' with other values'}.",
             table=table.name,
             hint="Nothing was published. Report it, with the types of the table's columns.",

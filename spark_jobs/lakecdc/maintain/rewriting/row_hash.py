@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakecdc.reader.projection import UnreadError
 from lakecdc.runtime.unwanted_imports import without_pandas
 from lakecdc.runtime.worker import duckdb_of_its_own
 
 if TYPE_CHECKING:
     import duckdb
+
+log = logging.getLogger(__name__)
 
 # sums of 64-bit hashes are kept as signed integers, which every column type of 64 bits holds
 _SIGNED, _RANGE = 2**63, 2**64
@@ -30,28 +34,52 @@ class RowHash:
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = columns
-        # a hash of several columns depends on their order, and a null has its own
-        self._total = f"coalesce(sum(hash({', '.join(map(_quoted, columns))})), 0)"
+        self._columns = list(columns)
 
     @cached_property
     def _engine(self) -> duckdb.DuckDBPyConnection:
         return duckdb_of_its_own()
 
     def of(self, rows: pa.Table) -> int:
+        """Return the hash of rows.
+
+        :raises UnreadError: DuckDB has no such values, as a map with a key twice.
+        """
+        import duckdb
+
         if not self._columns or not rows.num_rows:
             return 0
         with without_pandas():
-            self._engine.register("hashed", rows.select(list(self._columns)))
+            self._engine.register("hashed", rows.select(self._columns))
         try:
-            return _fetched(self._engine, f"SELECT {self._total} FROM hashed")
+            return _fetched(self._engine, f"SELECT {self._total(rows.schema)} FROM hashed")
+        except duckdb.Error as error:
+            raise UnreadError(f"rows cannot be hashed: {error}") from error
         finally:
             self._engine.unregister("hashed")
 
-    def of_file(self, path: str) -> int:
-        """Return the hash of a local Parquet file, which DuckDB reads itself: it has not written it."""
-        with duckdb_of_its_own([path]) as engine:
-            return _fetched(engine, f"SELECT {self._total} FROM read_parquet({_literal(path)})")
+    def of_file(self, path: str, schema: pa.Schema) -> int | None:
+        """Return the hash of a local Parquet file that DuckDB, which has not written it, reads; None if it cannot."""
+        import duckdb
+
+        total = self._total(schema)
+        try:
+            with duckdb_of_its_own([path]) as engine:
+                query = f"SELECT {total} FROM read_parquet({_literal(path)}, hive_partitioning = false)"
+                return _fetched(engine, query)
+        except duckdb.Error as error:
+            log.info("DuckDB cannot read %s: %s", path, error)
+            return None
+
+    def _total(self, schema: pa.Schema) -> str:
+        """Return the aggregate: a hash of several columns depends on their order, and a null has its own."""
+        hashed = []
+        for name in self._columns:
+            hashed.append(_quoted(name))
+            if pa.types.is_nested(schema.field(name).type):
+                # alone, an empty list would have the hash of a null
+                hashed.append(f"{_quoted(name)}::VARCHAR")
+        return f"coalesce(sum(hash({', '.join(hashed)})), 0)"
 
 
 def _fetched(engine: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -205,8 +205,9 @@ class MergeTask:
                 yield from self.task.write(output, runs.merged(self.task.group_bytes))
 
 
-#: sampled rows of a unit
-SAMPLE = "unit int, rows binary"
+#: sampled rows of a unit, or why Arrow cannot read one of its files
+SAMPLE = "unit int, rows binary, reason string"
+_SAMPLE = pa.schema([("unit", pa.int32()), ("rows", pa.binary()), ("reason", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -228,11 +229,9 @@ class SampleTask:
                 for table in self.source.rows({**file, "deletes": []}):
                     places = pa.array(range(skipped, table.num_rows, step), pa.int64())
                     skipped = (skipped - table.num_rows) % step
-                    sample = {"unit": [file["unit"]], "rows": [packed(table.take(places))]}
-                    yield pa.RecordBatch.from_pydict(sample, pa.schema({"unit": pa.int32(), "rows": pa.binary()}))
-            except UnreadError:
-                # the tasks that rewrite the file say so
-                continue
+                    yield _batch([{"unit": file["unit"], "rows": packed(table.take(places))}], _SAMPLE)
+            except UnreadError as error:
+                yield _batch([{"unit": file["unit"], "reason": str(error)}], _SAMPLE)
 
 
 #: number and hash of a partition's rows
@@ -267,12 +266,12 @@ class ReadBackTask:
             with file_io.source(self.properties, row["location"]).open() as stream:
                 parquet = pq.ParquetFile(stream)
                 rows += parquet.metadata.num_rows
-                if path := _local_path(row["location"]):
-                    hashes = [one.of_file(path)]
-                else:
+                path = _local_path(row["location"])
+                found = one.of_file(path, parquet.schema_arrow) if path else None
+                if found is None:
                     read = parquet.iter_batches(columns=list(self.hashed), use_threads=False)
-                    hashes = [one.of(pa.Table.from_batches([batch])) for batch in read]
-            total = summed([total, *hashes])
+                    found = summed(one.of(pa.Table.from_batches([batch])) for batch in read)
+            total = summed([total, found])
         yield _hash(rows, total)
 
 

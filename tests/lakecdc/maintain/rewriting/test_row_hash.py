@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakecdc.maintain.rewriting.row_hash import RowHash, summed
+from lakecdc.reader.projection import UnreadError
 
 ROWS = pa.table(
     {
@@ -35,7 +36,7 @@ def test_duckdb_reads_from_a_file_what_arrow_has_written(columns: list[str], tmp
     path = str(tmp_path / "it's.parquet")
     pq.write_table(ROWS, path, store_decimal_as_integer=True)
     one = RowHash(columns)
-    assert one.of(ROWS) == one.of_file(path) == one.of(ROWS.take([2, 0, 1]))
+    assert one.of(ROWS) == one.of_file(path, pq.read_schema(path)) == one.of(ROWS.take([2, 0, 1]))
     assert one.of(ROWS) == summed([one.of(ROWS.slice(0, 1)), one.of(ROWS.slice(1))])
     others = [ROWS.slice(1), pa.concat_tables([ROWS, ROWS.slice(0, 1)]), pa.concat_tables([ROWS.slice(1)] * 2)]
     assert len({one.of(ROWS), *map(one.of, others)}) == 4
@@ -45,3 +46,35 @@ def test_columns_do_not_change_places() -> None:
     rows = pa.table({"a": [1, None], "b": [None, 1]})
     assert RowHash(["a", "b"]).of(rows.slice(0, 1)) != RowHash(["a", "b"]).of(rows.slice(1))
     assert RowHash([]).of(rows) == 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([None, [], [None]], pa.list_(pa.int32())),
+        pa.array([[[1], [2]], [[1, 2]]]),
+        pa.array([None, {"x": None}], pa.struct({"x": pa.int32()})),
+        pa.array([None, []], pa.map_(pa.string(), pa.int32())),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_what_is_empty_is_not_null(values: pa.Array) -> None:
+    rows = pa.table({"a": values})
+    assert len({RowHash(["a"]).of(rows.slice(n, 1)) for n in range(len(values))}) == len(values)
+
+
+def test_texts_that_are_none_are_read_by_arrow(tmp_path: Path) -> None:
+    path, rows = str(tmp_path / "a.parquet"), pa.table({"a": pa.array([b"\xff\xfe"]).view(pa.string())})
+    pq.write_table(rows, path)
+    assert RowHash(["a"]).of_file(path, rows.schema) is None and RowHash(["a"]).of(rows)
+    twice = pa.MapArray.from_arrays([0, 2], ["k", "k"], [1, 2])
+    with pytest.raises(UnreadError, match="cannot be hashed"):
+        RowHash(["a"]).of(pa.table({"a": twice}))
+
+
+def test_names_of_folders_are_no_columns(tmp_path: Path) -> None:
+    folder = tmp_path / "a=7"
+    folder.mkdir()
+    rows = pa.table({"a": ["x"]})
+    pq.write_table(rows, folder / "a.parquet")
+    assert RowHash(["a"]).of_file(str(folder / "a.parquet"), rows.schema) == RowHash(["a"]).of(rows)
