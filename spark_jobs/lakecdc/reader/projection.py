@@ -307,7 +307,7 @@ def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
 def _missing(column: ReadColumn, name: str) -> pa.Scalar:
     """Return the value of a column that a file lacks (specification, "Single-value Serialization")."""
     expected, value = column.field().type, column.default
-    if value == {}:
+    if value == {} and not column.is_nested:
         raise UnreadError(f"the file lacks the column {name}, by whose values it is partitioned")
     if value is None:
         if column.required:

@@ -49,7 +49,7 @@ class Placing:
 
 
 def sampling_step(curve: Curve, rows: int, outputs: int) -> int:
-    """Return which share of a unit's rows to sample: one of so many."""
+    """Return the number of rows of a unit from one sampled row to the next."""
     return max(1, rows // (outputs * (_SAMPLED if curve == "linear" else _SAMPLED_OF_CURVE)))
 
 

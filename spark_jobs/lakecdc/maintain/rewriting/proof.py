@@ -40,7 +40,7 @@ _SMALL = 10
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a batch was to read, and what tasks say of it.
+    """The ranges of a batch, and the results of its tasks.
 
     :param planned: scan tasks of these and other files by location, with the deletes that apply.
     """

@@ -137,6 +137,7 @@ class RewriteTask:
         results.append({"kind": "read", "number": file["number"], **counts})
 
     def runs(self) -> Runs:
+        """Return an empty set of runs, with half of the task's memory."""
         assert self.placing is not None
         memory = max(_LEAST_MEMORY, int(os.environ.get(TASK_MEMORY, "0")) // 2) * 1024 * 1024
         return Runs(self.placing.order, memory, spill_folder())
@@ -212,10 +213,10 @@ _SAMPLE = pa.schema([("unit", pa.int32()), ("rows", pa.binary()), ("reason", pa.
 
 @dataclass(frozen=True)
 class SampleTask:
-    """A task that returns every so manieth row of data files, deleted ones included.
+    """A task that samples the rows of data files, deleted ones included.
 
     :param source: of the columns to sample.
-    :param steps: by unit.
+    :param steps: by unit; every so many rows one is sampled.
     """
 
     source: Source
@@ -288,6 +289,7 @@ def packed(rows: pa.Table) -> bytes:
 
 
 def unpacked(run: bytes) -> pa.Table:
+    """Return the rows of :func:`packed`."""
     return pa.ipc.open_stream(run).read_all()
 
 
