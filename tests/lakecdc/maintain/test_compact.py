@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
-from lakecdc.key_search import bounded
-from lakecdc.maintain import compact, rewrite, selection, verify_rows
+from lakecdc.maintain import compact, selection
 from lakecdc.maintain.compact import compact_data_files
-from lakecdc.maintain.rewriting import in_tasks
-from lakecdc.maintain.rewriting.ranges import ranges_of
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata import names
-from lakecdc.writer.parquet import FileColumn
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
     append,
@@ -41,26 +36,6 @@ from tests.lakecdc.maintain.support import (
 )
 from tests.on_demand import on_demand
 from tests.versions import V2, V3
-
-
-def test_a_failed_proof_publishes_nothing_and_keeps_its_files_on_request(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = create(lake, 2)
-    fill(lake, name)
-    rows, on_disk, before = duckdb_rows(lake, name), files_on_disk(lake, name), head(lake, name)
-    # the last row of each part
-    monkeypatch.setattr(
-        in_tasks, "ranges_of", lambda units, **kind: [replace(one, last=99) for one in ranges_of(units, **kind)]
-    )
-    for keep in (False, True):
-        report = run(lake, compact_data_files, name, keep_failed_files=keep)
-        assert report.outcome == "failed" and "5 files have other rows than the metadata says" in (report.reason or "")
-        left = files_on_disk(lake, name) - on_disk
-        assert len(left) == keep
-        assert all(file.rsplit("/", 1)[1] in (report.reason or "") for file in left)
-        assert duckdb_rows(lake, name) == rows
-    assert head(lake, name) == before
 
 
 @pytest.mark.parametrize(("partitioned_by", "version"), on_demand([("", 2), ("d", 3)], in_ci=[("d", 3)]))
@@ -134,16 +109,6 @@ def test_row_lineage_is_kept(lake: Lake) -> None:
     assert len({row[2] for row in before}) == 6
     assert run(lake, compact_data_files, name).outcome == "done"
     assert lake.sql(lineage).collect() == before
-
-
-def test_row_lineage_is_part_of_the_proof(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = create(lake, 3)
-    fill(lake, name)
-
-    # nulls instead of what was read
-    monkeypatch.setattr(in_tasks, "FileColumn", lambda *facts: replace(FileColumn(*facts), source=None))
-    report = run(lake, compact_data_files, name)
-    assert report.outcome == "failed" and "with other values" in (report.reason or "")
 
 
 def test_files_with_many_deleted_rows_are_rewritten_alone(lake: Lake) -> None:
@@ -327,20 +292,6 @@ def test_partitions_that_differ_by_a_microsecond(lake: Lake) -> None:
     assert spark_rows(lake, name) == before and count(lake, name, 0) == 2
 
 
-@V3
-def test_equality_deletes_that_the_search_does_not_find(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    name = create(lake, version)
-    fill(lake, name)
-    delete_by_key(lake, name, range(50))
-    before = head(lake, name)
-    monkeypatch.setattr(bounded, "_deletes_of", lambda *_: [])
-    report = run(lake, compact_data_files, name)
-    assert report.outcome == "failed" and "Iceberg's reader finds" in (report.reason or ""), report
-    assert head(lake, name) == before
-
-
 @pytest.mark.soak
 def test_position_deletes_of_a_whole_partition_stay_until_nobody_needs_them(lake: Lake) -> None:
     name = create(lake, 2, "d", **{"write.delete.granularity": "partition"})
@@ -372,24 +323,6 @@ def test_position_delete_meanwhile_is_a_conflict(
     assert not [tag for tag in dict(lake.table(name).java.refs()) if tag != "main"]
     assert run(lake, compact_data_files, name).outcome == "done"
     assert len(duckdb_rows(lake, name)) == 499
-
-
-def test_rows_that_spark_has_observed_twice_are_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = create(lake, 2)
-    fill(lake, name)
-    monkeypatch.setattr(rewrite, "refusals", lambda _, __, units, ___: ["it is a test"] * len(units))
-    write = verify_rows.fingerprint
-    twice = iter([2])
-
-    # as after the loss of an executor, which only a cluster has
-    def observed_twice(values: Any) -> Any:
-        found = write(values)
-        return replace(found, rows=next(twice, 1) * found.rows)
-
-    monkeypatch.setattr(verify_rows, "fingerprint", observed_twice)
-    report = run(lake, compact_data_files, name)
-    assert (report.outcome, report.metrics["rows"]) == ("done", 500)
-    assert report.metrics["by_iceberg"] == "it is a test"
 
 
 def test_tampered_output_is_not_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
