@@ -24,7 +24,6 @@ LONGER = {
     "tests/airflow_provider_lakecdc/templates/test_dags.py": 494,
     "tests/lakecdc/ingest/sources/mysql/test_rounds.py": 409,
     "tests/lakecdc/maintain/test_all_jobs.py": 489,
-    "tests/lakecdc/maintain/test_compact.py": 428,
 }
 DOCUMENTED_SHARE = 0.75
 GATEWAY_NAMES = {"_jvm", "_jsparkSession", "_jsc", "_jdf"}
