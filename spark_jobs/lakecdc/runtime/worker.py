@@ -69,7 +69,8 @@ def duckdb_of_its_own(files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
     # in the configuration it would forbid the spill folder
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     if files:
-        connection.execute("SET GLOBAL allowed_paths = ?", [list(files)])
+        with without_pandas():
+            connection.execute("SET GLOBAL allowed_paths = ?", [list(files)])
     connection.execute("SET enable_external_access = false")
     with without_pandas():
         connection.register("nothing", pa.table({"nothing": pa.nulls(0)}))

@@ -89,7 +89,7 @@ class TaskRewrite:
         ranges, facts = list(ranges_of(units, in_order=in_order)), self._facts(units, tasks)
         with folder_of_work(self._table, "rewrite") as folder:
             task = self._task(folder)
-            if not in_order:
+            if not in_order and ranges:
                 task = replace(task, placing=self._placing(task, units, ranges, facts))
             results = self._run(task, units, ranges, facts)
             if unread := [one.reason for one in results if one.kind == "unread"]:

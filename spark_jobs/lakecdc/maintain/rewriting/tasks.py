@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakecdc.iceberg import file_io
@@ -198,7 +199,7 @@ class MergeTask:
         with self.task.runs() as runs:
             for batch in batches:
                 is_run = batch["run"].is_valid()
-                yield batch.filter(pa.compute.invert(is_run)).select(_RESULT.names)
+                yield batch.filter(pc.invert(is_run)).select(_RESULT.names)
                 for row in batch.filter(is_run).select(["output", "run"]).to_pylist():
                     output = row["output"]
                     runs.add(unpacked(row["run"]))
