@@ -163,7 +163,9 @@ def test_engines_read_tables_and_their_moments(objects: Objects, engines: Mappin
             assert sorted(map(tuple, rows), key=str) == expected, (engine, source)
     listed = {row[0] for row in engines["trino"]("SHOW TABLES FROM reads.shop")}
     assert {table.removeprefix("shop."), f"{table.removeprefix('shop.')}_history"} <= listed
-    assert listed == {row[2] for row in engines["duckdb"]("SHOW ALL TABLES") if row[:2] == ("reads", "shop")}
+    # DuckDB remembers the moments that it has read
+    names = {row[2] for row in engines["duckdb"]("SHOW ALL TABLES") if row[:2] == ("reads", "shop")}
+    assert listed == {name for name in names if "@" not in name}
 
 
 @pytest.mark.parametrize("kind", ["v2", "v3"])
@@ -250,9 +252,9 @@ def test_no_insert_of_engines_side_by_side_is_lost_or_doubled(
     for thread in threads:
         thread.join(300)
     rows = sorted(row[0] for row in engines["trino"]("SELECT id FROM reads.race.t"))
-    assert rows == sorted(inserted) and {id.partition(" ")[0] for id in rows} == {each[0] for each in writers} | {
-        "spark"
-    }
+    assert rows == sorted(inserted)
+    # of two processes of one engine, one may lose each time
+    assert {id.partition(" ")[0].rstrip("01") for id in rows} == {*ENGINES, "spark"}
     assert len(inserted) + len(refused) == 12 * len(threads)
     assert all(re.search("409|CommitFailed|Commit failed", each) for each in refused), refused
     print(f"{len(inserted)} of {len(inserted) + len(refused)} inserts came through")
