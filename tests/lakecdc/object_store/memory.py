@@ -33,6 +33,10 @@ FAULTS = (
 )
 
 
+WAREHOUSE, NAME = "s3://bucket/lake", ("shop", "orders")
+FOLDER = f"{WAREHOUSE}/shop/orders"
+
+
 class KilledError(BaseException):
     """The process ends here."""
 
@@ -185,3 +189,8 @@ def without_waiting(patch: pytest.MonkeyPatch) -> Clock:
     for module in (conditional_writes, versions, catalog):
         patch.setattr(module, "time", time)
     return clock
+
+
+def commit(opened: catalog.ObjectCatalog, token: int = 0) -> versions.Version:
+    """Commit a change of the table :data:`NAME`."""
+    return opened.update_table(NAME, [], [{"token": token}])

@@ -20,33 +20,21 @@ from pyiceberg.exceptions import (
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.storage import DeniedError
-from lakecdc.object_store.versions import DEADLINE, Version, Versions
-from tests.lakecdc.object_store.memory import Clock, Counting, KilledError, MemoryStorage, tokens, without_waiting
+from lakecdc.object_store.versions import DEADLINE, Versions
+from tests.lakecdc.object_store.memory import (
+    FOLDER,
+    NAME,
+    WAREHOUSE,
+    Clock,
+    Counting,
+    KilledError,
+    MemoryStorage,
+    commit,
+    tokens,
+)
 
-WAREHOUSE, NAME = "s3://bucket/lake", ("shop", "orders")
-FOLDER = f"{WAREHOUSE}/shop/orders"
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return without_waiting(monkeypatch)
-
-
-@pytest.fixture
-def storage() -> MemoryStorage:
-    return MemoryStorage()
-
-
-@pytest.fixture
-def catalog(storage: MemoryStorage) -> ObjectCatalog:
-    catalog = ObjectCatalog(storage, WAREHOUSE, Counting(), readable_paths=True)
-    catalog.create_namespace(("shop",), {})
-    catalog.create_table(("shop",), {"name": "orders"})
-    return catalog
-
-
-def commit(catalog: ObjectCatalog, token: int = 0) -> Version:
-    return catalog.update_table(NAME, [], [{"token": token}])
+# nobody waits
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 def restored(storage: MemoryStorage, catalog: ObjectCatalog, *ids: int, moment: str = "noon/1") -> None:

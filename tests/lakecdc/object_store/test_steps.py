@@ -18,32 +18,20 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError, Unsuppor
 from lakecdc.object_store import versions as module
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.versions import DEADLINE, Version, Versions
-from tests.lakecdc.object_store.memory import Clock, Counting, KilledError, MemoryStorage, tokens, without_waiting
+from tests.lakecdc.object_store.memory import (
+    FOLDER,
+    NAME,
+    WAREHOUSE,
+    Clock,
+    Counting,
+    KilledError,
+    MemoryStorage,
+    commit,
+    tokens,
+)
 
-WAREHOUSE, NAME = "s3://bucket/lake", ("shop", "orders")
-FOLDER = f"{WAREHOUSE}/shop/orders"
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return without_waiting(monkeypatch)
-
-
-@pytest.fixture
-def storage() -> MemoryStorage:
-    return MemoryStorage()
-
-
-@pytest.fixture
-def catalog(storage: MemoryStorage) -> ObjectCatalog:
-    catalog = ObjectCatalog(storage, WAREHOUSE, Counting(), readable_paths=True)
-    catalog.create_namespace(("shop",), {})
-    catalog.create_table(("shop",), {"name": "orders"})
-    return catalog
-
-
-def commit(catalog: ObjectCatalog, token: int = 0) -> Version:
-    return catalog.update_table(NAME, [], [{"token": token}])
+# nobody waits
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 def until_create(storage: MemoryStorage, catalog: ObjectCatalog) -> int:
