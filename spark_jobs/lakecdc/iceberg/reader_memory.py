@@ -35,16 +35,18 @@ def most_keys(spark: SparkSession) -> int:
     return keys_that_fit(lambda name, unless_given: str(spark.conf.get(name, unless_given)))
 
 
-def fit_surely(spark: SparkSession, snapshot: Snapshot) -> bool:
-    """Check by the snapshot summary alone whether all equality deletes fit; a missing total proves nothing."""
+def fit_surely(snapshot: Snapshot, most: int) -> bool:
+    """Check by the snapshot summary alone whether all equality deletes have few keys; a missing total proves nothing.
+
+    :param most: number of keys.
+    """
     total = snapshot.summary.get("total-equality-deletes")
-    return total is not None and int(total) <= most_keys(spark)
+    return total is not None and int(total) <= most
 
 
-def tasks_with_too_many_keys(spark: SparkSession, tasks: Any) -> list[int]:
-    """Return the places of the scan tasks of a Java list whose equality deletes do not fit into memory."""
-    calls, most = java_calls(spark), most_keys(spark)
-    places = list[int]()
+def tasks_with_too_many_keys(spark: SparkSession, tasks: Any, most: int) -> list[int]:
+    """Return the places of the scan tasks of a Java list whose equality deletes have more keys than ``most``."""
+    calls, places = java_calls(spark), list[int]()
     for begin in range(0, int(tasks.size()), _AT_ONCE):
         part = tasks.subList(begin, min(begin + _AT_ONCE, int(tasks.size())))
         deletes = calls.rows(part, _deletes(calls))

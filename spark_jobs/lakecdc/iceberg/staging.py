@@ -110,9 +110,7 @@ def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, 
             builder = apache.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(equality_ids)
         else:
             builder = apache.DataFiles.builder(spec)
-        file = table.java.io().newInputFile(one.location, one.bytes)
-        builder = builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes)
-        builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
+        builder = _of_file(table, builder, one, config)
         if partition_type is not None:
             values = json.dumps(dict(zip(field_ids, one.partition, strict=True)))
             builder = builder.withPartition(apache.SingleValueParser.fromJson(partition_type, values))
@@ -133,16 +131,20 @@ def describe_like(table: IcebergTable, written: Iterable[WrittenFile], like: Any
         order = java.sortOrders().get(sort_order_id)
 
     def described(one: WrittenFile) -> Any:
-        file = java.io().newInputFile(one.location, one.bytes)
         offsets = apache.util.ArrayUtil.toUnmodifiableLongList(long_array(table.spark, one.offsets))
-        builder = apache.DataFiles.builder(spec).withPath(one.location).withFormat("PARQUET")
-        builder = builder.withFileSizeInBytes(one.bytes).withSplitOffsets(offsets)
-        builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
+        builder = _of_file(table, apache.DataFiles.builder(spec), one, config).withSplitOffsets(offsets)
         if spec.isPartitioned():
             builder = builder.withPartition(like.partition())
         return (builder.withSortOrder(order) if order else builder).build()
 
     return [described(one) for one in written]
+
+
+def _of_file(table: IcebergTable, builder: Any, one: WrittenFile, config: Any) -> Any:
+    """Tell a builder of data or delete files where the file is, and the metrics from its footer."""
+    file = table.java.io().newInputFile(one.location, one.bytes)
+    metrics = jvm(table.spark).org.apache.iceberg.parquet.ParquetUtil.fileMetrics(file, config)
+    return builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes).withMetrics(metrics)
 
 
 def discard(table: IcebergTable, files: Sequence[Any]) -> None:

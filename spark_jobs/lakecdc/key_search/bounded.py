@@ -19,8 +19,8 @@ from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, PlannedTasks
 from lakecdc.iceberg.jvm import java_list, listed
-from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, has_no_equality_deletes, is_equality
-from lakecdc.iceberg.reader_memory import fit_surely, tasks_with_too_many_keys
+from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
+from lakecdc.iceberg.reader_memory import fit_surely, most_keys, tasks_with_too_many_keys
 from lakecdc.iceberg.scan import TaskBuilder, column_names, field_types, read_staged, scan_tasks
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.key_search.match import KeySearch, can_match_natively, convert, refusal
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SEARCHING = "%s: finding the deleted rows of %d of %d data files first"
-
 
 @contextmanager
 def bounded_reads(table: Table) -> Iterator[Table]:
@@ -62,7 +60,7 @@ class _Reader:
 
     def __call__(self, snapshot: Snapshot) -> DataFrame | None:
         """Return all rows with the table's columns of today, or None where Iceberg's reader can be used."""
-        if fit_surely(self._table.spark, snapshot):
+        if fit_surely(snapshot, most_keys(self._table.spark)):
             return None
         if snapshot.id not in self._known:
             self._known[snapshot.id] = self._rows(snapshot)
@@ -77,25 +75,30 @@ class _Reader:
 
 
 @contextmanager
-def bounded_tasks(table: IcebergTable, tasks: Any, snapshot: Snapshot | None = None) -> Iterator[Any]:
+def bounded_tasks(
+    table: IcebergTable, tasks: Any, snapshot: Snapshot | None = None, most: int | None = None
+) -> Iterator[Any]:
     """Yield scan tasks, in the same order, that read the same rows in bounded memory inside the context.
 
     :param tasks: list or Java list of scan tasks of whole data files, with the deletes that apply; it is yielded itself
         if these fit.
     :param snapshot: that the tasks are of, if known: its summary may save counting.
+    :param most: keys that a task may have; with 0 no equality deletes are left that can be searched for. Default: those
+        that fit into memory.
     """
-    if snapshot is not None and fit_surely(table.spark, snapshot):
+    most = most_keys(table.spark) if most is None else most
+    if snapshot is not None and fit_surely(snapshot, most):
         yield tasks
         return
     given = java_list(table.spark, tasks)
-    places = tasks_with_too_many_keys(table.spark, given)
+    places = tasks_with_too_many_keys(table.spark, given, most)
     why_not = refusal(table) if places else None
     if why_not:
         log.warning("%s: reading it takes the memory of all its deleted keys: %s", table.name, why_not)
     if why_not or not places:
         yield tasks
         return
-    log.info(_SEARCHING, table.name, len(places), given.size())
+    log.info("%s: finding the deleted rows of %d of %d data files first", table.name, len(places), given.size())
     folder = new_folder(table, "reads")
     try:
         bounded = listed(given)
@@ -104,33 +107,6 @@ def bounded_tasks(table: IcebergTable, tasks: Any, snapshot: Snapshot | None = N
         yield bounded
     finally:
         discard_folder(table, folder)
-
-
-@contextmanager
-def positioned_tasks(table: IcebergTable, tasks: Sequence[Any], snapshot: Snapshot) -> Iterator[Sequence[Any]]:
-    """Yield scan tasks, in the same order, with positions instead of the equality deletes that can be searched for.
-
-    :param snapshot: that the tasks are of.
-    """
-    if has_no_equality_deletes(snapshot) or not (places := [n for n, task in enumerate(tasks) if _has_equality(task)]):
-        yield tasks
-        return
-    if why_not := refusal(table):
-        log.info("%s: its equality deletes are applied by Iceberg's reader: %s", table.name, why_not)
-        yield tasks
-        return
-    log.info(_SEARCHING, table.name, len(places), len(tasks))
-    folder, positioned = new_folder(table, "reads"), list(tasks)
-    try:
-        for place, task in zip(places, _resolved(table, [tasks[place] for place in places], folder), strict=True):
-            positioned[place] = task
-        yield positioned
-    finally:
-        discard_folder(table, folder)
-
-
-def _has_equality(task: Any) -> bool:
-    return any(is_equality(delete) for delete in listed(task.deletes()))
 
 
 def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterator[Any]:

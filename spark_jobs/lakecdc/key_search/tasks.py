@@ -108,8 +108,9 @@ def serialized(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpacked(keys: bytes) -> pa.Table:
-    return pa.ipc.open_stream(keys).read_all()
+def unpacked(table: bytes) -> pa.Table:
+    """Return the table of :func:`serialized`."""
+    return pa.ipc.open_stream(table).read_all()
 
 
 def read_keys(location: str, columns: Sequence[ReadColumn], properties: Mapping[str, str], file: Any) -> pa.Table:

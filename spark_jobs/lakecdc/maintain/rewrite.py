@@ -22,7 +22,7 @@ from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
-from lakecdc.key_search.bounded import bounded_tasks, positioned_tasks
+from lakecdc.key_search.bounded import bounded_tasks
 from lakecdc.key_search.carry_over import CarriedOver, carry_over, key_columns
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.failed_files import discarded_on_failure
@@ -211,8 +211,8 @@ class Rewrite:
         locations = [file.location for unit in batch for file in unit.files]
         self._stop_if_doomed(locations)
         tasks = [self.tasks[location] for location in locations]
-        reading = positioned_tasks if in_tasks else bounded_tasks
-        with reading(self.table, tasks, self.plan.start) as readable:
+        # Python tasks know no equality deletes
+        with bounded_tasks(self.table, tasks, self.plan.start, 0 if in_tasks else None) as readable:
             written = self._written(batch, dict(zip(locations, readable, strict=True)), in_tasks)
             files = written.files
             discarding = partial(discard, self.table, files)

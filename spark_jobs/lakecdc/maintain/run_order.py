@@ -80,10 +80,6 @@ class RunOrder:
         places = places_of([word for values in self._values(rows) for word in values.words()], rows.num_rows)
         return rows if places is None else rows.take(places)
 
-    def key(self, rows: pa.Table, place: int) -> Key:
-        """Return the key of one row; keys compare as the order does."""
-        return self.keys(rows.slice(place, 1))(0)
-
     def keys(self, rows: pa.Table) -> Keys:
         """Return the keys of rows."""
         return Keys(self._values(rows), rows.num_rows)
@@ -118,9 +114,6 @@ class Keys:
 
     def __init__(self, values: Sequence[FieldValues], rows: int) -> None:
         self._values, self._rows = values, rows
-
-    def __len__(self) -> int:
-        return self._rows
 
     def __call__(self, place: int) -> Key:
         return tuple(part for values in self._values for part in values.key(place))

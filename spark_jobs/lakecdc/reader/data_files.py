@@ -34,7 +34,8 @@ FILE = (
     "number int, location string, first_row_id bigint, sequence_number bigint, records bigint, "
     f"constants string, deletes {DELETES}"
 )
-_LINEAGE = (ReadColumn(ROW_ID_ID, ROW_ID, "long", False), ReadColumn(UPDATED_ID, UPDATED, "long", False))
+#: columns of row lineage that files may store
+LINEAGE = (ReadColumn(ROW_ID_ID, ROW_ID, "long", False), ReadColumn(UPDATED_ID, UPDATED, "long", False))
 # file systems that Java and pyiceberg name alike
 _SCHEMES = ("", "file", "s3", "s3a")
 # of decoded rows at a time
@@ -131,7 +132,7 @@ class FileRows:
             mapping, constants = self.name_mapping, self.file["constants"]
             columns = projection(
                 parquet.schema_arrow,
-                [*self.columns, *(_LINEAGE if self.lineage else ())],
+                [*self.columns, *(LINEAGE if self.lineage else ())],
                 json.loads(mapping) if mapping else None,
                 {int(key): value for key, value in json.loads(constants).items()} if constants else None,
             )

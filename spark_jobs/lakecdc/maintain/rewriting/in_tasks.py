@@ -27,6 +27,7 @@ from lakecdc.iceberg.partition_fields import identity_values
 from lakecdc.iceberg.rewrite_tasks import runs_session
 from lakecdc.iceberg.staging import WrittenFile, describe_like
 from lakecdc.key_search.match import FORMATS
+from lakecdc.key_search.tasks import unpacked
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.rewriting import placing
 from lakecdc.maintain.rewriting.choice import run_order
@@ -44,11 +45,10 @@ from lakecdc.maintain.rewriting.tasks import (
     RunsTask,
     SampleTask,
     Source,
-    unpacked,
 )
 from lakecdc.maintain.rewriting.written import Written
 from lakecdc.maintain.run_order import RunOrder
-from lakecdc.metadata.names import ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
+from lakecdc.reader.data_files import LINEAGE
 from lakecdc.reader.projection import UnreadError, read_columns
 from lakecdc.writer.parquet import FileColumn, FileLayout, bloom_filters
 
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from lakecdc.maintain.selection import Unit
     from lakecdc.maintain.verify_rows import Proof
 
-_LINEAGE = (ROW_ID_ID, ROW_ID), (UPDATED_ID, UPDATED)
 _ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
 _NAME_MAPPING = "schema.name-mapping.default"
 
@@ -102,8 +101,8 @@ class TaskRewrite:
         table, lineage = self._table, self._table.format_version >= 3
         names = {name: name for name in table.column_names}
         layout = FileLayout.of(table, folder, names)
-        for field_id, name in _LINEAGE if lineage else ():
-            layout = layout.with_column(FileColumn(field_id, name, "long", False, name))
+        for column in LINEAGE if lineage else ():
+            layout = layout.with_column(FileColumn(column.id, column.name, column.type, column.required, column.name))
         filters = bloom_filters({**table.properties, **bloom_filter_properties(table, self._bloom_filters)})
         # the number of files is planned; a file is cut only if the estimate is far off
         layout = replace(layout, bloom=filters, file_bytes=2 * self._plan.target)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakecdc.iceberg import file_io
+from lakecdc.key_search.tasks import serialized, unpacked
 from lakecdc.maintain.rewriting.row_hash import RowHash, summed
 from lakecdc.maintain.sorted_runs import Runs
 from lakecdc.reader.data_files import FILE, FileRows
@@ -181,7 +182,7 @@ class RunsTask:
                 for piece in slices(tables, _RUN_BYTES):
                     for number, run in placing.cut(unit, piece):
                         for part in _parts(run):
-                            yield _batch([{"output": output + number, "run": packed(part)}], _RUN)
+                            yield _batch([{"output": output + number, "run": serialized(part)}], _RUN)
             except UnreadError as error:
                 results.append(_unread(error))
             yield _batch([{"output": output, **result} for result in results], _RUN)
@@ -231,7 +232,7 @@ class SampleTask:
                 for table in self.source.rows({**file, "deletes": []}):
                     places = pa.array(range(skipped, table.num_rows, step), pa.int64())
                     skipped = (skipped - table.num_rows) % step
-                    yield _batch([{"unit": file["unit"], "rows": packed(table.take(places))}], _SAMPLE)
+                    yield _batch([{"unit": file["unit"], "rows": serialized(table.take(places))}], _SAMPLE)
             except UnreadError as error:
                 yield _batch([{"unit": file["unit"], "reason": str(error)}], _SAMPLE)
 
@@ -279,19 +280,6 @@ class ReadBackTask:
 
 def _hash(rows: int, total: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64()), "hash": pa.array([total], pa.int64())})
-
-
-def packed(rows: pa.Table) -> bytes:
-    """Return rows as bytes for :func:`unpacked`."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
-
-
-def unpacked(run: bytes) -> pa.Table:
-    """Return the rows of :func:`packed`."""
-    return pa.ipc.open_stream(run).read_all()
 
 
 def _parts(run: pa.Table) -> Iterator[pa.Table]:
