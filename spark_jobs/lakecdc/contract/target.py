@@ -10,6 +10,7 @@ from typing import Any, Literal
 from lakecdc.contract import fields
 from lakecdc.contract.checks import Check
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.merging import ORDER_PREFIX, Merge
 from lakecdc.metadata.names import is_side_table
 from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form, equality_refusal
 
@@ -21,6 +22,12 @@ TIME_COLUMN = "_lakecdc_source_time"
 OP_COLUMN = "_lakecdc_op"
 UNCHANGED_COLUMN = "_lakecdc_unchanged"
 OLD_KEY_COLUMN = "_lakecdc_old_key"
+
+
+def is_own_column(name: str) -> bool:
+    """Check whether lakecdc adds a column of this name to tables of current rows."""
+    return name in (ORDER_COLUMN, TIME_COLUMN) or name.startswith(ORDER_PREFIX)
+
 
 Encoding = Literal[
     "base64",
@@ -117,6 +124,7 @@ class Target:
     :param on_dropped_column: effect of a column dropped at the source, where the source tells: ``keep`` keeps it, null
         in later rows; ``drop`` drops it; ``stop`` fails the table.
     :param properties: further properties of a new table.
+    :param merge: what each column of a row is after several events; default: the values of the last event.
     :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, which is merge-on-read in
         tables that lakecdc created.
     :param history_table: ``namespace.name`` of a change log fed from the same batches; keyed modes only.
@@ -145,6 +153,7 @@ class Target:
     on_truncate: Literal["apply", "mark", "stop"] = "apply"
     on_dropped_column: Literal["keep", "stop", "drop"] = "keep"
     properties: dict[str, str] = field(default_factory=dict)
+    merge: Merge | None = None
     merge_mode: Literal["copy-on-write", "merge-on-read"] | None = None
     history_table: str | None = None
     history_partition_by: tuple[str, ...] = ()
@@ -219,6 +228,7 @@ class Target:
             on_dropped_column="keep",
             partition_by=self.history_partition_by,
             properties={},
+            merge=None,
             merge_mode=None,
             history_table=None,
             history_partition_by=(),
@@ -283,7 +293,7 @@ def _check_name(name: str, place: str) -> None:
 
 
 def _check(target: Target) -> None:
-    for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes):
+    for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes, _merge_mistakes):
         for message, hint in mistakes(target):
             raise SpecError(message, table=target.table, hint=hint)
     check_transforms(target.partition_by, "partition_by", target.table)
@@ -315,6 +325,23 @@ def _setting_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
             f"deletes is 'resolved', but mode {target.mode!r} writes no equality deletes.",
             "Use mode upsert or auto, or remove deletes.",
         )
+
+
+def _merge_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
+    merge = target.merge
+    if merge is None:
+        return
+    if not target.keyed:
+        yield f"A target of mode {target.mode!r} has a merge, but no rows of a key.", "Use upsert, merge or auto."
+    if target.clean and target.clean.filter:
+        reason = "a row that leaves the filter would lose what was merged into it"
+        yield f"merge and clean.filter are both set, but {reason}.", "Filter the view or the query instead."
+    yield from merge.mistakes(target.key, bool(target.source_tables) and not target.is_pattern)
+    for group in merge.groups:
+        if group.source_table and target.source_tables and not target.wants(group.source_table):
+            yield f"source_tables do not match {group.source_table!r}, the source of a group of merge.", None
+    for column, why in merge.misfits({name: kind for name, kind in target.columns.items() if name not in target.key}):
+        yield f"The rule of the column {column!r} in merge does not fit: {why}.", None
 
 
 def _audit_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:

@@ -16,7 +16,7 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.dimensions.versions import IS_CURRENT, OWN, Emptied, versions
 from lakecdc.export.destination import position_at
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.definition import TableDefinition, source_types
+from lakecdc.iceberg.definition import TableDefinition, refuse_merged, source_types
 from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.ingest.api import Column, position_summary
@@ -80,6 +80,7 @@ def _opened(table: IcebergTable, options: Scd2Options) -> tuple[IcebergTable, Di
         )
     if not table.identifier_columns:
         raise InputError("It has no identifier fields; scd2 needs them to match versions of a row.", table=table.name)
+    refuse_merged(table, "a single event is no version of a row")
     return history, Dimension(table, name)
 
 

@@ -19,7 +19,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.dimensions.versions import exact_row, whole_rows
-from lakecdc.iceberg.definition import source_types
+from lakecdc.iceberg.definition import refuse_merged, source_types
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.ingest.api import Column, read_keys, table_floor
 from lakecdc.maintain.rollback import state_beside
@@ -47,6 +47,7 @@ def steps(table: IcebergTable, history: IcebergTable, since: Snapshot, until: Sn
 
 class _Steps:
     def __init__(self, table: IcebergTable, history: IcebergTable, since: Snapshot, until: Snapshot) -> None:
+        refuse_merged(table, "a single event is no step between two of its rows")
         self._table, self._history, self._since = table, history, since
         self._columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
         self._between = _between(table, since, until)

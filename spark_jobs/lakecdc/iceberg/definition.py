@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, is_own_column
 from lakecdc.iceberg.jvm import java_list, java_message, jvm, listed, mapping
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.iceberg.widening import is_wider, no_change
+from lakecdc.metadata import names
 from lakecdc.sql import literal, parsed_type, quoted, quoted_column, sql_type
 
 if TYPE_CHECKING:
@@ -269,10 +270,19 @@ def own_columns() -> list[tuple[str, str, bool]]:
     return [(ORDER_COLUMN, "string", False), (TIME_COLUMN, "timestamp", False)]
 
 
+def refuse_merged(table: IcebergTable, what: str) -> None:
+    """Raise an InputError for a table whose rows are merged from several events, from which ``what`` cannot be told."""
+    if names.MERGE in table.properties:
+        raise InputError(
+            f"Its rows are merged from several events (the setting merge of its target): {what}.",
+            table=table.name,
+            hint="Leave the table out, or read one of its own snapshots.",
+        )
+
+
 def source_types(table: IcebergTable) -> dict[str, str]:
     """Return the Spark SQL types of the columns that a table has from its source."""
-    own = {name for name, _, _ in own_columns()}
-    return {name: kind for name, kind in spark_types(table).items() if name not in own}
+    return {name: kind for name, kind in spark_types(table).items() if not is_own_column(name)}
 
 
 def _needs_change(table: IcebergTable, name: str, present: Any, target_type: Any) -> bool:

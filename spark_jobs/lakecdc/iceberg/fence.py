@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
 from lakecdc.iceberg.jvm import mapping, walk
 from lakecdc.iceberg.refs import now_ms
 from lakecdc.metadata import names
-from lakecdc.metadata.last_write import may_add_rows
+from lakecdc.metadata.last_write import keeps_rows, may_add_rows
 from lakecdc.metadata.lease import read_lease
 
 if TYPE_CHECKING:
@@ -128,6 +129,31 @@ class KnownRows:
         return self.snapshot_id is None and last.parentId() is None
 
 
+@dataclass(frozen=True)
+class KnownState:
+    """The head of main whose rows a batch was merged with or completed from; since then no row may have changed.
+
+    :param snapshot_id: None if the table had no snapshot.
+    :param truncated: the commit removes rows first, in a separate snapshot.
+    """
+
+    snapshot_id: int | None
+    truncated: bool = False
+
+    def holds(self, ancestors: Iterable[tuple[int, str | None, Mapping[str, str]]]) -> bool:
+        """Check ids, operations and summaries of snapshots from the head on: since then, files may be rewritten."""
+        for snapshot_id, operation, summary in itertools.islice(ancestors, int(self.truncated), None):
+            if snapshot_id == self.snapshot_id:
+                return True
+            if not keeps_rows(operation, summary):
+                return False
+        return self.snapshot_id is None
+
+
+def _described(ancestors: Any) -> Iterator[tuple[int, str | None, Mapping[str, str]]]:
+    return ((each.snapshotId(), each.operation(), each.summary()) for each in walk(ancestors))
+
+
 class FloorFence(CommitValidator):
     """Validate that no other run has moved the floor since this one read it."""
 
@@ -178,6 +204,8 @@ class PositionFence(CommitValidator):
     :param floor: that the batch's rows were checked against; None for a table without one.
     :ivar head: that the batch was checked with; None if only its own rows were.
     :ivar known_rows: that the batch relied on; None if it relied on none.
+    :ivar state: of the rows that the batch was merged with or completed from; None if it needed none.
+    :ivar state_changed: whether it was refused because rows have changed since.
     :ivar rows_added: whether it was refused because others may have added rows since.
     :ivar head_moved: whether it was refused because others have committed since.
     :ivar out_of_reach: whether it was refused because of the deletes' reach.
@@ -191,7 +219,8 @@ class PositionFence(CommitValidator):
         self.expected, self.reach, self.floor = expected, reach, floor
         self.head: KnownHead | None = None
         self.known_rows: KnownRows | None = None
-        self.out_of_reach = self.floor_moved = self.head_moved = self.rows_added = False
+        self.state: KnownState | None = None
+        self.out_of_reach = self.floor_moved = self.head_moved = self.rows_added = self.state_changed = False
         self.attempts = 0
 
     @property
@@ -220,6 +249,10 @@ class PositionFence(CommitValidator):
             return False
         if self.head_moved:
             self.message = "others have committed since the table was checked with the batch"
+            return False
+        self.state_changed = self.state is not None and not self.state.holds(_described(ancestors))
+        if self.state_changed:
+            self.message = "others have changed rows since the batch was compared with them"
             return False
         self.rows_added = self.known_rows is not None and not self.known_rows.hold(since)
         if self.rows_added:

@@ -25,7 +25,7 @@ from lakecdc.ingest.quarantine import (
 from lakecdc.ingest.sources.file_memory import chapter_links, replaced_chapters
 from lakecdc.ingest.sources.kafka.progress import unread_partitions
 from lakecdc.ingest.sources.log.parking import Parking, settled_rounds
-from lakecdc.ingest.tables import own_columns
+from lakecdc.ingest.tables import source_types
 from lakecdc.ingest.tombstones import oldest_order_to_come
 
 __all__ = [
@@ -60,12 +60,12 @@ __all__ = [
     "oldest_order_to_come",
     "oldest_quarantined_orders",
     "open_source",
-    "own_columns",
     "publish",
     "read_keys",
     "remember_erased",
     "replaced_chapters",
     "settled_rounds",
+    "source_types",
     "position_summary",
     "table_columns",
     "unread_partitions",

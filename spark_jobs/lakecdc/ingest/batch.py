@@ -12,6 +12,7 @@ from lakecdc.metadata.positions import Position
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakecdc.iceberg.fence import KnownState
     from lakecdc.ingest.audit import Audit
     from lakecdc.ingest.change import Column, ColumnsTold, Rows
     from lakecdc.ingest.floor import BelowFloor
@@ -78,6 +79,7 @@ class CommitPlan:
     :param first_order: lowest order key of the events; None if unknown.
     :param floor: rows below it have expired and are left out.
     :param erasure: the table's note of its last erasure when ``floor`` was read.
+    :param state: of the table, whose rows the batch was merged with or completed from; None if it needed none.
     :param audit: checks to pass before the batch is published, if any.
     :param keep_misfits: takes the rows of a full load whose values do not fit, as a change frame with the columns
         ``formats.text_columns.JUDGED``, and the number of all its rows; called before the commit, once the others are
@@ -90,6 +92,7 @@ class CommitPlan:
     first_order: str | None = None
     floor: BelowFloor | None = None
     erasure: str | None = None
+    state: KnownState | None = None
     audit: Audit | None = None
     keep_misfits: Callable[[DataFrame, int], object] = _refuse_misfits
     enter_history: Callable[[], object] | None = None

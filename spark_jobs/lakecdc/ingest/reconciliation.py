@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.iceberg.fence import KnownState
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.batch import Batch
@@ -34,6 +35,7 @@ class Reconciliation:
     :param mark: highest order key that the table has applied; None if it was never fed.
     :param mode: how the rows are written.
     :param keep_lost: quarantines rows that cannot be completed, given the batch, these rows and the number of events.
+    :ivar state: of the table that rows were completed from; None if none was.
     """
 
     feed: TableFeed
@@ -42,6 +44,7 @@ class Reconciliation:
     mark: str | None
     mode: str
     keep_lost: Callable[[Batch, DataFrame, int], None]
+    state: KnownState | None = field(default=None, init=False)
 
     def reconcile(self, folded: Rows) -> Rows:
         """Return the folded rows to apply: not older than the table's, without placeholders."""
@@ -58,7 +61,7 @@ class Reconciliation:
                 # dropped rows may include all deletes; a filter and an overtaken full load add some
                 self._remember_deletes(rows, some=bool(measured.deletes) and not dropped)
             elif self.feed.waits:
-                self._remember_waited_for(rows)
+                remember_waited_for(self.feed, self.batch, rows)
         return rows
 
     def _without_stale(self, folded: Rows) -> tuple[Rows, int]:
@@ -78,6 +81,7 @@ class Reconciliation:
         """Fill placeholders, from the table alone if the events cannot help."""
         batch, measured, table = self.batch, self.measured, self.feed.existing
         lookups, done = measured.open_keys, not measured.open_keys
+        state = state_of(table)
         opened_rows = None if done else rows.for_table_alone(may_be_held=batch.may_be_held)
         if opened_rows is not None:
             filled, count = complete_from_table(opened_rows, batch, table)
@@ -88,6 +92,7 @@ class Reconciliation:
             rows = rows.with_frame(whole)
             if lost is not None:
                 self.keep_lost(batch, lost, sum(measured.events.values()))
+        self.state = state if lookups else None
         self.feed.add(completions=measured.open_keys + measured.filled_keys, completion_lookups=lookups)
         return rows
 
@@ -97,15 +102,21 @@ class Reconciliation:
         if self.mode != "upsert" or rows.fold_stats is None:
             tombstones.remember(self.feed.existing, rows, self.batch.key, some=some)
 
-    def _remember_waited_for(self, rows: Rows) -> None:
-        """Remember deletes of rows with events in quarantine, whose replay comes late."""
-        feed, key = self.feed, self.batch.key
-        waiting = feed.waiting(feed.existing.spark)
-        if waiting is None:
-            return
-        known = waiting.select(F.col("row_key").alias("waits"))
-        gone = rows.deletes.join(known, row_key("key", key) == F.col("waits"), "left_semi")
-        tombstones.append_deletes(feed.existing, gone, key)
+
+def state_of(table: IcebergTable) -> KnownState:
+    """Return the state of a table from which rows are about to be read."""
+    head = table.head()
+    return KnownState(head.id if head else None)
+
+
+def remember_waited_for(feed: TableFeed, batch: Batch, rows: Rows) -> None:
+    """Remember deletes of rows with events in quarantine, whose replay comes late."""
+    waiting = feed.waiting(feed.existing.spark)
+    if waiting is None:
+        return
+    known = waiting.select(F.col("row_key").alias("waits"))
+    gone = rows.deletes.join(known, row_key("key", batch.key) == F.col("waits"), "left_semi")
+    tombstones.append_deletes(feed.existing, gone, batch.key)
 
 
 @dataclass(frozen=True)

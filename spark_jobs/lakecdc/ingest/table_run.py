@@ -15,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.merging import Merge
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import dependents, quarantine, tables
 from lakecdc.ingest.apply import events, modes
-from lakecdc.ingest.apply.publish import FloorMovedError, following
+from lakecdc.ingest.apply.publish import StateMovedError, following
 from lakecdc.ingest.audit import Audit, AuditError
 from lakecdc.ingest.batch import Batch, CommitPlan
 from lakecdc.ingest.change import Rows
@@ -27,6 +28,7 @@ from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
+from lakecdc.ingest.merging.batch import Merging
 from lakecdc.ingest.reconciliation import Reconciliation
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.metadata import names
@@ -70,9 +72,9 @@ class TableRun:
     def _recoverable_part(self, batch: Batch, error: Exception) -> Batch | None:
         """Return the part of a failed batch that can still be applied, or None if it would fail again."""
         feed = self.feed
-        if not isinstance(error, FloorMovedError) or feed.table is None:
+        if not isinstance(error, StateMovedError) or feed.table is None:
             return self._without_unclean(batch, error)
-        log.info("%s: rows have expired or were erased meanwhile, the batch is held against what is left", feed.name)
+        log.info("%s: rows have changed meanwhile, the batch is compared again", feed.name)
         feed.table.refresh()
         if feed.history:
             feed.history.refresh()
@@ -215,15 +217,27 @@ class TableRun:
             position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
             self._write(batch, self._choose_mode(batch, mark), position)
             return
+        if batch.target.merge is not None:
+            self._commit_merged(batch, batch.target.merge, mark)
+            return
         with _measured(batch, batch.rows) as (folded, measured):
             feed.count_events(measured)
             position = following(
                 batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order
             )
             mode = self._choose_mode(replace(batch, rows=folded), mark)
-            rows = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost).reconcile(folded)
-            plan = replace(batch.commit, first_order=measured.first_order or batch.rows.first_order)
+            reconciliation = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost)
+            rows, first_order = reconciliation.reconcile(folded), measured.first_order or batch.rows.first_order
+            plan = replace(batch.commit, first_order=first_order, state=reconciliation.state)
             self._write(replace(batch, rows=rows, commit=plan), mode, position)
+
+    def _commit_merged(self, batch: Batch, merge: Merge, mark: str | None) -> None:
+        """Commit the rows that events and the table's rows make by the rules of the target."""
+        feed, measured = self.feed, events.measure(batch)
+        feed.count_ops(measured.events)
+        position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
+        with Merging(feed, batch, merge, mark, self._keep_lost).merged() as whole:
+            self._write(whole, self._choose_mode(whole, mark), position)
 
     def _choose_mode(self, batch: Batch, mark: str | None) -> str:
         feed = self.feed

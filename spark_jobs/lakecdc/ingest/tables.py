@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
+from lakecdc.contract.merging import ORDER_PREFIX
+from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, UNCHANGED_COLUMN, Target, is_own_column
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import source_columns
@@ -17,12 +18,12 @@ from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.engine import source_tables
 from lakecdc.metadata import names
+from lakecdc.model.merge_slots import order_columns
 from lakecdc.sql import quoted_column
 
 # Iceberg cuts string metrics to 16 characters and keeps those of 100 columns; look-ups need whole bounds
 _FULL_METRICS = "write.metadata.metrics.column."
 _LAYOUT_VERSION = "1"
-_HIDDEN = (ORDER_COLUMN, TIME_COLUMN)
 # Iceberg's metadata columns (``MetadataColumns``): Spark cannot read a table with columns of these names
 _METADATA = (
     *("_file", "_pos", "_deleted", "_spec_id", "_partition"),
@@ -42,9 +43,12 @@ def prepare(
     """
     check_columns(batch)
     if table is None:
+        _check_rules(batch, None)
         return create(spark, catalog, batch), []
+    _check_rules(batch, table)
     own = [name for name, _, _ in own_columns(batch.target)]
     moves = source_columns.moves(table, batch)
+    _refuse_renamed_rules(batch, moves)
     there = {moves.get(name, name) for name in table.column_names}
     missing = [c for c in (*batch.key, *own) if c not in there]
     if missing:
@@ -67,7 +71,9 @@ def prepare(
     changes = source_columns.follow(table, batch)
     # the source fills older rows, and so does a table of rows; past events stay as they were
     to_fill = _columns_to_fill(table, batch) if batch.target.mode != "history" else set()
-    changes += definition.evolve(table, [(c.name, c.type) for c in batch.columns])
+    columns = [(c.name, c.type) for c in batch.columns]
+    kept = _orders(batch, [*source_types(table, batch.target), *(name for name, _ in columns)])
+    changes += definition.evolve(table, [*columns, *((name, "string") for name in kept)])
     if changes or names.VIEW_BEHIND in table.properties:
         _make_view(table, batch.target)
     if names.VIEW_BEHIND in table.properties:
@@ -131,6 +137,7 @@ def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
     # the row of a TRUNCATE in a change log has no key
     required = () if target.mode == "history" else batch.key
     columns = [(c.name, c.type, c.name in required) for c in batch.columns] + own_columns(target)
+    columns += [(name, "string", False) for name in _orders(batch, [c.name for c in batch.columns])]
     properties = {
         "format-version": str(target.format_version),
         "write.delete.mode": "merge-on-read",
@@ -145,6 +152,7 @@ def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
         **{f"{_FULL_METRICS}{column}": "full" for column in (*batch.key, ORDER_COLUMN)},
         **source_columns.properties(batch),
         **_source_property(batch),
+        **({names.MERGE: target.merge.encode()} if target.merge else {}),
         **target.properties,
     }
     table = definition.create_table(
@@ -162,8 +170,17 @@ def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
     return table
 
 
+def source_types(table: IcebergTable, target: Target) -> dict[str, str]:
+    """Return the Spark SQL types of the columns that a target's table has from its source."""
+    own = {name for name, _, _ in own_columns(target)}
+    return {name: kind for name, kind in definition.source_types(table).items() if name not in own}
+
+
 def own_columns(target: Target) -> list[tuple[str, str, bool]]:
-    """Return the columns that lakecdc adds to a target's table: name, SQL type, NOT NULL."""
+    """Return the columns that lakecdc adds to a target's table: name, SQL type, NOT NULL.
+
+    A merged table has further ones for the order of values, see ``merging.slots``.
+    """
     if target.mode != "history":
         return definition.own_columns()
     kinds = [(OP_COLUMN, "string"), (UNCHANGED_COLUMN, "array<string>"), (OLD_KEY_COLUMN, "string")]
@@ -173,7 +190,43 @@ def own_columns(target: Target) -> list[tuple[str, str, bool]]:
 def _make_view(table: IcebergTable, target: Target) -> None:
     """Make the view without lakecdc's own columns, except for a change log, which needs them."""
     if target.mode != "history":
-        definition.make_view(table, _HIDDEN)
+        definition.make_view(table, [name for name in table.column_names if is_own_column(name)])
+
+
+def _orders(batch: Batch, columns: Iterable[str]) -> list[str]:
+    """Return the columns that a merged table has for orders."""
+    merge = batch.target.merge
+    return order_columns(merge, dict.fromkeys(columns), batch.key) if merge else []
+
+
+def _check_rules(batch: Batch, table: IcebergTable | None) -> None:
+    """Raise an InputError for rules that do not fit a column, or are not those of the table."""
+    merge = batch.target.merge
+    known = table.properties.get(names.MERGE) if table is not None else None
+    given = merge.encode() if merge else None
+    if table is not None and known != given:
+        raise InputError(
+            f"Its rows are merged by {known or 'no rules'}, and the target has {given or 'none'}.",
+            table=table.name,
+            hint="Rows cannot be merged anew: set the rules as they were, or feed a new table.",
+        )
+    for name, why in merge.misfits({c.name: c.type for c in batch.columns if c.name not in batch.key}) if merge else ():
+        raise InputError(f"The rule of the column {name!r} in merge does not fit: {why}.", table=batch.target.table)
+
+
+def _refuse_renamed_rules(batch: Batch, moves: Mapping[str, str]) -> None:
+    """Raise an InputError for a renamed column whose rule, or the order of whose value, goes by its name."""
+    merge = batch.target.merge
+    if merge is None:
+        return
+    known = {name for name in moves if f"{ORDER_PREFIX}{name}" in _orders(batch, [name])}
+    known |= {*moves} & {*merge.columns, *(name for group in merge.groups for name in group.members)}
+    for name in sorted(known):
+        raise InputError(
+            f"The source calls {name!r} {moves[name]!r} now, and merge has a rule for {name!r}.",
+            table=batch.target.table,
+            hint=f'Keep the name: "clean": {{"rename": {{"{moves[name]}": "{name}"}}}}, or feed a new table.',
+        )
 
 
 def check_columns(batch: Batch) -> None:
@@ -192,7 +245,7 @@ def check_columns(batch: Batch) -> None:
         raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
     if batch.target.keyed:
         _check_key_types(batch)
-    reserved = (*[own[0] for own in own_columns(batch.target)], *_METADATA)
+    reserved = (*[own[0] for own in own_columns(batch.target)], *_orders(batch, names_), *_METADATA)
     twice = {name.lower() for name in alike((*names_, *reserved))}
     if twice:
         raise InputError(

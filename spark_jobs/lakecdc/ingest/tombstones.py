@@ -36,16 +36,26 @@ def remember(target: IcebergTable, rows: Rows, key: Sequence[str], *, some: bool
         append_deletes(target, rows.deletes, key, some=some or facts is not None)
 
 
-def append_deletes(target: IcebergTable, deletes: DataFrame, key: Sequence[str], *, some: bool = False) -> None:
-    """Append deletes, ``key, order, source_time``, with Spark; ``some``: there are some for certain."""
+def append_deletes(
+    target: IcebergTable, deletes: DataFrame, key: Sequence[str], *, some: bool = False, orders: Sequence[str] = ()
+) -> None:
+    """Append deletes, ``key, order, source_time``, with Spark.
+
+    :param some: there are some for certain.
+    :param orders: further columns, of their ``row``, with orders that the deleted rows had.
+    """
     deletes = deletes.select(
         *[F.col("key")[k].alias(k) for k in key],
         F.col("order").alias(ORDER_COLUMN),
         F.col("source_time").alias(TIME_COLUMN),
+        *[F.col("row")[name].alias(name) for name in orders],
     )
     if not some and deletes.isEmpty():
         return
-    deletes.coalesce(1).writeTo(_open_or_create(target, key).sql_name).append()
+    table = _open_or_create(target, key)
+    if orders:
+        definition.evolve(table, [(name, "string") for name in orders])
+    deletes.coalesce(1).writeTo(table.sql_name).append()
 
 
 def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTable | None:

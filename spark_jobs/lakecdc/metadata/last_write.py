@@ -39,12 +39,17 @@ class SnapshotFacts:
     @property
     def keeps_rows(self) -> bool:
         """Check whether it has exactly the same rows as its parent, including old ones that our jobs may remove."""
-        return self.operation == "replace" or self.summary.get(names.JOB) in _KEEPING
+        return keeps_rows(self.operation, self.summary)
 
     @property
     def may_add_rows(self) -> bool:
         """Check whether it may have rows that its parent lacks."""
         return may_add_rows(self.operation, self.summary)
+
+
+def keeps_rows(operation: str | None, summary: Mapping[str, str]) -> bool:
+    """Check whether a snapshot has exactly the rows of its parent, by what its writer says."""
+    return operation == "replace" or summary.get(names.JOB) in _KEEPING
 
 
 def may_add_rows(operation: str | None, summary: Mapping[str, str]) -> bool:

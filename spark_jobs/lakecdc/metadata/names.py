@@ -60,6 +60,8 @@ SOURCE_KEY = "lakecdc.source-key"
 SOURCE_COLUMNS_BEFORE = "lakecdc.source-columns-before"
 #: table property: full name of the one source table whose events feed the table, where messages tell it
 SOURCE_TABLE = "lakecdc.source-table"
+#: table property: JSON of the rules by which events are merged into the table's rows
+MERGE = "lakecdc.merge"
 #: table property: set while the view beside a table still has names from before a rename
 VIEW_BEHIND = "lakecdc.view-behind"
 #: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised

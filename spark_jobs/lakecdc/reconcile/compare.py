@@ -27,7 +27,7 @@ from lakecdc.ingest.api import (
     clean_for_table,
     key_number,
     key_value_text,
-    own_columns,
+    source_types,
 )
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
@@ -87,9 +87,9 @@ class Pair:
 
 def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
     """Match a table with its source table; refuse other keys, and types that cannot be compared."""
+    definition.refuse_merged(table, "it has no single source to compare it with")
     batch = clean_for_table(table, _batch(target, source))
-    theirs, own = {c.name: c.type for c in batch.columns}, {name for name, _, _ in own_columns(target)}
-    ours = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
+    theirs, ours = {c.name: c.type for c in batch.columns}, source_types(table, target)
     missing = [name for name in batch.key if name not in ours]
     if missing:
         raise InputError(f"Key column {missing[0]!r} is missing from the table.", table=table.name)

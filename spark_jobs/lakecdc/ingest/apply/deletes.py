@@ -90,7 +90,7 @@ class Deletes:
                     break
                 except ConflictError as error:
                     head = self._table.refresh().head()
-                    if resolution is None or head == self.base or searches == _SEARCHES:
+                    if resolution is None or fence.state_changed or head == self.base or searches == _SEARCHES:
                         raise
                     if then is not None:
                         raise StagedBeforeError(error.message, table=self._table.name, hint=error.hint) from error

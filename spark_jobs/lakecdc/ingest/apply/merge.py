@@ -38,13 +38,14 @@ from lakecdc.ingest.apply.publish import (
     Applied,
     Commit,
     Staged,
+    StateMovedError,
     enter_history,
     position_summary,
     publish,
-    refuse_below_floor,
+    refuse_moved_state,
 )
 from lakecdc.ingest.apply.rows import row_values, stage_images
-from lakecdc.ingest.apply.upsert import anew_if_overtaken
+from lakecdc.ingest.apply.upsert import anew_if_overtaken, known_state
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.floor import known_floor
@@ -69,7 +70,7 @@ def merge(table: IcebergTable, batch: Batch, position: Position, started_from: s
         committed.
     :param position: where the source stands after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
-    :raises FloorMovedError: rows have expired meanwhile.
+    :raises StateMovedError: rows have changed, expired or were erased meanwhile.
     :raises ConflictError: another run has moved the positions, or other writers moved the head too often.
     """
     mode = batch.target.merge_mode
@@ -112,7 +113,7 @@ def _without_statement(table: IcebergTable, batch: Batch, position: Position, st
 
     truncate = None if empty else batch.truncate_order
     fence = PositionFence(started_from, floor=known_floor(table, batch))
-    fence.known_rows = proof.known_rows
+    fence.known_rows, fence.state = proof.known_rows, known_state(batch)
     return publish(table, stage, Commit(position, fence, truncate, batch.commit.replaces, proof.note), batch)
 
 
@@ -127,6 +128,10 @@ def _attempt(
     carrier = carrier_of(table.ancestors())
     if (carrier.text if carrier else None) != started_from:
         raise ConflictError(fence.message, table=table.name, hint="Nothing was published; run again.")
+    since = ((each.id, each.operation, each.summary) for each in table.ancestors())
+    if batch.commit.state is not None and not batch.commit.state.holds(since):
+        message = "Others have changed rows since the batch was compared with them."
+        raise StateMovedError(message, table=table.name, hint="Nothing was published; run again.")
     with scratch.branch(table, base, lease=lease) as branch:
         name = scratch.sql_name(table, branch)
         if batch.truncate_order:
@@ -134,14 +139,14 @@ def _attempt(
             older = f"coalesce({ORDER_COLUMN}, '') < :order"
             table.spark.sql(f"DELETE FROM {name} WHERE {older}", {"order": batch.truncate_order})
         if source is not None:
-            table.spark.sql(_statement(table, name, source), source.values)
+            table.spark.sql(_statement(table, name, source, merged=batch.target.merge is not None), source.values)
         reach("after_staging")
         merged = table.refresh().head(branch)
         reach("before_commit")
         try:
             snapshot = scratch.publish(table, branch, base, fence, {**position_summary(position), **proof.note})
         except ConflictError as error:
-            refuse_below_floor(table, fence, error)
+            refuse_moved_state(table, fence, error)
             raise
     reach("after_commit")
     entries = merged.summary if merged and merged.id != base.id else {}
@@ -216,9 +221,10 @@ def merge_into(table: IcebergTable, name: str, batch: Batch, rows: Rows) -> None
         table.spark.sql(_statement(table, name, source), source.values)
 
 
-def _statement(table: IcebergTable, name: str, source: _Source) -> str:
+def _statement(table: IcebergTable, name: str, source: _Source, *, merged: bool = False) -> str:
+    """Return the statement; rows that are merged with the table's are newer than these whatever their order keys."""
     on = [f"t.{quoted_column(k)} = s.{quoted_column(k)}" for k in source.key] + source.bounds
-    newer = f"s.{ORDER_COLUMN} >= coalesce(t.{ORDER_COLUMN}, '')"
+    newer = "true" if merged else f"s.{ORDER_COLUMN} >= coalesce(t.{ORDER_COLUMN}, '')"
     columns = [quoted_column(c) for c in table.column_names]
     assignments = ", ".join(f"t.{c} = s.{c}" for c in columns)
     return f"""

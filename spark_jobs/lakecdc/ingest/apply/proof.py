@@ -141,6 +141,7 @@ def _refusal_of_target(target: Target) -> str | None:
     settings = {
         "source_tables feeds the table from several": target.source_tables,
         "fold_case is set": target.fold_case,
+        "merge is set": target.merge,
         "clean.filter leaves rows out": target.clean and target.clean.filter,
         f"on_truncate is {target.on_truncate!r}": target.on_truncate != "apply",
     }

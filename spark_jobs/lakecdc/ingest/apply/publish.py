@@ -30,8 +30,8 @@ class OvertakenError(ConflictError):
     """The batch must be staged anew: what it was staged or checked with is not the table's state any more."""
 
 
-class FloorMovedError(ConflictError):
-    """Rows have expired or were erased since the batch was read, so that it must be compared again."""
+class StateMovedError(ConflictError):
+    """Rows have changed, expired or were erased since the batch was compared with them: it must be compared again."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def publish(
     :param batch: the batch that the files belong to, if any.
     :raises AuditError: the batch fails its checks; its files stay, on a branch.
     :raises OvertakenError: a live row is out of reach of the deletes, or the table is not what was checked.
-    :raises FloorMovedError: rows have expired or were erased meanwhile.
+    :raises StateMovedError: rows have changed, expired or were erased meanwhile.
     :raises ConflictError: another run has moved the positions.
     """
     failpoints.reach(f"{commit.moment}before_staging")
@@ -148,7 +148,7 @@ def publish(
         overtaken = fence.out_of_reach or fence.head_moved or fence.rows_added
         if overtaken or isinstance(error, OutOfReachError | StagedBeforeError):
             raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
-        refuse_below_floor(table, fence, error)
+        refuse_moved_state(table, fence, error)
         raise
     failpoints.reach(f"{commit.moment}after_commit")
     added = deletes.added(staged)
@@ -174,10 +174,10 @@ def enter_history(batch: Batch | None, moment: str = "") -> None:
     failpoints.reach(f"{moment}after_side_tables")
 
 
-def refuse_below_floor(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:
-    """Raise FloorMovedError if the commit was refused because rows have expired or were erased meanwhile."""
-    if fence.floor_moved:
-        raise FloorMovedError(error.message, table=table.name, hint=error.hint) from error
+def refuse_moved_state(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:
+    """Raise StateMovedError if the commit was refused because rows are not what the batch was compared with."""
+    if fence.floor_moved or fence.state_changed:
+        raise StateMovedError(error.message, table=table.name, hint=error.hint) from error
 
 
 def position_summary(position: Position) -> dict[str, str]:

@@ -14,6 +14,7 @@ from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.batch import Batch
 from lakecdc.key_search.row_ids import COLUMN, RowIds
+from lakecdc.model.merge_slots import order_columns
 from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import Added, stage_frame
 
@@ -23,8 +24,14 @@ _ROWS_PER_TASK = 250_000
 
 def row_values(batch: Batch) -> dict[str, Column]:
     """Return what the table's columns are filled from in a folded row."""
-    values = {c.name: F.col("row")[c.name] for c in batch.columns}
+    values = {name: F.col("row")[name] for name in (*(c.name for c in batch.columns), *own_orders(batch))}
     return values | {ORDER_COLUMN: F.col("order"), TIME_COLUMN: F.col("source_time")}
+
+
+def own_orders(batch: Batch) -> list[str]:
+    """Return the columns of a merged row that keep orders; a full load leaves them null."""
+    merge, names = batch.target.merge, [c.name for c in batch.columns]
+    return order_columns(merge, names, batch.key) if merge and not batch.full_load else []
 
 
 def table_columns(table: IcebergTable, batch: Batch) -> list[Column]:

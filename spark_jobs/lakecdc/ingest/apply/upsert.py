@@ -14,7 +14,7 @@ from functools import partial
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.fence import DeleteReach, PositionFence
+from lakecdc.iceberg.fence import DeleteReach, KnownState, PositionFence
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
@@ -54,6 +54,13 @@ def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: 
     :raises InputError: a partition spec does not derive from the key.
     """
     return anew_if_overtaken(_upsert, table, batch, position, started_from)
+
+
+def known_state(batch: Batch) -> KnownState | None:
+    """Return the state of the rows that the batch relies on, for its fence."""
+    state = batch.commit.state
+    truncates = batch.commit.replaces or batch.truncate_order is not None
+    return replace(state, truncated=truncates) if state else None
 
 
 def anew_if_overtaken(
@@ -98,15 +105,16 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
         if batch.full_load:
             full_load.stage(table, batch, staged)
         elif batch.rows is not None:
-            staged.proven = proof.refusal is None
+            # rows that were merged tell themselves which keys the table has
+            staged.proven = proof.refusal is None or batch.target.merge is not None
             _stage(table, batch, batch.rows, staged, specs, with_rows=not keeps_ids)
-            if staged.delete_files and log_position(position) is not None:
+            if staged.delete_files and not staged.proven and log_position(position) is not None:
                 staged.deletes_kept = proof.refusal
 
     # without live files nothing is searched: rows that others add meanwhile must be found all the same
     reach = DeleteReach(table, specs) if deletes and not (resolves and specs) else None
     fence = PositionFence(started_from, reach, known_floor(table, batch))
-    fence.known_rows = proof.known_rows
+    fence.known_rows, fence.state = proof.known_rows, known_state(batch)
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if reach and specs else {}
     note |= proof.note
     commit = Commit(position, fence, batch.truncate_order, batch.commit.replaces, note, resolves=resolves)

@@ -14,7 +14,6 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.iceberg import IcebergSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
-from lakecdc.iceberg import definition
 from lakecdc.iceberg.refs import named_snapshot
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
@@ -22,7 +21,7 @@ from lakecdc.ingest.current_rows import SourceRows
 from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
-from lakecdc.ingest.tables import own_columns
+from lakecdc.ingest.tables import source_types
 from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.sql import quoted_column
 
@@ -39,8 +38,7 @@ class Tables:
         table_read = IcebergTable(self.spark, self.spec.catalog.name, target.source_table or target.table)
         named = self.spec.source.snapshot
         head = named_snapshot(table_read, named) if named else table_read.head()
-        own = {name for name, _, _ in own_columns(target)}
-        types = {name: kind for name, kind in definition.spark_types(table_read).items() if name not in own}
+        types = source_types(table_read, target)
         key = target.key or tuple(table_read.identifier_columns)
         check_named_columns(target, table_read.name, key, set(types))
         if not key:

@@ -30,8 +30,8 @@ class LeftOutError(Exception):
 
 
 def can_fold(target: Target) -> bool:
-    """Check whether tasks may fold a table's events; those cleaned for a history are folded after that."""
-    return target.keyed and not (target.history_table and target.clean)
+    """Check whether tasks may fold a table's events; merged ones, and those cleaned for a history, come whole."""
+    return target.keyed and target.merge is None and not (target.history_table and target.clean)
 
 
 def has_open(table: pa.Table) -> bool:

@@ -165,6 +165,7 @@ def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows
         *("op", "key", "row", "open", "old_key", "order"),
         F.timestamp_micros("time_us").alias("source_time"),
         late.alias("late"),
+        *([] if folded else ["source_table"]),
         *([f"n_{op}" for op in OPS] if folded else []),
     )
     return PackedRows(frame, folded, found.keys, found.filled, cells=cells, layout=layout, facts=found)
@@ -173,7 +174,8 @@ def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows
 def unpacked(frame: DataFrame, layout: PackedLayout, only: str) -> DataFrame:
     """Return the rows of a packed frame that have some ops."""
     counts = ", ".join(f"{count} int" for count in COUNTS)
-    schema = f"{change_schema(layout.types, layout.key)}, `order` string, time_us bigint, partition string, {counts}"
+    more = f"`order` string, time_us bigint, partition string, {counts}, source_table string"
+    schema = f"{change_schema(layout.types, layout.key)}, {more}"
     return frame.select("packed").mapInArrow(UnpackTask(tuple(layout.types), layout.key, only), schema)
 
 

@@ -106,6 +106,8 @@ class UnpackTask:
                 of = {name: batch.column(name) for name in batch.schema.names}
                 columns = change_columns(of, self.names, self.key)
                 columns |= {name: of[name] for name in ("order", "time_us", "partition", *COUNTS)}
+                # only events that are not folded have it
+                columns["source_table"] = of.get("source_table", pa.nulls(len(batch), pa.string()))
                 yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 

@@ -202,7 +202,9 @@ class RowBuffer:
             self._check(batch, self._of.marks)
         elif self._of.grouping is not None and self._of.is_log:
             self._note(Facts(first_orders=facts.first_orders(batch, self._of.epoch)))
-        self._hold([batch.drop_columns(list(CHECKS))])
+        # an event that is not folded keeps its source table
+        checks = [name for name in CHECKS if self.folds or name != "source_table"]
+        self._hold([batch.drop_columns(checks)])
         if self._of.grouping is None:
             yield from self.flush()
         elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._of.alone):

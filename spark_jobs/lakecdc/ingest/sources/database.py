@@ -19,7 +19,7 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.spec import JobSpec
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
+from lakecdc.contract.target import Target, is_own_column
 from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.change import Column, Load, ReadShare, Rows, alike
 from lakecdc.ingest.engine.log import LogRows
@@ -88,7 +88,7 @@ def _check_names(target: Target, names: Sequence[str]) -> None:
                 table=target.table,
                 hint='Leave one out with "exclude_columns".',
             )
-        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
+        if is_own_column(name.lower()):
             raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)
 
 

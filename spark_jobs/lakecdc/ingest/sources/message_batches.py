@@ -17,7 +17,7 @@ from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.cleaning import known_source_types
 from lakecdc.ingest.engine.decoded import Decoded, Known
-from lakecdc.ingest.tables import own_columns
+from lakecdc.ingest.tables import source_types
 from lakecdc.metadata.positions import Position
 
 # names of other source tables in a report
@@ -66,8 +66,7 @@ def known_of(table: IcebergTable | None, target: Target) -> Known:
     """Return what a target's table tells about a batch: types and key by the source's names, partition transforms."""
     if table is None:
         return Known({}, partition_by=target.partition_by)
-    own = {name for name, _, _ in own_columns(target)}
-    types = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
+    types = source_types(table, target)
     key = tuple(known_source_types(target, dict.fromkeys(table.identifier_columns, "")))
     return Known(known_source_types(target, types), partition_by=partition_transforms(table, target), key=key)
 

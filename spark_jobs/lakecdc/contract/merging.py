@@ -1,0 +1,140 @@
+"""The setting ``merge`` of a target: what each column of a row is after several events, see ``ingest.merging``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+#: what a column is after the events of a row, in the order of the events: the last or first value, also without nulls,
+#: or the lowest, highest, or combined value, whatever the order
+Rule = Literal["last", "last_non_null", "first", "first_non_null", "min", "max", "bool_or", "bool_and"]
+#: rules whose value depends on the order of the events
+ORDERED = ("last", "last_non_null", "first", "first_non_null")
+_BOOLEAN = ("bool_or", "bool_and")
+#: prefix of the columns that lakecdc adds to a merged table for the order of some values
+ORDER_PREFIX = "_lakecdc_order_"
+
+
+@dataclass(frozen=True)
+class MergeGroup:
+    """Columns that one stream feeds, with an order of their own.
+
+    :param columns: its columns; none is a key column or in another group.
+    :param sequence: column of the event that orders the group: an event with a lower value than the row's leaves the
+        group as it is, and so does one without a value. It belongs to the group.
+    :param source_table: the one source table, ``schema.table`` or its end, whose events feed the group, in their own
+        order; with ``source_tables``.
+    :param name: of the group; default: ``sequence``, or the last part of ``source_table``.
+    """
+
+    columns: tuple[str, ...]
+    sequence: str | None = None
+    source_table: str | None = None
+    name: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the group."""
+        return self.name or self.sequence or (self.source_table or "").rpartition(".")[2]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Columns of the group, ``sequence`` included."""
+        more = (self.sequence,) if self.sequence and self.sequence not in self.columns else ()
+        return (*self.columns, *more)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How events of one key are merged into its row.
+
+    :param engine: ``first_row`` keeps the first row of each key and drops all later ones.
+    :param default: rule of the columns that have none and are in no group.
+    :param columns: rules by column: ``last`` (as without ``merge``), ``last_non_null``, ``first``, ``first_non_null``,
+        ``min``, ``max``, ``bool_or`` or ``bool_and``.
+    :param groups: columns with an order of their own.
+    :param deletes: effect of a delete: ``remove`` removes the row and what was merged into it, ``ignore`` leaves it,
+        ``group`` empties the groups of its source table, and removes the row once all groups are deleted; default:
+        ``group`` if source tables feed groups, else ``remove``.
+    """
+
+    engine: Literal["first_row"] | None = None
+    default: Rule = "last"
+    columns: dict[str, Rule] = field(default_factory=dict)
+    groups: tuple[MergeGroup, ...] = ()
+    deletes: Literal["remove", "ignore", "group"] | None = None
+
+    @property
+    def by_source_table(self) -> bool:
+        """Whether source tables feed groups."""
+        return any(group.source_table for group in self.groups)
+
+    @property
+    def on_delete(self) -> Literal["remove", "ignore", "group"]:
+        """Effect of a delete."""
+        return self.deletes or ("group" if self.by_source_table else "remove")
+
+    def encode(self) -> str:
+        """Return the rules as JSON, equal for equal rules."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def rule_of(self, column: str) -> Rule:
+        """Return the rule of a column outside groups."""
+        return "first" if self.engine == "first_row" else self.columns.get(column, self.default)
+
+    def misfits(self, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the columns, given by their Spark SQL types, whose rules do not fit, and why."""
+        grouped = {name for group in self.groups for name in group.members}
+        for name, kind in types.items():
+            why = None if name in grouped else _refusal(self.rule_of(name), kind)
+            if why:
+                yield name, why
+
+    def mistakes(self, key: Sequence[str], sharded: bool) -> Iterator[tuple[str, str | None]]:
+        """Yield what is wrong, with a hint.
+
+        :param key: of the target, as far as it is set.
+        :param sharded: several source tables feed the target.
+        """
+        if self.engine and (self.columns or self.groups or self.default != "last"):
+            yield "merge.engine is 'first_row', which has no other rules.", "Remove default, columns and groups."
+        yield from self._mistakes_of_columns(key)
+        for group in self.groups:
+            yield from self._mistakes_of_group(group, sharded)
+        titles = [group.title.lower() for group in self.groups]
+        if len(set(titles)) < len(titles):
+            yield "Groups of merge share a name.", 'Give each another "name".'
+        emptied = [group for group in self.groups if group.source_table and not group.sequence]
+        if self.on_delete == "group" and (not emptied or len(emptied) < len(self.groups)):
+            hint = 'Set "deletes" to remove or ignore, or give every group a source_table and no sequence.'
+            yield "A delete cannot empty a group whose order is a sequence, because it tells none.", hint
+
+    def _mistakes_of_columns(self, key: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+        members = [name for group in self.groups for name in group.members]
+        for name in sorted({*members, *self.columns} & {*key}):
+            yield f"merge names the key column {name!r}, which is never merged.", None
+        for name in sorted({*members} & {*self.columns}):
+            yield f"merge has the column {name!r} in a group and in columns.", "Remove it from one of them."
+        for name in sorted({name for name in members if members.count(name) > 1}):
+            yield f"merge has the column {name!r} in several groups.", None
+
+    def _mistakes_of_group(self, group: MergeGroup, sharded: bool) -> Iterator[tuple[str, str | None]]:
+        if not group.columns:
+            yield f"The group {group.title!r} of merge has no columns.", None
+        if not (group.sequence or group.source_table):
+            hint = 'Set "sequence" to a column of the event, or "source_table".'
+            yield f"The group of {', '.join(group.columns)} in merge has no order.", hint
+        if group.source_table and not sharded:
+            hint = 'Name all source tables as "source_tables" of the target.'
+            yield f"The group {group.title!r} of merge has a source_table, but one table feeds the target.", hint
+
+
+def _refusal(rule: Rule, kind: str) -> str | None:
+    """Return why a rule does not fit a column of a Spark SQL type; None if it does."""
+    if rule in _BOOLEAN and kind != "boolean":
+        return f"{rule} is for boolean columns, and it is {kind}"
+    if rule in ("min", "max") and kind.startswith(("map", "variant", "array", "struct")):
+        return f"{rule} compares values, and those of type {kind} have no order"
+    return None

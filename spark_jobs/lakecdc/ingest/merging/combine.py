@@ -1,0 +1,244 @@
+"""Combine events and stored rows of the same keys into the rows that the table should have.
+
+Everything that says something about a key is a *contribution*, one row of a frame: an event, the row of the table, or a
+delete that the table remembers. Each slot (see ``model.merge_slots``) has its order there, null where the contribution
+says nothing about the slot, and one aggregation per key gives every column its value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from lakecdc.contract.merging import Merge
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.ingest.change import Column as TableColumn
+from lakecdc.model.merge_slots import DELETED, REMOVED_COLUMN, Slot, order_columns, slots_of
+from lakecdc.sql import quoted_column
+
+# kinds of contributions beside the ops of events
+_STORED, _REMEMBERED = "stored", "remembered"
+_IS_DELETE = f"op IN ('d', '{_REMEMBERED}')"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a table.
+
+    :param columns: of the table, without lakecdc's own.
+    """
+
+    merge: Merge
+    columns: tuple[TableColumn, ...]
+    key: tuple[str, ...]
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        return slots_of(self.merge, [c.name for c in self.columns], self.key)
+
+    @cached_property
+    def slot_of(self) -> dict[str, tuple[int, Slot]]:
+        """Each column outside the key with its slot and the slot's number."""
+        return {name: (i, slot) for i, slot in enumerate(self.slots) for name in slot.columns}
+
+    @property
+    def order_columns(self) -> list[str]:
+        return order_columns(self.merge, [c.name for c in self.columns], self.key)
+
+    @property
+    def is_first_row(self) -> bool:
+        return self.merge.engine == "first_row"
+
+
+def contributions_of_events(events: DataFrame, rules: Rules) -> DataFrame:
+    """Return the contributions of a batch's events.
+
+    :param events: a change frame, with ``source_table`` where groups are of source tables.
+    """
+    if rules.merge.on_delete == "ignore":
+        events = events.where("op != 'd'")
+    there = {*events.select("row.*").columns}
+    if "source_table" not in events.columns:
+        events = events.withColumn("source_table", F.lit(None).cast("string"))
+    values = [F.col("row")[c.name] if c.name in there else F.lit(None) for c in rules.columns]
+    row = F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, rules.columns, strict=True)])
+    orders = [_order_in_event(slot, rules).alias(f"o{i}") for i, slot in enumerate(rules.slots)]
+    removed = F.lit(None).cast("string").alias("removed")
+    return events.withColumn("row", row).select("key", "op", "order", "source_time", "row", "open", removed, *orders)
+
+
+def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = False) -> DataFrame:
+    """Return the contributions of rows of the table.
+
+    :param rows: columns by their names; missing ones are null.
+    :param remembered: they are deletes that the table remembers instead.
+    """
+    there = {*rows.columns}
+
+    def value(name: str, kind: str) -> Column:
+        return (F.col(quoted_column(name)) if name in there else F.lit(None)).cast(kind)
+
+    row_order = F.coalesce(value(ORDER_COLUMN, "string"), F.lit(""))
+    kinds = {c.name: c.type for c in rules.columns}
+
+    def order(slot: Slot) -> Column:
+        kept = value(slot.order_column, "string") if slot.order_column else row_order
+        if slot.sequence:
+            return _ordering(value(slot.sequence, kinds[slot.sequence]), F.coalesce(kept, F.lit("")))
+        if slot.may_be_null or not slot.order_column:
+            # a remembered delete tells nothing of these
+            kept = F.when(F.lit(not remembered), F.coalesce(kept, row_order))
+        return _ordering(kept, F.lit("" if slot.takes_last else "1"))
+
+    return rows.select(
+        F.struct(*[value(k, kinds[k]).alias(k) for k in rules.key]).alias("key"),
+        F.lit(_REMEMBERED if remembered else _STORED).alias("op"),
+        row_order.alias("order"),
+        value(TIME_COLUMN, "timestamp").alias("source_time"),
+        F.struct(*[value(c.name, c.type).alias(c.name) for c in rules.columns]).alias("row"),
+        F.lit(None).cast("array<string>").alias("open"),
+        value(REMOVED_COLUMN, "string").alias("removed"),
+        *[order(slot).alias(f"o{i}") for i, slot in enumerate(rules.slots)],
+    )
+
+
+def combine(contributions: DataFrame, rules: Rules) -> DataFrame:
+    """Merge the contributions of each key.
+
+    :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``row`` has the table's
+        order columns too; ``open`` names columns that events left out and nothing tells; ``stored_order`` is the order
+        key of the table's row, null without one; ``applied`` counts events that no delete came after, ``deletes`` the
+        deletes among the events.
+    """
+    contributions = _without_removed(contributions, rules)
+    is_delete = F.expr(_IS_DELETE)
+    of_rows, of_deletes = (F.when(which, F.col("order")) for which in (~is_delete, is_delete))
+    newest, newest_by = (F.min, F.min_by) if rules.is_first_row else (F.max, F.max_by)
+    merged = contributions.groupBy("key").agg(
+        newest(of_rows).alias("order"),
+        newest_by("source_time", of_rows).alias("source_time"),
+        F.max(of_deletes).alias("deleted_at"),
+        F.max_by("source_time", of_deletes).alias("deleted_time"),
+        F.max("stored_order").alias("stored_order"),
+        F.count_if(~is_delete & (F.col("op") != _STORED)).alias("applied"),
+        F.count_if(F.col("op") == "d").alias("deletes"),
+        F.max("removal").alias("removal"),
+        F.array_distinct(F.flatten(F.collect_set("open"))).alias("left_out"),
+        *[_merged_order(i, slot).alias(f"m{i}") for i, slot in enumerate(rules.slots)],
+        *[_merged_value(c.name, *rules.slot_of[c.name]).alias(f"v{j}") for j, c in _outside_key(rules)],
+    )
+    lives = _lives(rules)
+    numbers = {c.name: j for j, c in _outside_key(rules)}
+    values = [F.col(f"v{numbers[c.name]}")["v"] if c.name in numbers else F.col("key")[c.name] for c in rules.columns]
+    orders = [_kept_order(name, rules).alias(name) for name in rules.order_columns]
+    untold = [
+        F.when(F.array_contains("left_out", c.name) & F.col(f"v{j}").isNull(), F.lit(c.name))
+        for j, c in _outside_key(rules)
+    ]
+    unknown = F.array_compact(F.array(*untold).cast("array<string>"))
+    return merged.select(
+        "key",
+        F.when(lives, "u").otherwise("d").alias("op"),
+        F.struct(*[v.alias(c.name) for v, c in zip(values, rules.columns, strict=True)], *orders).alias("row"),
+        F.when(lives & (F.size(unknown) > 0), unknown).alias("open"),
+        F.when(lives, F.col("order")).otherwise(F.coalesce("deleted_at", "order")).alias("order"),
+        F.when(lives, F.col("source_time")).otherwise(F.col("deleted_time")).alias("source_time"),
+        *("stored_order", "applied", "deletes"),
+    )
+
+
+def _order_in_event(slot: Slot, rules: Rules) -> Column:
+    """Return the order in which an event speaks of a slot; null if it does not."""
+    merge, order, is_delete = rules.merge, F.col("order"), F.col("op") == "d"
+    is_its = ~is_delete
+    if merge.by_source_table and not slot.sequence:
+        tables = [slot.source_table] if slot.source_table else [g.source_table for g in merge.groups if g.source_table]
+        is_of_one = reduce(or_, [_is_of(str(table)) for table in tables])
+        if slot.source_table and merge.on_delete == "group":
+            order = F.when(is_delete, F.concat(order, F.lit(DELETED))).otherwise(order)
+            is_its = is_of_one
+        else:
+            is_its = is_its & (is_of_one if slot.source_table else ~is_of_one)
+    elif slot.source_table:
+        is_its = is_its & _is_of(slot.source_table)
+    order = F.col("row")[slot.sequence] if slot.sequence else order
+    # among events of one sequence their order keys decide
+    tie = F.col("order") if slot.sequence else F.lit("1" if slot.takes_last else "")
+    return _ordering(F.when(is_its, order), tie)
+
+
+def _is_of(table: str) -> Column:
+    """Return the condition that an event is of a source table, which is named by the end of its name."""
+    return F.endswith(F.concat(F.lit("."), F.coalesce("source_table", F.lit(""))), F.lit(f".{table}"))
+
+
+def _ordering(order: Column, tie: Column) -> Column:
+    """Return an order, null if it is; ``tie`` lets an event win over a row of the table that has the same one."""
+    return F.when(order.isNotNull(), F.struct(order.alias("at"), tie.alias("tie")))
+
+
+def _without_removed(contributions: DataFrame, rules: Rules) -> DataFrame:
+    """Leave out what is not newer than a delete of its key, whose order key is ``removal``; add ``stored_order``."""
+    stored = F.when(F.col("op") == _STORED, F.col("order"))
+    if rules.merge.on_delete != "remove":
+        return contributions.withColumns({"stored_order": stored, "removal": F.lit(None).cast("string")})
+    is_delete, of_key = F.expr(_IS_DELETE), Window.partitionBy("key")
+    removal = F.greatest(F.when(is_delete, F.col("order")), F.col("removed"))
+    judged = contributions.withColumns(
+        {"stored_order": F.max(stored).over(of_key), "removal": F.max(removal).over(of_key)}
+    )
+    return judged.where(is_delete | F.col("removal").isNull() | (F.col("order") > F.col("removal")))
+
+
+def _outside_key(rules: Rules) -> list[tuple[int, TableColumn]]:
+    return [(j, c) for j, c in enumerate(rules.columns) if c.name not in rules.key]
+
+
+def _says(name: str, number: int, slot: Slot) -> Column:
+    """Return the condition that a contribution tells a column's value as the slot's rule takes it."""
+    left_out = F.coalesce(F.array_contains("open", name), F.lit(False))
+    says = F.col(f"o{number}").isNotNull() & ~left_out
+    return says & F.col("row")[name].isNotNull() if slot.skips_nulls else says
+
+
+def _merged_value(name: str, number: int, slot: Slot) -> Column:
+    """Return the aggregate of a column, in a struct, as it may be null; null if nothing tells it."""
+    value, says = F.col("row")[name], _says(name, number, slot)
+    if slot.is_ordered:
+        by = F.max_by if slot.takes_last else F.min_by
+        return by(F.struct(value.alias("v")), F.when(says, F.col(f"o{number}")))
+    fold = {"min": F.min, "max": F.max, "bool_or": F.bool_or, "bool_and": F.bool_and}[slot.rule]
+    return F.when(F.count_if(says) > 0, F.struct(fold(F.when(says, value)).alias("v")))
+
+
+def _merged_order(number: int, slot: Slot) -> Column:
+    """Return the aggregate of a slot's order."""
+    order = F.col(f"o{number}")
+    # of a single column, only what tells its value
+    order = F.when(_says(slot.columns[0], number, slot), order) if slot.may_be_null else order
+    return (F.max if slot.takes_last or not slot.is_ordered else F.min)(order)
+
+
+def _lives(rules: Rules) -> Column:
+    """Return the condition that the table should have a row of the key."""
+    is_there = F.col("order").isNotNull()
+    if rules.merge.on_delete != "group":
+        return is_there
+    orders = [F.col(f"m{i}")["at"] for i, slot in enumerate(rules.slots) if slot.source_table]
+    gone = [F.endswith(at, F.lit(DELETED)) for at in orders]
+    any_lives = reduce(or_, [F.coalesce(~each, F.lit(False)) for each in gone])
+    any_gone = reduce(or_, [F.coalesce(each, F.lit(False)) for each in gone])
+    return any_lives | (is_there & ~any_gone)
+
+
+def _kept_order(name: str, rules: Rules) -> Column:
+    """Return what a column of the table that keeps an order has after the merge."""
+    if name == REMOVED_COLUMN:
+        return F.col("removal")
+    number, slot = next((i, slot) for i, slot in enumerate(rules.slots) if slot.order_column == name)
+    at = F.col(f"m{number}")["tie" if slot.sequence else "at"]
+    return F.when(at != F.col("order"), at) if slot.may_be_null else at

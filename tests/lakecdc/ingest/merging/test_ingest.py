@@ -1,0 +1,143 @@
+"""Targets with the setting merge, fed from files of events; read by DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import parse_targets
+from lakecdc.ingest.apply import merge
+from lakecdc.ingest.job import ingest
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import run
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed
+from tests.lakecdc.maintain.support import meanwhile
+
+Row = dict[str, Any]
+
+
+class Log:
+    """Debezium events of several tables of one database, in order."""
+
+    def __init__(self) -> None:
+        self.lsn = 1000
+
+    def event(self, table: str, op: str, row: Row) -> dict[str, Any]:
+        self.lsn += 10
+        source = {"connector": "postgresql", "db": "d", "schema": "shop", "table": table, "lsn": self.lsn}
+        source |= {"snapshot": "false", "ts_ms": 1_700_000_000_000 + self.lsn, "sequence": f'["1","{self.lsn}"]'}
+        before, after = (row, None) if op == "d" else (None, row)
+        value = {"op": op, "before": before, "after": after, "source": source}
+        place = {"topic": f"pg.shop.{table}", "partition": 0, "offset": self.lsn}
+        return {**place, "key": {"id": row["id"]}, "value": value, "headers": []}
+
+
+def feed_of(lake: Lake, folder: Path, merge: Row, **target: Any) -> Feed:
+    return Feed(lake, folder, {"merge": merge, **target})
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{"format_version": 3, "deletes": "resolved"}, {"deletes": "equality"}, {"mode": "merge"}],
+    ids=["resolved", "equality", "merge"],
+)
+def test_partial_updates(lake: Lake, tmp_path: Path, target: Row) -> None:
+    feed, log = feed_of(lake, tmp_path, {"default": "last_non_null", "columns": {"seen": "max"}}, **target), Log()
+    first = log.event("t", "c", {"id": 1, "name": "a", "n": None, "seen": 5})
+    late = log.event("t", "u", {"id": 1, "name": "late", "n": 7, "seen": 9})
+    feed.take([first, log.event("t", "c", {"id": 2, "name": "b", "n": 1, "seen": 1})])
+    feed.take([log.event("t", "u", {"id": 1, "name": None, "n": 3, "seen": 4})])
+    columns = "id, name, n, seen"
+    assert feed.rows(columns=columns) == [(1, "a", 3, 5), (2, "b", 1, 1)]
+    # it is newer than the name, older than n
+    report = feed.take([late])
+    assert feed.rows(columns=columns) == [(1, "late", 3, 9), (2, "b", 1, 1)]
+    assert report.metrics["keys_merged"] == 1
+    feed.take([log.event("t", "d", {"id": 1, "name": None, "n": None, "seen": None}), late])
+    feed.take([first])
+    assert feed.rows(columns=columns) == [(2, "b", 1, 1)]
+
+
+def test_a_first_row_stays_and_nothing_is_written(lake: Lake, tmp_path: Path) -> None:
+    feed, log = feed_of(lake, tmp_path, {"engine": "first_row"}), Log()
+    early = log.event("t", "c", {"id": 1, "name": "early"})
+    feed.take([log.event("t", "c", {"id": 1, "name": "first"}), log.event("t", "u", {"id": 1, "name": "second"})])
+    report = feed.take([log.event("t", "u", {"id": 1, "name": "third"})])
+    assert (report.metrics["data_files"], report.metrics["delete_files"]) == (0, 0)
+    assert feed.rows(columns="id, name") == [(1, "first")]
+    feed.take([early])
+    assert feed.rows(columns="id, name") == [(1, "early")]
+
+
+def test_a_wide_row_of_several_tables(lake: Lake, tmp_path: Path) -> None:
+    groups = [
+        {"columns": ["name", "mail"], "source_table": "shop.person"},
+        {"columns": ["city"], "source_table": "shop.address"},
+    ]
+    settings = {"source_tables": ["shop\\..*"], "partition_by": ["bucket(2, id)"]}
+    feed, log = feed_of(lake, tmp_path, {"groups": groups}, **settings), Log()
+    late = log.event("address", "c", {"id": 1, "city": "Rome"})
+    feed.take([log.event("person", "c", {"id": 1, "name": "Ada", "mail": "a@x"})])
+    feed.take(
+        [log.event("address", "u", {"id": 1, "city": "Bonn"}), log.event("address", "c", {"id": 2, "city": "Nice"})]
+    )
+    feed.take([late, log.event("person", "u", {"id": 1, "name": "Ada L.", "mail": None})])
+    columns = "id, name, mail, city"
+    assert feed.rows(columns=columns) == [(1, "Ada L.", None, "Bonn"), (2, None, None, "Nice")]
+    gone = log.event("person", "d", {"id": 1})
+    feed.take([gone])
+    assert feed.rows(columns=columns) == [(1, None, None, "Bonn"), (2, None, None, "Nice")]
+    feed.take([log.event("address", "d", {"id": 1})])
+    feed.take([late])
+    assert feed.rows(columns=columns) == [(2, None, None, "Nice")]
+    feed.take([log.event("person", "c", {"id": 1, "name": "Eve", "mail": "e@x"})])
+    assert feed.rows(columns=columns) == [(1, "Eve", "e@x", None), (2, None, None, "Nice")]
+
+
+def test_rules_cannot_change(lake: Lake, tmp_path: Path) -> None:
+    feed, log = feed_of(lake, tmp_path, {"columns": {"n": "max"}}), Log()
+    feed.take([log.event("t", "c", {"id": 1, "n": 1})])
+    feed.target = {"merge": {"columns": {"n": "min"}}}
+    feed.write([log.event("t", "u", {"id": 1, "n": 0})])
+    report = run(parse_spec(feed.spec), ingest)
+    assert "cannot be merged anew" in str(report.tables[0].reason)
+    assert feed.rows(columns="id, n") == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("merge", "message"),
+    [
+        ({"columns": {"n": "avg"}}, "one of 'last'"),
+        ({"columns": {"id": "max"}}, "the key column 'id'"),
+        ({"engine": "first_row", "default": "max"}, "has no other rules"),
+        ({"groups": [{"columns": ["a"]}]}, "has no order"),
+        ({"groups": [{"columns": ["a"], "source_table": "shop.a"}]}, "one table feeds the target"),
+        ({"groups": [{"columns": ["a"], "sequence": "v"}], "deletes": "group"}, "it tells none"),
+        ({"groups": [{"columns": ["a"], "sequence": "v"}], "columns": {"v": "max"}}, "in a group and in columns"),
+        ({"columns": {"flag": "bool_or"}}, "bool_or is for boolean columns"),
+    ],
+)
+def test_mistakes_are_refused_when_the_dag_is_parsed(merge: Row, message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        parse_targets({"table": "shop.t", "key": ["id"], "columns": {"flag": "int"}, "merge": merge})
+    assert message in f"{error.value} {error.value.hint}"
+
+
+@pytest.mark.parametrize("mode", ["upsert", "merge"])
+def test_rows_that_others_change_meanwhile_are_merged_again(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    feed, log = feed_of(lake, tmp_path, {"default": "last_non_null"}, mode=mode), Log()
+    rows = [{"id": 1, "name": "a", "n": 1}, {"id": 2, "name": "b", "n": 1}]
+    feed.take([log.event("t", "c", row) for row in rows])
+    feed.write([log.event("t", "u", {"id": 1, "name": None, "n": 2})])
+    update = f"UPDATE lake.{feed.table} SET name = 'by hand' WHERE id = 1"
+    meanwhile(monkeypatch, "before_staging", lambda: lake.spark.sql(update))
+    monkeypatch.setattr(merge, "reach", failpoints.reach)
+    assert feed.run().outcome == "done"
+    assert feed.rows(columns="id, name, n") == [(1, "by hand", 2), (2, "b", 1)]
