@@ -6,7 +6,7 @@ BIN := .venv/bin
 # third to half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-layout bench-uploads docs lint generate format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-partial bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-layout bench-uploads docs lint generate format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same e
 
 bench-ingest-growth: setup  ## measure what a batch costs as its table grows to 50 M rows; JSON on the last line
 	$(BIN)/python -m benchmarks.ingest_growth $(ARGS)
+
+bench-partial: setup  ## measure batches of partial updates: ours and MERGE INTO with coalesce; JSON on the last line
+	$(BIN)/python -m benchmarks.partial $(ARGS)
 
 bench-decode: setup  ## measure what a task takes for events of every kind, and msgspec alone; JSON on the last line
 	$(BIN)/python -m benchmarks.decode $(ARGS)

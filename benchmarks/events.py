@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,17 +127,22 @@ class Writer:
         return self._encoding.line(number, op, before, after)
 
 
-def write_updates(folder: Path, keys: Iterable[int], number: int) -> int:
+def write_updates(
+    folder: Path, keys: Iterable[int], number: int, told: Sequence[Collection[str]] = (tuple(COLUMNS),)
+) -> int:
     """Write a file of updates of rows, one of each key.
 
     :param number: of the first event; later ones are higher.
+    :param told: columns beside the key that events tell, in turn; the others are null.
     :return: number of the next event.
     """
     writer = Writer(0)
     writer._number = number
     with (folder / "part-000.jsonl").open("w") as file:
-        for key in keys:
-            file.write(writer._line("u", "null", writer._row(key)))
+        for key, names in zip(keys, itertools.cycle(told), strict=False):
+            row = json.loads(writer._row(key))
+            row = {name: value if name in ("id", *names) else None for name, value in row.items()}
+            file.write(writer._line("u", "null", json.dumps(row)))
     return writer._number
 
 

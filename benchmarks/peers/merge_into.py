@@ -31,15 +31,16 @@ def create(spark: SparkSession, table: str, version: int = 2) -> None:
     )
 
 
-def ingest(spark: SparkSession, table: str, files: str) -> None:
-    """Merge all events of some files."""
+def ingest(spark: SparkSession, table: str, files: str, *, partial: bool = False) -> None:
+    """Merge all events of some files; ``partial``: values that are null leave what the table has."""
     image = "struct<" + ",".join(f"{name}:{kind}" for name, kind in COLUMNS.items()) + ">"
     shape = f"before {image}, after {image}, op string, source struct<lsn:bigint>"
     events = spark.read.text(files).selectExpr(f"from_json(value, '{shape}') AS e").select("e.*")
     keyed = events.selectExpr("coalesce(after.id, before.id) AS id", "op", "after", "source.lsn AS lsn")
     keyed.createOrReplaceTempView("bench_events")
     names = list(COLUMNS)
-    sets = ", ".join(f"t.{n} = s.after.{n}" for n in names)
+    value = "coalesce(s.after.{0}, t.{0})" if partial else "s.after.{0}"
+    sets = ", ".join(f"t.{n} = {value.format(n)}" for n in names)
     values = ", ".join(f"s.after.{n}" for n in names)
     spark.sql(
         f"""MERGE INTO {table} t USING (

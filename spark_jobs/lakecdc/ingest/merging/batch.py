@@ -54,10 +54,16 @@ class Merging:
         try:
             combined = combine(self._contributions(events, rules), rules).where(self._changes(rules)).persist()
             try:
-                whole = self._without_lost(combined, events)
-                rows = Rows(_counted(whole), folded=True, keys=whole.count())
+                count, lost, deletes = combined.agg(
+                    F.count(F.lit(1)), F.count_if(F.expr("open IS NOT NULL")), F.count_if(F.expr("op = 'd'"))
+                ).collect()[0]
+                if lost:
+                    self._quarantine_lost(combined, events)
+                whole = combined.where("open IS NULL") if lost else combined
+                rows = Rows(_counted(whole), folded=True, keys=count - lost)
                 rows = rows.with_frame(completed(table.spark, rows.frame, replace(batch, columns=columns), set()))
-                self._remember_deletes(rows, rules)
+                if deletes:
+                    self._remember_deletes(rows, rules)
                 feed.add(keys_merged=rows.keys)
                 yield replace(batch, columns=columns, rows=rows, commit=replace(batch.commit, state=state))
             finally:
@@ -109,13 +115,10 @@ class Merging:
         forgets = F.lit(self.batch.source.in_order and not self.feed.waits)
         return said & ((F.col("op") != "d") | is_there | ~forgets)
 
-    def _without_lost(self, combined: DataFrame, events: DataFrame) -> DataFrame:
+    def _quarantine_lost(self, combined: DataFrame, events: DataFrame) -> None:
         """Quarantine the events of keys for which nothing tells a value that the source left out."""
         lost = combined.where("open IS NOT NULL").select("key").localCheckpoint()
-        if lost.isEmpty():
-            return combined
         self.keep_lost(self.batch, fold(events).join(lost, "key", "left_semi"), events.count())
-        return combined.where("open IS NULL")
 
     def _remember_deletes(self, rows: Rows, rules: Rules) -> None:
         """Remember deletes that a late event may follow, with the orders of their groups."""
@@ -124,7 +127,7 @@ class Merging:
             return
         if not batch.source.in_order:
             orders = [name for name in rules.order_columns if name != REMOVED_COLUMN]
-            tombstones.append_deletes(table, rows.deletes, batch.key, orders=orders)
+            tombstones.append_deletes(table, rows.deletes, batch.key, some=True, orders=orders)
         elif self.feed.waits:
             remember_waited_for(self.feed, batch, rows)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from lakecdc.ingest.apply import merge
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import run
+from local_services.paths import REPOSITORY
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
 from tests.lakecdc.maintain.support import meanwhile
@@ -27,14 +31,14 @@ class Log:
     def __init__(self) -> None:
         self.lsn = 1000
 
-    def event(self, table: str, op: str, row: Row) -> dict[str, Any]:
+    def event(self, table: str, op: str, row: Row, key: str = "id") -> dict[str, Any]:
         self.lsn += 10
         source = {"connector": "postgresql", "db": "d", "schema": "shop", "table": table, "lsn": self.lsn}
         source |= {"snapshot": "false", "ts_ms": 1_700_000_000_000 + self.lsn, "sequence": f'["1","{self.lsn}"]'}
         before, after = (row, None) if op == "d" else (None, row)
         value = {"op": op, "before": before, "after": after, "source": source}
         place = {"topic": f"pg.shop.{table}", "partition": 0, "offset": self.lsn}
-        return {**place, "key": {"id": row["id"]}, "value": value, "headers": []}
+        return {**place, "key": {key: row[key]}, "value": value, "headers": []}
 
 
 def feed_of(lake: Lake, folder: Path, merge: Row, **target: Any) -> Feed:
@@ -97,6 +101,22 @@ def test_a_wide_row_of_several_tables(lake: Lake, tmp_path: Path) -> None:
     assert feed.rows(columns=columns) == [(2, None, None, "Nice")]
     feed.take([log.event("person", "c", {"id": 1, "name": "Eve", "mail": "e@x"})])
     assert feed.rows(columns=columns) == [(1, "Eve", "e@x", None), (2, None, None, "Nice")]
+
+
+def test_the_wide_row_of_the_documentation(lake: Lake, tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "merging.md").read_text()
+    target = next(json.loads(text) for text in re.findall(r"```json target\n(.*?)```", page, re.S) if "wide" in text)
+    events = json.loads(re.findall(r"```json events\n(.*?)```", page, re.S)[0])
+    table = re.findall(r"^\| (\d.*) \|$", page, re.M)
+    expected = [tuple(None if cell == "null" else cell for cell in line.split(" | ")) for line in table]
+    log, rng = Log(), random.Random(5)
+    told = [log.event(name.rpartition(".")[2], op, row, "customer_id") for name, op, row in events]
+    feed = Feed(lake, tmp_path, target, table=lake.new_name("wide"))
+    feed.target |= {"table": feed.table}
+    for batch in (rng.sample(told[:5], 5), rng.sample(told[4:], 4)):
+        feed.take(batch)
+    found = feed.rows(columns="customer_id, name, mail, city, balance, currency")
+    assert [tuple(None if v is None else str(v) for v in row) for row in found] == expected
 
 
 def test_rules_cannot_change(lake: Lake, tmp_path: Path) -> None:
