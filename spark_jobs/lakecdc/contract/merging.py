@@ -78,7 +78,8 @@ class Merge:
 
     def encode(self) -> str:
         """Return the rules as JSON, equal for equal rules."""
-        return json.dumps(asdict(self), sort_keys=True)
+        given = {name: value for name, value in asdict(self).items() if value}
+        return json.dumps(given | {"deletes": self.on_delete}, sort_keys=True)
 
     def rule_of(self, column: str) -> Rule:
         """Return the rule of a column outside groups."""
@@ -87,8 +88,10 @@ class Merge:
     def misfits(self, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the columns, given by their Spark SQL types, whose rules do not fit, and why."""
         grouped = {name for group in self.groups for name in group.members}
+        sequences = {group.sequence for group in self.groups}
         for name, kind in types.items():
-            why = None if name in grouped else _refusal(self.rule_of(name), kind)
+            rule = "max" if name in sequences else "last" if name in grouped else self.rule_of(name)
+            why = _refusal(rule, kind)
             if why:
                 yield name, why
 

@@ -333,9 +333,9 @@ def _merge_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
         return
     if not target.keyed:
         yield f"A target of mode {target.mode!r} has a merge, but no rows of a key.", "Use upsert, merge or auto."
-    if target.clean and target.clean.filter:
-        reason = "a row that leaves the filter would lose what was merged into it"
-        yield f"merge and clean.filter are both set, but {reason}.", "Filter the view or the query instead."
+    if target.clean and (target.clean.filter or target.clean.compute):
+        hint = "Use rename and select alone, and filter or compute in a view."
+        yield "merge is set, but clean filters or computes single events, not merged rows.", hint
     yield from merge.mistakes(target.key, bool(target.source_tables) and not target.is_pattern)
     for group in merge.groups:
         if group.source_table and target.source_tables and not target.wants(group.source_table):

@@ -111,8 +111,12 @@ def check_share(batch: Batch, options: FeedingOptions, events: int | None = None
 
 def of_lost(batch: Batch, lost: DataFrame) -> Rejected:
     """Reject all messages of folded rows, of an uncleaned batch, whose unchanged values are recorded nowhere."""
-    reason = F.concat(F.lit(_LOST), F.array_join("open", ", "))
-    return of_events(batch, past_of(batch, lost), LOST_RULE, reason)
+    return of_untold(batch, past_of(batch, lost))
+
+
+def of_untold(batch: Batch, events: DataFrame) -> Rejected:
+    """Reject the messages of events, of an uncleaned batch, whose unchanged values are recorded nowhere."""
+    return of_events(batch, events, LOST_RULE, F.concat(F.lit(_LOST), F.array_join("open", ", ")))
 
 
 def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rejected:

@@ -28,6 +28,7 @@ from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
+from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.merging.batch import Merging
 from lakecdc.ingest.reconciliation import Reconciliation
 from lakecdc.ingest.table_feed import TableFeed
@@ -169,6 +170,16 @@ class TableRun:
         quarantine.check_share(batch.with_rejected(rejected), self.feed.options, events + before)
         self._keep_rejected(replace(batch, rejected=rejected))
 
+    def _keep_untold(self, batch: Batch, untold: DataFrame) -> None:
+        """Quarantine events that leave out values which nothing tells."""
+        assert self.uncleaned is not None and self.uncleaned.rows is not None
+        places = untold.select(row_key("key", batch.key).alias("place"), F.col("order").alias("at"))
+        found = self.uncleaned.rows.every_event().frame.withColumn("place", row_key("key", self.uncleaned.key))
+        found = found.join(places, ["place"]).where(F.col("order") == F.col("at")).drop("place", "at").localCheckpoint()
+        rejected = quarantine.of_untold(self.uncleaned, found)
+        quarantine.check_share(batch.with_rejected(rejected), self.feed.options)
+        self._keep_rejected(replace(batch, rejected=rejected))
+
     def _prepare(self, batch: Batch) -> None:
         """Create the table, or add the batch's new columns."""
         feed = self.feed
@@ -234,10 +245,10 @@ class TableRun:
     def _commit_merged(self, batch: Batch, merge: Merge, mark: str | None) -> None:
         """Commit the rows that events and the table's rows make by the rules of the target."""
         feed, measured = self.feed, events.measure(batch)
-        feed.count_ops(measured.events)
         position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
-        with Merging(feed, batch, merge, mark, self._keep_lost).merged() as whole:
+        with Merging(feed, batch, merge, mark, self._keep_untold).merged() as whole:
             self._write(whole, self._choose_mode(whole, mark), position)
+        feed.count_ops(measured.events)
 
     def _choose_mode(self, batch: Batch, mark: str | None) -> str:
         feed = self.feed

@@ -113,7 +113,8 @@ def _without_statement(table: IcebergTable, batch: Batch, position: Position, st
 
     truncate = None if empty else batch.truncate_order
     fence = PositionFence(started_from, floor=known_floor(table, batch))
-    fence.known_rows, fence.state = proof.known_rows, known_state(batch)
+    truncates = truncate is not None or batch.commit.replaces
+    fence.known_rows, fence.state = proof.known_rows, known_state(batch, truncates=truncates)
     return publish(table, stage, Commit(position, fence, truncate, batch.commit.replaces, proof.note), batch)
 
 

@@ -56,11 +56,12 @@ def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: 
     return anew_if_overtaken(_upsert, table, batch, position, started_from)
 
 
-def known_state(batch: Batch) -> KnownState | None:
-    """Return the state of the rows that the batch relies on, for its fence."""
-    state = batch.commit.state
-    truncates = batch.commit.replaces or batch.truncate_order is not None
-    return replace(state, truncated=truncates) if state else None
+def known_state(batch: Batch, *, truncates: bool) -> KnownState | None:
+    """Return the state of the rows that the batch relies on, for its fence.
+
+    :param truncates: the commit removes rows first.
+    """
+    return replace(batch.commit.state, truncated=truncates) if batch.commit.state else None
 
 
 def anew_if_overtaken(
@@ -114,7 +115,8 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
     # without live files nothing is searched: rows that others add meanwhile must be found all the same
     reach = DeleteReach(table, specs) if deletes and not (resolves and specs) else None
     fence = PositionFence(started_from, reach, known_floor(table, batch))
-    fence.known_rows, fence.state = proof.known_rows, known_state(batch)
+    truncates = batch.commit.replaces or batch.truncate_order is not None
+    fence.known_rows, fence.state = proof.known_rows, known_state(batch, truncates=truncates)
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if reach and specs else {}
     note |= proof.note
     commit = Commit(position, fence, batch.truncate_order, batch.commit.replaces, note, resolves=resolves)

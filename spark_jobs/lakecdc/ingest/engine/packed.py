@@ -160,12 +160,14 @@ def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool
 def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
     found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
     changes = unpacked(cells, layout, OPS)
+    topic = F.nullif(F.regexp_extract("partition", "^(.+)/", 1), F.lit(""))
     late = _late(layout.marks.partitions if layout.marks else None)
     frame = changes.select(
         *("op", "key", "row", "open", "old_key", "order"),
         F.timestamp_micros("time_us").alias("source_time"),
         late.alias("late"),
-        *([] if folded else ["source_table"]),
+        # a message that tells no table is of the one that its topic is called like
+        *([] if folded else [F.coalesce("source_table", topic).alias("source_table")]),
         *([f"n_{op}" for op in OPS] if folded else []),
     )
     return PackedRows(frame, folded, found.keys, found.filled, cells=cells, layout=layout, facts=found)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.merging import Merge
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg.definition import source_types
@@ -18,7 +19,7 @@ from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.erased import erased_keys
-from lakecdc.ingest.fold import fold, is_suspect, with_late, without_void
+from lakecdc.ingest.fold import is_open, is_suspect, with_late, without_void
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.merging.combine import Rules, combine, contributions_of_events, contributions_of_rows
 from lakecdc.ingest.reconciliation import remember_waited_for, state_of
@@ -27,6 +28,8 @@ from lakecdc.model.merge_slots import REMOVED_COLUMN
 from lakecdc.model.order import void_sql
 from lakecdc.sql import quoted_column
 
+_IS_MOVED_OPEN = "op != 'd' AND coalesce(size(open), 0) > 0 AND old_key IS NOT NULL"
+
 
 @dataclass(frozen=True)
 class Merging:
@@ -34,14 +37,14 @@ class Merging:
 
     :param batch: cleaned.
     :param mark: highest order key that the table has applied; None if it was never fed.
-    :param keep_lost: quarantines rows that cannot be completed, given the batch, these rows and the number of events.
+    :param keep_untold: quarantines events that leave out values which nothing tells, given the batch and the events.
     """
 
     feed: TableFeed
     batch: Batch
     merge: Merge
     mark: str | None
-    keep_lost: Callable[[Batch, DataFrame, int], None]
+    keep_untold: Callable[[Batch, DataFrame], None]
 
     @contextmanager
     def merged(self) -> Iterator[Batch]:
@@ -50,31 +53,43 @@ class Merging:
         assert batch.rows is not None
         columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
         rules, state = Rules(self.merge, columns, batch.key), state_of(table)
-        events = self._valid_events(batch.rows.every_event().frame).persist()
-        try:
-            combined = combine(self._contributions(events, rules), rules).where(self._changes(rules)).persist()
-            try:
-                count, lost, deletes = combined.agg(
-                    F.count(F.lit(1)), F.count_if(F.expr("open IS NOT NULL")), F.count_if(F.expr("op = 'd'"))
-                ).collect()[0]
-                if lost:
-                    self._quarantine_lost(combined, events)
-                whole = combined.where("open IS NULL") if lost else combined
-                rows = Rows(_counted(whole), folded=True, keys=count - lost)
-                rows = rows.with_frame(completed(table.spark, rows.frame, replace(batch, columns=columns), set()))
-                if deletes:
-                    self._remember_deletes(rows, rules)
-                feed.add(keys_merged=rows.keys)
-                yield replace(batch, columns=columns, rows=rows, commit=replace(batch.commit, state=state))
-            finally:
-                combined.unpersist()
-        finally:
-            events.unpersist()
+        with ExitStack() as kept:
+            events = _kept(kept, self._valid_events(batch.rows.every_event().frame))
+            facts = self._facts_of(events)
+            if facts["moved_open"]:
+                events = self._without_moved_open(events)
+            # the values of a first row stay as they are, or an earlier row replaces them all
+            by_order = rules.is_first_row and not (facts["left_out"] or facts["deletes"])
+            combined = _kept(kept, self._combined(events, rules, by_order=by_order))
+            count, lost, deletes = combined.agg(
+                F.count(F.lit(1)), F.count_if(F.expr("open IS NOT NULL")), F.count_if(F.expr("op = 'd'"))
+            ).collect()[0]
+            if lost:
+                # what the others say of these keys stays
+                told = self._without_untold(events, combined)
+                combined = _kept(kept, self._combined(told, rules, by_order=by_order))
+                count, deletes = combined.count(), 1
+            rows = Rows(self._counted(combined), folded=True, keys=count)
+            rows = rows.with_frame(completed(table.spark, rows.frame, replace(batch, columns=columns), set()))
+            if deletes or batch.commit.floor is not None:
+                self._remember_deletes(rows, rules)
+            feed.add(keys_merged=count)
+            yield replace(batch, columns=columns, rows=rows, commit=replace(batch.commit, state=state))
+
+    def _combined(self, events: DataFrame, rules: Rules, *, by_order: bool) -> DataFrame:
+        """Return the rows to write, and deletes to write or remember.
+
+        :param by_order: the order of the table's rows decides alone.
+        """
+        return combine(self._contributions(events, rules, by_order=by_order), rules).where(self._changes(rules))
 
     def _valid_events(self, events: DataFrame) -> DataFrame:
         """Leave out events before a TRUNCATE, and late ones of keys that were erased."""
         batch, position = self.batch, self.feed.position
         events = with_late(without_void(events, batch.truncate_order))
+        if "source_table" not in events.columns:
+            # of rows without messages
+            events = events.withColumn("source_table", F.lit(None).cast("string"))
         if position is not None and position.truncate_order:
             events = events.where(f"NOT {void_sql('`order`', position.truncate_order)}")
         if batch.source.in_order or not self.mark:
@@ -86,7 +101,7 @@ class Merging:
         void = F.broadcast(erased.distinct().withColumn("erased", F.lit(True)))
         return events.join(void, "key", "left").where(~(is_suspect(self.mark) & F.col("erased").isNotNull()))
 
-    def _contributions(self, events: DataFrame, rules: Rules) -> DataFrame:
+    def _contributions(self, events: DataFrame, rules: Rules, *, by_order: bool) -> DataFrame:
         """Return what events, the table's rows and its remembered deletes say of the keys of the events."""
         table, batch = self.feed.existing, self.batch
         contributions = contributions_of_events(events, rules)
@@ -95,8 +110,7 @@ class Merging:
             stored = read_keys(table, keys, batch.key)
             if batch.truncate_order:
                 stored = stored.where(F.coalesce(ORDER_COLUMN, F.lit("")) >= batch.truncate_order)
-            if rules.is_first_row:
-                # the values of a first row stay as they are, or an earlier row replaces them all
+            if by_order:
                 own = (ORDER_COLUMN, TIME_COLUMN, *rules.order_columns)
                 stored = stored.select(*map(quoted_column, (*batch.key, *own)))
             contributions = contributions.unionByName(contributions_of_rows(stored, rules))
@@ -111,14 +125,55 @@ class Merging:
         is_there = F.col("stored_order").isNotNull()
         said = (F.col("applied") > 0) | (F.col("deletes") > 0)
         if rules.is_first_row:
-            said = said & ~F.coalesce((F.col("op") == "u") & (F.col("stored_order") == F.col("order")), F.lit(False))
+            is_same = (F.col("op") == "u") & (F.col("stored_order") == F.col("order")) & (F.col("deletes") == 0)
+            said = said & ~F.coalesce(is_same, F.lit(False))
         forgets = F.lit(self.batch.source.in_order and not self.feed.waits)
         return said & ((F.col("op") != "d") | is_there | ~forgets)
 
-    def _quarantine_lost(self, combined: DataFrame, events: DataFrame) -> None:
-        """Quarantine the events of keys for which nothing tells a value that the source left out."""
-        lost = combined.where("open IS NOT NULL").select("key").localCheckpoint()
-        self.keep_lost(self.batch, fold(events).join(lost, "key", "left_semi"), events.count())
+    def _facts_of(self, events: DataFrame) -> Row:
+        """Count events; refuse those of no source table where groups are of source tables."""
+        (facts,) = events.agg(
+            F.count_if(is_open()).alias("left_out"),
+            F.count_if(F.expr(_IS_MOVED_OPEN)).alias("moved_open"),
+            F.count_if(F.col("op") == "d").alias("deletes"),
+            F.count_if(F.col("source_table").isNull()).alias("of_no_table"),
+        ).collect()
+        if self.merge.by_source_table and facts["of_no_table"]:
+            raise InputError(
+                f"{facts['of_no_table']} events do not tell their source table, which groups of merge need.",
+                table=self.feed.name,
+                hint="Use a format whose messages name their table, or groups with a sequence.",
+            )
+        return facts
+
+    def _without_moved_open(self, events: DataFrame) -> DataFrame:
+        """Quarantine changes of a key that leave values out, with the deletes of the old keys, whose rows stay."""
+        moved = events.where(_IS_MOVED_OPEN)
+        places = moved.select("key", "order").union(moved.select("old_key", "order")).localCheckpoint()
+        self.keep_untold(self.batch, moved)
+        return events.join(F.broadcast(places), ["key", "order"], "left_anti")
+
+    def _without_untold(self, events: DataFrame, combined: DataFrame) -> DataFrame:
+        """Quarantine the events that leave values out of keys for which nothing tells these.
+
+        What a full load has overtaken is void: its row was deleted before the load reached it.
+        """
+        keys = combined.where("open IS NOT NULL").select("key").localCheckpoint()
+        untold = events.where(is_open()).join(keys, "key", "left_semi")
+        overtaken = self.batch.source.overtaken_below
+        waiting = (untold.where(F.col("order") >= overtaken) if overtaken else untold).localCheckpoint()
+        if not waiting.isEmpty():
+            self.keep_untold(self.batch, waiting)
+        return events.join(untold.select("key", "order"), ["key", "order"], "left_anti")
+
+    def _counted(self, rows: DataFrame) -> DataFrame:
+        """Add the counts of events that tell, as for a fold, whether the table may have a row of the key."""
+        # a TRUNCATE removes only rows with an order key
+        is_new = F.lit(False) if self.batch.truncate_order else F.col("stored_order").isNull()
+        inserts = F.when(is_new & (F.col("op") != "d"), 1).otherwise(0)
+        # of a row that is there, whatever becomes of it
+        deletes = F.when(~is_new, 2).otherwise(0)
+        return rows.select("key", "op", "row", "order", "source_time", inserts.alias("n_c"), deletes.alias("n_d"))
 
     def _remember_deletes(self, rows: Rows, rules: Rules) -> None:
         """Remember deletes that a late event may follow, with the orders of their groups."""
@@ -127,14 +182,12 @@ class Merging:
             return
         if not batch.source.in_order:
             orders = [name for name in rules.order_columns if name != REMOVED_COLUMN]
-            tombstones.append_deletes(table, rows.deletes, batch.key, some=True, orders=orders)
+            tombstones.append_deletes(table, rows.deletes, batch.key, orders=orders)
         elif self.feed.waits:
             remember_waited_for(self.feed, batch, rows)
 
 
-def _counted(rows: DataFrame) -> DataFrame:
-    """Add the counts of events that tell, as for a fold, whether the table has a row of the key."""
-    is_new, is_delete = F.col("stored_order").isNull(), F.col("op") == "d"
-    inserts = F.when(is_new & ~is_delete, 1).otherwise(0)
-    deletes = F.when(~is_new & is_delete, 1).otherwise(0)
-    return rows.select("key", "op", "row", "order", "source_time", inserts.alias("n_c"), deletes.alias("n_d"))
+def _kept(kept: ExitStack, frame: DataFrame) -> DataFrame:
+    """Persist a frame until the stack ends."""
+    kept.callback(frame.unpersist)
+    return frame.persist()

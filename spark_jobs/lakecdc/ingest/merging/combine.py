@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.merging import Merge
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.ingest.change import Column as TableColumn
-from lakecdc.model.merge_slots import DELETED, REMOVED_COLUMN, Slot, order_columns, slots_of
+from lakecdc.model.merge_slots import DELETED, REMOVED_COLUMN, REST_COLUMN, Slot, order_columns, slots_of
 from lakecdc.sql import quoted_column
 
 # kinds of contributions beside the ops of events
@@ -62,8 +62,6 @@ def contributions_of_events(events: DataFrame, rules: Rules) -> DataFrame:
     if rules.merge.on_delete == "ignore":
         events = events.where("op != 'd'")
     there = {*events.select("row.*").columns}
-    if "source_table" not in events.columns:
-        events = events.withColumn("source_table", F.lit(None).cast("string"))
     values = [F.col("row")[c.name] if c.name in there else F.lit(None) for c in rules.columns]
     row = F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, rules.columns, strict=True)])
     orders = [_order_in_event(slot, rules).alias(f"o{i}") for i, slot in enumerate(rules.slots)]
@@ -88,7 +86,11 @@ def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = F
     def order(slot: Slot) -> Column:
         kept = value(slot.order_column, "string") if slot.order_column else row_order
         if slot.sequence:
-            return _ordering(value(slot.sequence, kinds[slot.sequence]), F.coalesce(kept, F.lit("")))
+            return _ordering(value(slot.sequence, kinds.get(slot.sequence, "string")), F.coalesce(kept, F.lit("")))
+        if slot.order_column and not slot.may_be_null:
+            # values without an order are older than all events; others wrote them, or a default filled them
+            is_told = reduce(or_, [value(name, kinds[name]).isNotNull() for name in slot.columns], F.lit(False))
+            return _ordering(F.when(kept.isNotNull() | is_told, F.coalesce(kept, F.lit(""))), F.lit(""))
         if slot.may_be_null or not slot.order_column:
             # a remembered delete tells nothing of these
             kept = F.when(F.lit(not remembered), F.coalesce(kept, row_order))
@@ -130,13 +132,16 @@ def combine(contributions: DataFrame, rules: Rules) -> DataFrame:
         F.array_distinct(F.flatten(F.collect_set("open"))).alias("left_out"),
         *[_merged_order(i, slot).alias(f"m{i}") for i, slot in enumerate(rules.slots)],
         *[_merged_value(c.name, *rules.slot_of[c.name]).alias(f"v{j}") for j, c in _outside_key(rules)],
+        *[F.count_if(_tells(c.name, rules.slot_of[c.name][0])).alias(f"t{j}") for j, c in _outside_key(rules)],
     )
     lives = _lives(rules)
     numbers = {c.name: j for j, c in _outside_key(rules)}
     values = [F.col(f"v{numbers[c.name]}")["v"] if c.name in numbers else F.col("key")[c.name] for c in rules.columns]
     orders = [_kept_order(name, rules).alias(name) for name in rules.order_columns]
+    # the row of the table tells all of its values, nulls too
+    is_new = F.col("stored_order").isNull()
     untold = [
-        F.when(F.array_contains("left_out", c.name) & F.col(f"v{j}").isNull(), F.lit(c.name))
+        F.when(F.array_contains("left_out", c.name) & is_new & (F.col(f"t{j}") == 0), F.lit(c.name))
         for j, c in _outside_key(rules)
     ]
     unknown = F.array_compact(F.array(*untold).cast("array<string>"))
@@ -165,10 +170,16 @@ def _order_in_event(slot: Slot, rules: Rules) -> Column:
             is_its = is_its & (is_of_one if slot.source_table else ~is_of_one)
     elif slot.source_table:
         is_its = is_its & _is_of(slot.source_table)
-    order = F.col("row")[slot.sequence] if slot.sequence else order
+    if slot.sequence:
+        there = slot.sequence in {c.name for c in rules.columns}
+        order = F.when(_is_given(slot.sequence), F.col("row")[slot.sequence]) if there else F.lit(None).cast("string")
     # among events of one sequence their order keys decide
     tie = F.col("order") if slot.sequence else F.lit("1" if slot.takes_last else "")
     return _ordering(F.when(is_its, order), tie)
+
+
+def _is_given(name: str) -> Column:
+    return ~F.coalesce(F.array_contains("open", name), F.lit(False))
 
 
 def _is_of(table: str) -> Column:
@@ -198,11 +209,15 @@ def _outside_key(rules: Rules) -> list[tuple[int, TableColumn]]:
     return [(j, c) for j, c in enumerate(rules.columns) if c.name not in rules.key]
 
 
+def _tells(name: str, number: int) -> Column:
+    """Return the condition that a contribution tells a column's value, null included."""
+    return F.col(f"o{number}").isNotNull() & _is_given(name)
+
+
 def _says(name: str, number: int, slot: Slot) -> Column:
     """Return the condition that a contribution tells a column's value as the slot's rule takes it."""
-    left_out = F.coalesce(F.array_contains("open", name), F.lit(False))
-    says = F.col(f"o{number}").isNotNull() & ~left_out
-    return says & F.col("row")[name].isNotNull() if slot.skips_nulls else says
+    tells = _tells(name, number)
+    return tells & F.col("row")[name].isNotNull() if slot.skips_nulls else tells
 
 
 def _merged_value(name: str, number: int, slot: Slot) -> Column:
@@ -230,7 +245,9 @@ def _lives(rules: Rules) -> Column:
         return is_there
     orders = [F.col(f"m{i}")["at"] for i, slot in enumerate(rules.slots) if slot.source_table]
     gone = [F.endswith(at, F.lit(DELETED)) for at in orders]
-    any_lives = reduce(or_, [F.coalesce(~each, F.lit(False)) for each in gone])
+    lives = [F.coalesce(~each, F.lit(False)) for each in gone]
+    lives += [F.col(f"m{i}").isNotNull() for i, slot in enumerate(rules.slots) if slot.order_column == REST_COLUMN]
+    any_lives = reduce(or_, lives)
     any_gone = reduce(or_, [F.coalesce(each, F.lit(False)) for each in gone])
     return any_lives | (is_there & ~any_gone)
 

@@ -20,9 +20,11 @@ from lakecdc.runtime.run import run
 from local_services.paths import REPOSITORY
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
+from tests.lakecdc.ingest.histories import PLACEHOLDER
 from tests.lakecdc.maintain.support import meanwhile
 
 Row = dict[str, Any]
+_TYPES = {"flag": "int", "doc": "map<string,int>"}
 
 
 class Log:
@@ -103,6 +105,19 @@ def test_a_wide_row_of_several_tables(lake: Lake, tmp_path: Path) -> None:
     assert feed.rows(columns=columns) == [(1, "Eve", "e@x", None), (2, None, None, "Nice")]
 
 
+def test_what_nothing_tells_waits_in_the_quarantine(lake: Lake, tmp_path: Path) -> None:
+    groups = [{"columns": ["name", "mail"], "source_table": "person"}, {"columns": ["city"], "source_table": "address"}]
+    feed, log = feed_of(lake, tmp_path, {"groups": groups}, source_tables=["person", "address"]), Log()
+    feed.options = {"max_quarantined_fraction": 1.0}
+    untold = log.event("person", "u", {"id": 1, "name": "Ada", "mail": PLACEHOLDER})
+    report = feed.take([untold, log.event("address", "c", {"id": 1, "city": "Rome"})])
+    columns = "id, name, mail, city"
+    assert (report.metrics["quarantined"], feed.rows(columns="id, city")) == (1, [(1, "Rome")])
+    feed.take([log.event("person", "u", {"id": 1, "name": "Ada", "mail": "a@x"})])
+    feed.take([log.event("person", "u", {"id": 1, "name": "Eve", "mail": PLACEHOLDER})])
+    assert feed.rows(columns=columns) == [(1, "Eve", "a@x", "Rome")]
+
+
 def test_the_wide_row_of_the_documentation(lake: Lake, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "merging.md").read_text()
     target = next(json.loads(text) for text in re.findall(r"```json target\n(.*?)```", page, re.S) if "wide" in text)
@@ -139,12 +154,15 @@ def test_rules_cannot_change(lake: Lake, tmp_path: Path) -> None:
         ({"groups": [{"columns": ["a"], "source_table": "shop.a"}]}, "one table feeds the target"),
         ({"groups": [{"columns": ["a"], "sequence": "v"}], "deletes": "group"}, "it tells none"),
         ({"groups": [{"columns": ["a"], "sequence": "v"}], "columns": {"v": "max"}}, "in a group and in columns"),
+        ({"groups": [{"columns": ["a"], "sequence": "doc"}]}, "of type map"),
         ({"columns": {"flag": "bool_or"}}, "bool_or is for boolean columns"),
     ],
 )
 def test_mistakes_are_refused_when_the_dag_is_parsed(merge: Row, message: str) -> None:
     with pytest.raises(SpecError) as error:
-        parse_targets({"table": "shop.t", "key": ["id"], "columns": {"flag": "int"}, "merge": merge})
+        parse_targets(
+            {"table": "shop.t", "key": ["id"], "columns": {"flag": "int", "doc": "map<string,int>"}, "merge": merge}
+        )
     assert message in f"{error.value} {error.value.hint}"
 
 
