@@ -31,7 +31,7 @@ from lakecdc.key_search.tasks import unpacked
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.rewriting import placing
 from lakecdc.maintain.rewriting.choice import run_order
-from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove
+from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove, sampled_columns
 from lakecdc.maintain.rewriting.ranges import Range, ranges_of
 from lakecdc.maintain.rewriting.tasks import (
     GROUP_BYTES,
@@ -109,7 +109,8 @@ class TaskRewrite:
         columns = read_columns(table.schema_fields)
         source = Source(columns, layout.properties, table.properties.get(_NAME_MAPPING))
         group_bytes = min(GROUP_BYTES, int(table.properties.get(_ROW_GROUP_BYTES, GROUP_BYTES)))
-        return RewriteTask(source, layout, self._proved.columns, lineage, group_bytes)
+        hashed = self._proved.columns
+        return RewriteTask(source, layout, hashed, sampled_columns(table, hashed), lineage, group_bytes)
 
     def _facts(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Facts:
         """Describe the files of units.
@@ -188,7 +189,7 @@ class TaskRewrite:
         by_place = defaultdict[str, list[WrittenFile]](list)
         for one in results:
             if one.kind == "written":
-                file = WrittenFile(one.location, one.bytes, offsets=tuple(one.offsets))
+                file = WrittenFile(one.location, one.bytes, offsets=tuple(one.offsets), nans=one.nans)
                 by_place[unit_of[one.number].files[0].location].append(file)
         order_id = self._plan.order.id
         return [

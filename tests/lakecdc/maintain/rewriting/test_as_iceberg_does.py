@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from lakecdc.iceberg.jvm import jvm
 from lakecdc.maintain import rewrite
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.sort import sort_data_files
@@ -17,9 +18,9 @@ from tests.on_demand import on_demand
 
 COLUMNS = (
     "id bigint NOT NULL, v string, d int, r float, n decimal(9, 2), at timestamp, local timestamp_ntz, day date, "
-    "raw binary, yes boolean, s struct<x: int, y: array<string>>, m map<string, int>, gone string"
+    "raw binary, yes boolean, s struct<x: int, y: array<string>>, m map<string, int>, gone string, hole double"
 )
-# by the id, of every type, with nulls, NaN and both zeros
+# by the id, of every type, with nulls, NaN and both zeros; uuids on both sides of Java's sign
 VALUES = (
     "id, nullif(concat('text ', id % 13), 'text 5') v, cast(id % 2 as int) d, "
     "case id % 7 when 0 then float('NaN') when 1 then float('-0.0') when 2 then null else cast(id as float) end r, "
@@ -27,7 +28,9 @@ VALUES = (
     "cast(timestamp_seconds(id) as timestamp_ntz) local, date_add(date'1969-12-01', cast(id % 60 as int)) day, "
     "cast(concat('b', id) as binary) raw, id % 3 = 0 yes, "
     "if(id % 11 = 0, null, named_struct('x', cast(id as int), 'y', array('a', null))) s, "
-    "map('k', cast(id as int)) m, 'x' gone"
+    "map('k', cast(id as int)) m, 'x' gone, double('NaN') hole, "
+    "if(id % 5 = 0, null, format_string('%08x-0000-4000-8000-00000000000a', id * 2654435761 % 4294967296)) u, "
+    "array(format_string('%08x-0000-4000-8000-00000000000b', id)) us"
 )
 #: changes of a table, and what an insert selects afterwards
 CHANGES = {
@@ -47,6 +50,11 @@ def with_past(lake: Lake, version: int, steps: list[str], partitioned_by: str) -
     """Make a table of several files, between which it changes."""
     name = create(lake, version, partitioned_by, COLUMNS)
     table, done, low = f"lake.{name}", set[str](), 0
+    types = jvm(lake.spark).org.apache.iceberg.types.Types
+    uuid, update = types.UUIDType.get(), lake.table(name).java.updateSchema()
+    # SQL has no such type
+    update.addColumn("u", uuid).addColumn("us", types.ListType.ofOptional(1, uuid)).commit()
+    lake.sql(f"REFRESH TABLE {table}")
 
     def insert() -> None:
         nonlocal low
@@ -56,9 +64,9 @@ def with_past(lake: Lake, version: int, steps: list[str], partitioned_by: str) -
         if "drop" in done:
             rows = rows.drop("gone")
         if "nested" in done:
-            kind = "struct<x: int, y: array<string>, z: double>"
+            kind, z = "struct<x: int, y: array<string>, z: double>", "if(s.x % 3 = 0, double('NaN'), 1.5D)"
             rows = rows.selectExpr(
-                "* except (s)", f"cast(if(s is null, null, named_struct('x', s.x, 'y', s.y, 'z', 1.5D)) as {kind}) s"
+                "* except (s)", f"cast(if(s is null, null, named_struct('x', s.x, 'y', s.y, 'z', {z})) as {kind}) s"
             )
         types = {field.name: field.dataType for field in lake.spark.table(table).schema.fields}
         rows = rows.select(*[rows[column].cast(kind) for column, kind in types.items()])
@@ -88,6 +96,7 @@ def state(lake: Lake, name: str, version: int) -> dict[str, Any]:
             "rows": file.record_count,
             "values": file.value_counts,
             "nulls": file.null_value_counts,
+            "nans": file.nan_value_counts,
             "lower": file.lower_bounds,
             "upper": file.upper_bounds,
             "order": file.sort_order_id,
