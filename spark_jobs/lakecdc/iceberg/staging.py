@@ -153,7 +153,11 @@ def _of_file(table: IcebergTable, builder: Any, one: WrittenFile, config: Any) -
         types = apache.types.Types
         of_counts = types.MapType.ofRequired(1, 2, types.IntegerType.get(), types.LongType.get())
         counts = metrics.nanValueCounts()
-        counts.putAll(apache.SingleValueParser.fromJson(of_counts, json.dumps({"keys": [*map(int, nans)], "values": [*nans.values()]})))
+        counts.putAll(
+            apache.SingleValueParser.fromJson(
+                of_counts, json.dumps({"keys": [*map(int, nans)], "values": [*nans.values()]})
+            )
+        )
         # not of columns without metrics
         counts.keySet().retainAll(metrics.valueCounts().keySet())
     return builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes).withMetrics(metrics)

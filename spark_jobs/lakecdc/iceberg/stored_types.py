@@ -1,4 +1,4 @@
-"""Columns of types that Spark does not have: other types for them, so that Spark reads the table's metadata and rows."""
+"""Columns of types that Spark lacks, with other types instead, so that Spark reads metadata and other columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _DEFAULTS = ("initial-default", "write-default")
 
 
 def unread_columns(fields: _Fields) -> dict[str, str]:
-    """Return the columns, given as Iceberg's JSON has them, of types that Spark does not read, also inside: name to type."""
+    """Return the columns that hold a type that Spark does not read, by name, with the type.
+
+    :param fields: columns as Iceberg's JSON has them.
+    """
     return {f["name"]: kind for f in fields for kind in _plain_types(f["type"]) if kind in _UNREAD}
 
 
@@ -38,6 +41,9 @@ def table_with(table: IcebergTable, fields: _Fields, snapshot_id: int | None = N
     schema = apache.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": list(fields)}))
     current = operations.current()
     metadata = apache.TableMetadata.buildFrom(current).setCurrentSchema(schema, current.lastColumnId())
+    # the table's own must fit the columns; those of its files stay
+    metadata = metadata.setDefaultPartitionSpec(apache.PartitionSpec.unpartitioned())
+    metadata = metadata.setDefaultSortOrder(apache.SortOrder.unsorted())
     if snapshot_id is not None:
         metadata = metadata.setRef("main", apache.SnapshotRef.branchBuilder(snapshot_id).build())
     return apache.BaseTable(operations.temp(metadata.build()), table.java.name())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
 from lakecdc.iceberg.explain import is_conflict
-from lakecdc.iceberg.stored_types import table_with, with_stored_types
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
+from lakecdc.iceberg.stored_types import table_with, with_stored_types
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, Position, current_position, nearest_carrier
 from lakecdc.sql import literal, quoted, quoted_column

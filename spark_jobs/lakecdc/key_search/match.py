@@ -33,8 +33,8 @@ from lakecdc.iceberg.file_io import new_folder, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
-from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.bounds import within_bounds
 from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeysTask, Lookup, key_column, packed, unpacked

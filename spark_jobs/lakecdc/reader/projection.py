@@ -327,7 +327,7 @@ def _missing(column: ReadColumn, name: str) -> pa.Scalar:
     elif pa.types.is_time(expected):
         value = time.fromisoformat(value)
     elif expected in (_NANOS, pa.timestamp("ns", "UTC")):
-        value = np.datetime64(value.removesuffix("+00:00"), "ns").view("int64")
+        value = int(np.datetime64(value.removesuffix("+00:00"), "ns").view("int64"))
     elif pa.types.is_timestamp(expected):
         value = datetime.fromisoformat(value)
     elif isinstance(expected, pa.BaseExtensionType):

@@ -226,7 +226,9 @@ class ArrowFile:
             # Arrow expects the names of leaves
             return True
         sample = first.slice(0, _SAMPLE)
-        return [c.name for c in self._columns if pc.count_distinct(storage(sample[c.name])).as_py() * 2 <= sample.num_rows]
+        return [
+            c.name for c in self._columns if pc.count_distinct(storage(sample[c.name])).as_py() * 2 <= sample.num_rows
+        ]
 
     def _filters(self, rows: int) -> dict[str, Any]:
         """Return Arrow's option for Bloom filters, which older versions lack; booleans have none."""
