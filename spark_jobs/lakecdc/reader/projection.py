@@ -81,10 +81,12 @@ class Projection:
 
     :param schema: of the rows that it returns.
     :param leaves: indices of the Parquet columns to read.
+    :param places: indices of the top-level columns to read.
     """
 
     schema: pa.Schema
     leaves: tuple[int, ...]
+    places: tuple[int, ...]
     _sources: tuple[_Source, ...]
 
     def leaf(self, place: int) -> int:
@@ -127,7 +129,7 @@ def projection(
     filled = [replace(column, default=known.get(column.id, column.default)) for column in columns]
     sources = _sources([fields[place] for place in read], filled, "")
     leaves = (leaf for place in read for leaf in range(firsts[place], firsts[place + 1]))
-    return Projection(pa.schema([column.field() for column in columns]), tuple(leaves), tuple(sources))
+    return Projection(pa.schema([column.field() for column in columns]), tuple(leaves), tuple(read), tuple(sources))
 
 
 def _sources(stored: Iterable[pa.Field], columns: Iterable[ReadColumn], parent: str) -> list[_Source]:

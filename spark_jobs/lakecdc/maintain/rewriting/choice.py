@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.selection import Unit
 
-_PARQUET = "PARQUET"
+_READ = {"PARQUET", "ORC"}
 
 
 def refusals(
@@ -50,7 +50,7 @@ def _refusal(table: IcebergTable, order: SortOrder) -> str | None:
 
 
 def _refusal_of(unit: Unit, formats: Mapping[str, str], spec_id: int) -> str | None:
-    if others := {formats[file.location] for file in unit.files} - {_PARQUET}:
+    if others := {formats[file.location] for file in unit.files} - _READ:
         return f"files are in {', '.join(sorted(others))}"
     if unit.piece or {file.spec_id for file in unit.files} != {spec_id}:
         return "rows move to other partitions"

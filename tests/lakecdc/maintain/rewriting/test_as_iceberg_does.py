@@ -53,7 +53,7 @@ CHANGES = {
 }
 #: nanoseconds of a moment of 2001-09-09
 DAY = 10**18
-STEPS = st.lists(st.sampled_from([*CHANGES, "insert", "equality"]), min_size=3, max_size=8)
+STEPS = st.lists(st.sampled_from([*CHANGES, "insert", "orc", "equality"]), min_size=3, max_size=8)
 
 
 def with_past(lake: Lake, version: int, steps: list[str], partitioned_by: str) -> str:
@@ -89,6 +89,11 @@ def with_past(lake: Lake, version: int, steps: list[str], partitioned_by: str) -
             insert()
         elif step == "equality" and "d" not in partitioned_by:
             delete_by_key(lake, name, range(low, low + 9))
+        elif step == "orc":
+            formats = "'write.format.default'='{}', 'write.delete.format.default'='parquet'"
+            lake.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({formats.format('orc')})")
+            insert()
+            lake.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({formats.format('parquet')})")
         elif step in CHANGES and step not in done:
             lake.sql(CHANGES[step][0].format(table))
             done.add(step)
@@ -142,7 +147,7 @@ def compare(lake: Lake, patch: pytest.MonkeyPatch, version: int, steps: list[str
     ),
 )
 def test_tables_with_a_past(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, by: str, job: Any) -> None:
-    steps = ["rename", "insert", "delete", "widen", "double", "insert", "digits", "equality", "drop", "nested", "first"]
+    steps = ["rename", "orc", "delete", "widen", "double", "orc", "digits", "equality", "drop", "nested", "first"]
     compare(lake, monkeypatch, version, steps, by, job)
 
 
