@@ -29,12 +29,13 @@ class OrcFile:
             from pyarrow import orc
 
             self._file = orc.ORCFile(stream)
+            stored = self._file.schema
         except (ImportError, pa.ArrowInvalid, NotImplementedError, OSError) as error:
             raise UnreadError(f"{location}: {error}") from error
         if self._file.content_length > _STRIPE_BYTES * max(1, self._file.nstripes):
             raise UnreadError(f"{location} has stripes of more than {_STRIPE_BYTES} bytes")
-        self.rows, self.schema = self._file.nrows, pa.schema([_field(field) for field in self._file.schema])
-        if not any(_ID in (field.metadata or {}) for field in self._file.schema):
+        self.rows, self.schema = self._file.nrows, pa.schema([_field(field) for field in stored])
+        if not any(_ID in (field.metadata or {}) for field in stored):
             # what others mean by a timestamp depends on their time zone
             raise UnreadError(f"{location}: the ORC file has no field ids")
 
