@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _AT_ONCE = 10_000
-_UNREADABLE = ("TIME", "TIMESTAMP_NANO")
 
 
 def scan_tasks(table: IcebergTable, snapshot_id: int) -> Any:
@@ -165,11 +164,3 @@ def specs_losing_partitions(table: IcebergTable, snapshot_id: int) -> frozenset[
     """Return those of these specs with data files in a snapshot; see :func:`specs_by_dropped_columns`."""
     lost = specs_by_dropped_columns(table)
     return lost & live_spec_ids(table, table.java.snapshot(snapshot_id)) if lost else lost
-
-
-def unreadable_types(table: IcebergTable) -> dict[str, str]:
-    """Return columns of types that Spark does not have, including nested ones: name to type."""
-    schema = table.java.schema()
-    fields = jvm(table.spark).org.apache.iceberg.types.TypeUtil.indexById(schema.asStruct())
-    types = {str(schema.findColumnName(number)): fields.get(number).type() for number in listed(fields.keySet())}
-    return {name: str(kind.toString()) for name, kind in types.items() if str(kind.typeId().toString()) in _UNREADABLE}

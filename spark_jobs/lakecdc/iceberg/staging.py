@@ -30,12 +30,14 @@ class WrittenFile:
     :param partition: partition values as JSON has them, in the order of the spec's fields without those that are always
         null.
     :param offsets: first bytes of its row groups; empty if they are not known.
+    :param nans: number of NaNs by field id, as JSON.
     """
 
     location: str
     bytes: int
     partition: tuple[str | int | bool | None, ...] = ()
     offsets: tuple[int, ...] = ()
+    nans: str = "{}"
 
 
 def stage_rows(
@@ -79,12 +81,15 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
 
 
 @contextmanager
-def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
-    """Make Java ``FileScanTask`` objects readable with ``spark.read.format("iceberg").load``; yield what to load."""
+def staged_tasks(table: IcebergTable, tasks: Sequence[Any], java_table: Any = None) -> Iterator[str]:
+    """Make Java ``FileScanTask`` objects readable with ``spark.read.format("iceberg").load``; yield what to load.
+
+    :param java_table: whose columns are read; default: the table's.
+    """
     group = str(uuid.uuid4())
     cache = table_cache(table.spark)
     manager = jvm(table.spark).org.apache.iceberg.spark.ScanTaskSetManager.get()
-    cache.add(group, table.java)
+    cache.add(group, java_table or table.java)
     manager.stageTasks(table.java, group, java_list(table.spark, tasks))
     try:
         yield group
@@ -141,9 +146,20 @@ def describe_like(table: IcebergTable, written: Iterable[WrittenFile], like: Any
 
 
 def _of_file(table: IcebergTable, builder: Any, one: WrittenFile, config: Any) -> Any:
-    """Tell a builder of data or delete files where the file is, and the metrics from its footer."""
-    file = table.java.io().newInputFile(one.location, one.bytes)
-    metrics = jvm(table.spark).org.apache.iceberg.parquet.ParquetUtil.fileMetrics(file, config)
+    """Tell a builder of data or delete files where the file is, and the metrics from its footer, which has no NaNs."""
+    file, apache = table.java.io().newInputFile(one.location, one.bytes), jvm(table.spark).org.apache.iceberg
+    metrics = apache.parquet.ParquetUtil.fileMetrics(file, config)
+    if nans := json.loads(one.nans):
+        types = apache.types.Types
+        of_counts = types.MapType.ofRequired(1, 2, types.IntegerType.get(), types.LongType.get())
+        counts = metrics.nanValueCounts()
+        counts.putAll(
+            apache.SingleValueParser.fromJson(
+                of_counts, json.dumps({"keys": [*map(int, nans)], "values": [*nans.values()]})
+            )
+        )
+        # not of columns without metrics
+        counts.keySet().retainAll(metrics.valueCounts().keySet())
     return builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes).withMetrics(metrics)
 
 

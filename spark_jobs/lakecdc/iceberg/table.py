@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
 from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
+from lakecdc.iceberg.stored_types import table_with, with_stored_types
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, Position, current_position, nearest_carrier
 from lakecdc.sql import literal, quoted, quoted_column
@@ -213,8 +214,19 @@ class IcebergTable:
 
     def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
         """Read a metadata table such as ``files`` or ``entries``, by default of the current state."""
+        fields = self.schema_fields
+        if (stored := with_stored_types(fields)) != fields:
+            return self._metadata_of(table_with(self, stored, snapshot_id), kind)
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
+
+    def _metadata_of(self, java_table: Any, kind: str) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        apache, options = jvm(self.spark).org.apache.iceberg, jvm(self.spark).java.util.HashMap()
+        of_kind, session = apache.MetadataTableType.valueOf(kind.upper()), self.spark._jsparkSession
+        rows = apache.spark.SparkTableUtil.loadMetadataTable(session, java_table, of_kind, options)
+        return DataFrame(rows, self.spark)
 
     def read(
         self, snapshot_id: int | None = None, columns: list[str] | tuple[str, ...] = ("*",), where: str = "true"

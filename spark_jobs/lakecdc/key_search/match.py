@@ -32,8 +32,9 @@ from lakecdc.iceberg.expressions import might_contain
 from lakecdc.iceberg.file_io import new_folder, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.live_deletes import EqualityDelete
-from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, unreadable_types
+from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.bounds import within_bounds
 from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeysTask, Lookup, key_column, packed, unpacked
@@ -92,7 +93,7 @@ def refusal(table: IcebergTable) -> str | None:
         return "Its files are encrypted; delete files are written unencrypted."
     if not reaches(folder := new_folder(table, "deletes")):
         return f"Its new files would go below {folder}, and tasks cannot write to paths with '#' or '?'."
-    for name, kind in unreadable_types(table).items():
+    for name, kind in unread_columns(table.schema_fields).items():
         return f"The column {name!r} has the type {kind}, which Spark cannot read."
     return None
 

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from lakecdc.iceberg.file_io import source
 from lakecdc.iceberg.puffin import bitmap
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
-from lakecdc.reader.data_files import deleted_positions, parquet_file
+from lakecdc.reader.data_files import deleted_positions
+from lakecdc.reader.parquet_files import parquet_file
 from lakecdc.reader.projection import Projection, ReadColumn, UnreadError, projection
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.deletes import RESULT, FilePositions, described, without_unchanged

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
+from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, UnsupportedError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewritingOptions
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns
@@ -21,6 +21,7 @@ from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard
+from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.key_search.bounded import bounded_tasks
 from lakecdc.key_search.carry_over import CarriedOver, carry_over, key_columns
@@ -226,14 +227,16 @@ class Rewrite:
             self._publish(tasks, files)
 
     def _written(self, batch: Sequence[Unit], tasks: Mapping[str, Any], in_tasks: bool) -> Written:
-        if not in_tasks:
-            return self._by_iceberg.write(batch, tasks)
-        try:
-            return self._in_tasks.write(batch, tasks, self.tasks)
-        except UnreadError as error:
-            self.refused[str(error)] = None
-            log.info("%s: Iceberg's reader and writer rewrite %d files: %s", self.table.name, len(tasks), error)
-            return self._by_iceberg.write(batch, tasks)
+        if in_tasks:
+            try:
+                return self._in_tasks.write(batch, tasks, self.tasks)
+            except UnreadError as error:
+                self.refused[str(error)] = None
+                log.info("%s: Iceberg's reader and writer rewrite %d files: %s", self.table.name, len(tasks), error)
+        for name, kind in unread_columns(self.table.schema_fields).items():
+            why = f"{'; '.join(self.refused)}, and Spark has no type for the column {name!r} of type {kind}"
+            raise UnsupportedError(f"Cannot rewrite files: {why}.", table=self.table.name)
+        return self._by_iceberg.write(batch, tasks)
 
     def _publish(self, tasks: Sequence[Any], files: Sequence[Any]) -> None:
         """Commit; deletes of others that arrive again and again are carried over as often."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakecdc.maintain.sort_words import FieldValues, places_of
-from lakecdc.model.columns import arrow_type
 from lakecdc.writer.transforms import Transform
 
 if TYPE_CHECKING:
@@ -54,13 +53,14 @@ class RunOrder:
     def of(cls, order: SortOrder, types: Mapping[str, str]) -> RunOrder | None:
         """Return the fields of a sort order, without its curve; None if tasks cannot evaluate one.
 
-        :param types: Spark SQL types of the columns by name, which must be those of the rows in Arrow as well.
+        :param types: SQL types of the columns that are not nested, see
+            :attr:`~lakecdc.model.iceberg_columns.IcebergColumn.sql_type`; those of the rows in Arrow are the same.
         """
         fields = []
         for field in order.fields:
             kind, _, width = field.transform.partition("[")
             sql_type = types.get(field.column)
-            if sql_type is None or arrow_type(sql_type) is None:
+            if sql_type is None:
                 return None
             transform = None
             if kind != "identity":

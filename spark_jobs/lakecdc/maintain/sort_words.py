@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakecdc.model.iceberg_columns import storage
+
 Array = np.ndarray[Any, Any]
 # rows to judge whether a column's values repeat
 _SAMPLE = 20_000
@@ -50,7 +52,8 @@ class FieldValues:
 
     @classmethod
     def of(cls, values: pa.Array, descending: bool, nulls_first: bool) -> FieldValues:
-        """Convert values of a type that :func:`~lakecdc.model.columns.arrow_type` returns, or bytes of a fixed size."""
+        """Convert values of a column that is not nested."""
+        values = storage(values)
         nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
         numbers = _numbers(values)
         return cls(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +39,13 @@ class IcebergColumn:
     def is_nested(self) -> bool:
         return not isinstance(self.type, str)
 
+    @property
+    def sql_type(self) -> str | None:
+        """Return Spark's name of the type, or Iceberg's where Spark has no such type; None for a nested one."""
+        if self.is_nested:
+            return None
+        return "binary" if _FIXED.fullmatch(self.type) else _SPARK_NAMES.get(self.type, self.type)
+
     def field(self) -> pa.Field:
         """Return Arrow's field, see :func:`arrow_field`."""
         return arrow_field(self.id, self.name, self.type, self.required)
@@ -62,11 +71,40 @@ def with_field_id(field: pa.Field, number: int) -> pa.Field:
     return field.with_metadata({_FIELD_ID: str(number).encode()})
 
 
+def storage(values: Any) -> Any:
+    """Return the stored values of an array, or chunked one, of an extension type, which Arrow has no functions for."""
+    return values.cast(values.type.storage_type) if isinstance(values.type, pa.BaseExtensionType) else values
+
+
+def holds_uuid(kind: pa.DataType) -> bool:
+    """Check whether an Arrow type is uuid, which Spark reads as text, or has one inside."""
+    # the only type of the kind that columns have
+    if isinstance(kind, pa.BaseExtensionType):
+        return True
+    return any(holds_uuid(kind.field(place).type) for place in range(kind.num_fields))
+
+
+@cache
+def _beyond_spark() -> dict[str, pa.DataType]:
+    """Return Arrow's types of those that Spark reads as text or not at all."""
+    from pyarrow.parquet import ParquetFile
+
+    known = {
+        "time": pa.time64("us"),
+        "timestamp_ns": pa.timestamp("ns"),
+        "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    }
+    # before, Arrow writes the bytes without saying what they are
+    if "arrow_extensions_enabled" in inspect.signature(ParquetFile.__init__).parameters:
+        known["uuid"] = pa.uuid()
+    return known
+
+
 def _type(kind: Any) -> pa.DataType:
     if isinstance(kind, str):
         if fixed := _FIXED.fullmatch(kind):
             return pa.binary(int(fixed[1]))
-        known = arrow_type(_SPARK_NAMES.get(kind, kind))
+        known = arrow_type(_SPARK_NAMES.get(kind, kind)) or _beyond_spark().get(kind)
         if known is None:
             raise UnknownTypeError(kind)
         return known

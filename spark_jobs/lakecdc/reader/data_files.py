@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakecdc.iceberg.file_io import reaches, source
 from lakecdc.iceberg.puffin import bitmap, decode_vector
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
 from lakecdc.model.iceberg_columns import UnknownTypeError
-from lakecdc.reader.projection import Projection, ReadColumn, UnreadError, projection, read_columns
+from lakecdc.reader.orc_files import OrcFile
+from lakecdc.reader.parquet_files import MOST_ROWS, ParquetFile, parquet_file
+from lakecdc.reader.projection import ReadColumn, UnreadError, projection, read_columns
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -31,17 +32,13 @@ if TYPE_CHECKING:
 DELETES = "array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 #: DDL of the rows that describe data files to tasks; ``constants`` is JSON: identity partition values by field id
 FILE = (
-    "number int, location string, first_row_id bigint, sequence_number bigint, records bigint, "
+    "number int, location string, first_row_id bigint, sequence_number bigint, records bigint, format string, "
     f"constants string, deletes {DELETES}"
 )
 #: columns of row lineage that files may store
 LINEAGE = (ReadColumn(ROW_ID_ID, ROW_ID, "long", False), ReadColumn(UPDATED_ID, UPDATED, "long", False))
 # file systems that Java and pyiceberg name alike
 _SCHEMES = ("", "file", "s3", "s3a")
-# of decoded rows at a time
-_TABLE_BYTES, _FEWEST_ROWS, _MOST_ROWS = 12 * 1024**2, 256, 131_072
-# of encoded columns at a time; row groups with more are read piece by piece
-_ENCODED_BYTES, _SMALLEST_PIECE = 64 * 1024**2, 256 * 1024
 
 
 def refusal(table: IcebergTable) -> str | None:
@@ -122,32 +119,23 @@ class FileRows:
         return pa.array(live)
 
     def _stored(self, end: int) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the projected rows of the row groups that the range overlaps, with the position of the first."""
+        """Yield the projected rows of a range and others beside it, with the position of the first."""
         location = self.file["location"]
         if not in_reach(location):
             raise UnreadError(f"{location} is out of the reach of tasks")
-        with source(self.properties, location).open() as stream, parquet_file(stream, location) as parquet:
-            if parquet.metadata.num_rows != self.file["records"]:
-                raise UnreadError(f"{location} has {parquet.metadata.num_rows} rows, not {self.file['records']}")
+        with source(self.properties, location).open() as stream:
+            file = (OrcFile if self.file.get("format") == "ORC" else ParquetFile)(stream, location)
+            if file.rows != self.file["records"]:
+                raise UnreadError(f"{location} has {file.rows} rows, not {self.file['records']}")
             mapping, constants = self.name_mapping, self.file["constants"]
             columns = projection(
-                parquet.schema_arrow,
+                file.schema,
                 [*self.columns, *(LINEAGE if self.lineage else ())],
                 json.loads(mapping) if mapping else None,
                 {int(key): value for key, value in json.loads(constants).items()} if constants else None,
             )
-            begin, groups = self._groups(parquet.metadata, end)
-            for batch in _batches(parquet, groups, columns):
+            for begin, batch in file.batches(self.begin, end, columns):
                 yield begin, columns(batch)
-                begin += batch.num_rows
-                if begin >= end:
-                    break
-
-    def _groups(self, metadata: pq.FileMetaData, end: int) -> tuple[int, list[int]]:
-        """Return the row groups that the range overlaps, and the position of their first row."""
-        ends = np.cumsum([0, *(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))])
-        groups = [g for g, (b, e) in enumerate(pairwise(ends.tolist())) if b < end and e > self.begin and b < e]
-        return int(ends[groups[0]]) if groups else 0, groups
 
     def _with_lineage(self, rows: pa.Table, begin: int) -> pa.Table:
         """Fill ids and sequence numbers of rows that store none from the file's (specification, "Row Lineage")."""
@@ -164,42 +152,6 @@ class FileRows:
             for stored, value in zip(rows.columns[-2:], inherited, strict=True)
         ]
         return pa.Table.from_arrays([*own, *filled], schema=schema)
-
-
-def parquet_file(stream: Any, location: str) -> pq.ParquetFile:
-    """Open a Parquet file.
-
-    :raises UnreadError: Arrow cannot, because of its format or encryption.
-    """
-    try:
-        metadata = pq.read_metadata(stream)
-        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-        encoded = max((sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups), default=0)
-        piece = max(_SMALLEST_PIECE, _ENCODED_BYTES // max(1, metadata.num_columns)) if encoded > _ENCODED_BYTES else 0
-        return pq.ParquetFile(
-            stream, metadata=metadata, coerce_int96_timestamp_unit="us", buffer_size=piece, pre_buffer=False
-        )
-    except (pa.ArrowInvalid, NotImplementedError, OSError) as error:
-        raise UnreadError(f"{location}: {error}") from error
-
-
-def _batches(parquet: pq.ParquetFile, groups: list[int], columns: Projection) -> Iterator[pa.RecordBatch]:
-    """Yield the stored columns, as many rows at a time as decode to about 12 MiB."""
-    if not groups:
-        return
-    infos = [parquet.metadata.row_group(group) for group in groups]
-    size = sum(info.column(leaf).total_uncompressed_size for info in infos for leaf in columns.leaves)
-    rows = sum(info.num_rows for info in infos)
-    leaves = list(columns.leaves)
-    try:
-        if rows > _FEWEST_ROWS and leaves:
-            # values of a dictionary are larger than the metadata says
-            first = next(parquet.reader.iter_batches(_FEWEST_ROWS, groups[:1], leaves, use_threads=False))
-            size = max(size, first.nbytes * rows // first.num_rows)
-        at_once = min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
-        yield from parquet.reader.iter_batches(at_once, groups, leaves, use_threads=False)
-    except NotImplementedError as error:
-        raise UnreadError(f"Arrow cannot read a column: {error}") from error
 
 
 def deleted_positions(
@@ -230,7 +182,7 @@ def _positions_by_file(location: str, settings: tuple[tuple[str, str], ...]) -> 
 
     by_file: dict[str, BitMap64] = {}
     with source(dict(settings), location).open() as stream, parquet_file(stream, location) as file:
-        for rows in file.iter_batches(_MOST_ROWS, columns=["file_path", "pos"], use_threads=False):
+        for rows in file.iter_batches(MOST_ROWS, columns=["file_path", "pos"], use_threads=False):
             paths = pc.dictionary_encode(rows.column("file_path"))
             numbers, names = paths.indices.to_numpy(), paths.dictionary.to_pylist()
             positions = rows.column("pos").to_numpy()

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from lakecdc.model.iceberg_columns import IcebergColumn, arrow_field, field_id, with_field_id
 
 #: turns a stored array into the column's
 _Convert = Callable[[pa.Array], pa.Array]
-_MICROS = pa.timestamp("us")
+_MICROS, _NANOS = pa.timestamp("us"), pa.timestamp("ns")
 # one name for types that differ in Arrow alone
 _PLAIN = {
     pa.large_string(): pa.string(),
@@ -35,6 +37,7 @@ _PROMOTED = {
     (pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),
     (pa.date32(), _MICROS),
+    (pa.date32(), _NANOS),
 }
 
 
@@ -78,10 +81,12 @@ class Projection:
 
     :param schema: of the rows that it returns.
     :param leaves: indices of the Parquet columns to read.
+    :param places: indices of the top-level columns to read.
     """
 
     schema: pa.Schema
     leaves: tuple[int, ...]
+    places: tuple[int, ...]
     _sources: tuple[_Source, ...]
 
     def leaf(self, place: int) -> int:
@@ -124,7 +129,7 @@ def projection(
     filled = [replace(column, default=known.get(column.id, column.default)) for column in columns]
     sources = _sources([fields[place] for place in read], filled, "")
     leaves = (leaf for place in read for leaf in range(firsts[place], firsts[place + 1]))
-    return Projection(pa.schema([column.field() for column in columns]), tuple(leaves), tuple(sources))
+    return Projection(pa.schema([column.field() for column in columns]), tuple(leaves), tuple(read), tuple(sources))
 
 
 def _sources(stored: Iterable[pa.Field], columns: Iterable[ReadColumn], parent: str) -> list[_Source]:
@@ -229,14 +234,16 @@ def _plain_conversion(stored: pa.DataType, expected: pa.DataType, path: str) -> 
 
 
 def _holds(expected: pa.DataType, stored: pa.DataType) -> bool:
-    """Check whether a decimal or timestamp type has every value of a stored one."""
+    """Check whether a decimal, timestamp or uuid type has every value of a stored one."""
     if pa.types.is_decimal128(expected):
         return bool(
             pa.types.is_decimal(stored) and stored.scale == expected.scale and stored.precision <= expected.precision
         )
+    if isinstance(expected, pa.BaseExtensionType):
+        return bool(stored == expected.storage_type)
     # The column's type says whether it is in UTC: INT96 does not, and Iceberg's reader ignores what others say.
     # Of milliseconds that reader has two opinions (1.12 takes those in dictionaries for microseconds).
-    return bool(pa.types.is_timestamp(expected) and pa.types.is_timestamp(stored) and stored.unit == "us")
+    return bool(pa.types.is_timestamp(expected) and pa.types.is_timestamp(stored) and stored.unit == expected.unit)
 
 
 def _struct_conversion(stored: pa.StructType, kind: Mapping[str, Any], path: str) -> _Convert:
@@ -319,8 +326,14 @@ def _missing(column: ReadColumn, name: str) -> pa.Scalar:
         value = Decimal(value)
     elif pa.types.is_date(expected):
         value = date.fromisoformat(value)
+    elif pa.types.is_time(expected):
+        value = time.fromisoformat(value)
+    elif expected in (_NANOS, pa.timestamp("ns", "UTC")):
+        value = int(np.datetime64(value.removesuffix("+00:00"), "ns").view("int64"))
     elif pa.types.is_timestamp(expected):
         value = datetime.fromisoformat(value)
+    elif isinstance(expected, pa.BaseExtensionType):
+        value = UUID(value).bytes
     elif pa.types.is_binary(expected) or pa.types.is_fixed_size_binary(expected):
         value = bytes.fromhex(value)
     return pa.scalar(value, expected)

@@ -11,8 +11,9 @@ import pyarrow as pa
 from lakecdc.writer.parquet import ArrowFile, FileLayout
 from lakecdc.writer.partitions import Values, by_partition, columns_of
 
-#: rows that tasks return: written files, why a task gave up, and packed tables of rows that are left out of files
-RESULT = "location string, kind string, bytes bigint, partition string, odd string, cell binary"
+#: rows that tasks return: written files, with partition values and counts of NaNs as JSON; why a task gave up; packed
+#: tables of rows that are left out of files
+RESULT = "location string, kind string, bytes bigint, partition string, nans string, odd string, cell binary"
 # bytes of rows that are sorted and written at once; a task holds them twice meanwhile
 _SLICE_BYTES = 64 * 1024 * 1024
 #: files that a task writes at once: each holds a row group, and on S3 a part of some megabytes
@@ -68,7 +69,13 @@ class PartitionFiles:
         file = self._open.pop(values)
         size = file.close()
         assert file.location is not None
-        return result(location=file.location, kind=self._kind, bytes=size, partition=json.dumps(values))
+        return result(
+            location=file.location,
+            kind=self._kind,
+            bytes=size,
+            partition=json.dumps(values),
+            nans=json.dumps(file.nans),
+        )
 
 
 def slices(

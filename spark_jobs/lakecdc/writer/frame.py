@@ -86,7 +86,7 @@ def iceberg_files(
     :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
     """
     written = [
-        WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
+        WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])), nans=row["nans"])
         for row in results
         if row["kind"] == kind
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,7 @@ from lakecdc.iceberg.bloom_columns import ENABLED
 from lakecdc.iceberg.file_io import marked_location, output, source, storage_properties
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.file_sizes import written_file_bytes
-from lakecdc.model.iceberg_columns import IcebergColumn
+from lakecdc.model.iceberg_columns import IcebergColumn, field_id, holds_uuid, storage
 from lakecdc.reader import data_files
 from lakecdc.writer.partitions import Partitioning
 
@@ -39,10 +40,20 @@ MISSING_VALUE = "is non-nullable, and a row has no value for it"
 
 
 def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | None:
-    """Return why Iceberg's own writer has to write files of a table; None if tasks can.
+    """Return why Iceberg's own writer has to write rows of Spark's types to files of a table; None if tasks can.
 
     :param partitioning: of the files; None if tasks cannot evaluate it.
     """
+    if why := files_refusal(table):
+        return why
+    if partitioning is None:
+        return "the table is partitioned by transforms that tasks cannot evaluate"
+    uuids = (column.name for column in file_columns(table, {}) if holds_uuid(column.field().type))
+    return next((f"column {name} has uuids, which Spark has as text" for name in uuids), None)
+
+
+def files_refusal(table: IcebergTable) -> str | None:
+    """Return why tasks cannot write rows that they have read from files of a table to others; None if they can."""
     properties = table.properties
     if properties.get(_CODEC, "zstd") not in _CODECS:
         return f"{_CODEC} is {properties[_CODEC]}"
@@ -54,8 +65,6 @@ def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | Non
     place = marked_location(table)
     if not data_files.in_reach(place):
         return f"the table's files are at {place}"
-    if partitioning is None:
-        return "the table is partitioned by transforms that tasks cannot evaluate"
     for column in file_columns(table, {}):
         if column.is_nested and any(name.startswith(f"{column.name}.") for name in filtered):
             return f"column {column.name} has Bloom filters inside"
@@ -149,17 +158,27 @@ def _values_for(rate: float, most_bytes: int) -> int:
     return max(1, int(-most_bytes * math.log(1 - rate ** (1 / 8))))
 
 
+def _count_nans(column: pa.Field, values: pa.ChunkedArray) -> dict[int, int]:
+    """Count the NaNs of a column by field id, also in members of structs; Iceberg counts none in lists and maps."""
+    if pa.types.is_floating(column.type):
+        return {field_id(column) or 0: pc.sum(pc.is_nan(values)).as_py() or 0}
+    members = enumerate(column.type) if pa.types.is_struct(column.type) else ()
+    counts = [_count_nans(member, pc.struct_field(values, [place])) for place, member in members]
+    return {number: count for of_member in counts for number, count in of_member.items()}
+
+
 class ArrowFile:
     """One Parquet file, created by the first row, which sets ``location``.
 
     :ivar rows: written so far.
     :ivar offsets: first byte of each row group, at which readers may split the file.
+    :ivar nans: number of NaNs by field id, of columns that may have some.
     """
 
     def __init__(self, layout: FileLayout) -> None:
         self._layout, self._columns = layout, layout.columns
         self.location: str | None = None
-        self.rows, self.offsets = 0, list[int]()
+        self.rows, self.offsets, self.nans = 0, list[int](), Counter[int]()
 
     def write(self, table: pa.Table) -> None:
         """Add rows, as a row group of their own.
@@ -173,6 +192,8 @@ class ArrowFile:
                 self._open(arranged)
             self.offsets.append(self.size)
             self._writer.write_table(arranged)
+            for field, values in zip(arranged.schema, arranged.columns, strict=True):
+                self.nans.update(_count_nans(field, values))
             self.rows += table.num_rows
 
     @property
@@ -205,7 +226,9 @@ class ArrowFile:
             # Arrow expects the names of leaves
             return True
         sample = first.slice(0, _SAMPLE)
-        return [c.name for c in self._columns if pc.count_distinct(sample[c.name]).as_py() * 2 <= sample.num_rows]
+        return [
+            c.name for c in self._columns if pc.count_distinct(storage(sample[c.name])).as_py() * 2 <= sample.num_rows
+        ]
 
     def _filters(self, rows: int) -> dict[str, Any]:
         """Return Arrow's option for Bloom filters, which older versions lack; booleans have none."""

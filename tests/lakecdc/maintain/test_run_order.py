@@ -39,8 +39,12 @@ TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.date32(): st.dates(date(1800, 1, 1), date(2200, 1, 1)),
     pa.timestamp("us", "UTC"): TIMES.map(lambda t: t.replace(tzinfo=UTC)),
     pa.timestamp("us"): TIMES,
-    pa.binary(16): st.uuids().map(lambda u: u.bytes) | st.just(uuid.UUID(int=7).bytes),
+    pa.uuid(): st.uuids() | st.just(uuid.UUID(int=7)),
+    pa.binary(4): st.binary(min_size=4, max_size=4),
+    pa.time64("us"): st.times(),
+    pa.timestamp("ns"): TIMES,
 }
+WITHOUT_TRANSFORMS = (pa.uuid(), pa.binary(4), pa.time64("us"), pa.timestamp("ns"))
 SIZES = st.integers(0, 40)
 
 
@@ -88,7 +92,7 @@ def ordered_rows(draw: st.DrawFn, sizes: st.SearchStrategy[int] = SIZES) -> tupl
 
 def transforms(kind: pa.DataType, column: str) -> list[Transform | None]:
     """The transforms of a type, none among them."""
-    if pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_fixed_size_binary(kind):
+    if pa.types.is_floating(kind) or pa.types.is_boolean(kind) or kind in WITHOUT_TRANSFORMS:
         return [None]
     sized = [Transform("bucket", column, 3)]
     if not pa.types.is_temporal(kind):
@@ -151,12 +155,22 @@ def test_equal_values_are_never_cut() -> None:
 
 def test_orders_that_tasks_cannot_evaluate_are_refused() -> None:
     def of(column: str, transform: str = "identity") -> RunOrder | None:
-        types = {"id": "bigint", "at": "timestamp", "x": "double", "list": "array<int>"}
+        types = {"id": "bigint", "at": "timestamp", "x": "double", "nano": "timestamp_ns", "u": "uuid"}
         return RunOrder.of(SortOrder((SortField(column, transform, column, "lake"),)), types)
 
     assert of("id", "bucket[8]") == RunOrder((RunField("id", Transform("bucket", "id", 8)),))
     assert of("x") == RunOrder((RunField("x"),))
-    refused = (("list",), ("point.x",), ("id", "day"), ("x", "bucket[8]"), ("at", "void"), ("at", "zorder"))
+    assert of("nano") == RunOrder((RunField("nano"),))
+    refused = (
+        ("list",),
+        ("nano", "day"),
+        ("u", "bucket[8]"),
+        ("point.x",),
+        ("id", "day"),
+        ("x", "bucket[8]"),
+        ("at", "void"),
+        ("at", "zorder"),
+    )
     assert [of(*case) for case in refused] == [None] * len(refused)
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import orc
 from pyroaring import BitMap64
 
 from lakecdc.iceberg.puffin import PuffinBuilder
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
 from lakecdc.model.iceberg_columns import arrow_field
-from lakecdc.reader.data_files import FileRows, deleted_positions, parquet_file
+from lakecdc.reader.data_files import FileRows, deleted_positions
+from lakecdc.reader.parquet_files import parquet_file
 from lakecdc.reader.projection import ReadColumn, UnreadError
 
 ID = ReadColumn(1, "id", "long", True)
@@ -132,3 +136,53 @@ def test_rows_come_in_pieces(tmp_path: Path) -> None:
     file = written(tmp_path / "b.parquet") | {"location": str(tmp_path / "a.parquet"), "records": 5000}
     sizes = [rows.nbytes for rows in FileRows(file, (wide,), {})]
     assert len(sizes) > 3 and max(sizes) < 20 * 1024**2
+
+
+def in_orc(place: Path, columns: Mapping[str, tuple[pa.Array, Mapping[str, str]]], records: int) -> dict[str, Any]:
+    """An ORC file with the attributes of an Iceberg writer, as tasks are told of it."""
+    fields = [pa.field(name, array.type, metadata=told) for name, (array, told) in columns.items()]
+    table = pa.table([array for array, _ in columns.values()], schema=pa.schema(fields))
+    orc.write_table(table, place, stripe_size=64 * 1024, batch_size=1000)
+    facts = {"location": str(place), "records": records, "first_row_id": 5000, "sequence_number": 7, "format": "ORC"}
+    return {**facts, "constants": None, "deletes": []}
+
+
+def test_ranges_of_orc_files_hold_their_live_rows(tmp_path: Path) -> None:
+    numbers = [(number * 2_654_435_761) % 2**40 for number in range(60_000)]
+    file = in_orc(tmp_path / "a.orc", {"id": (pa.array(numbers), {"iceberg.id": "1"})}, len(numbers))
+    assert orc.ORCFile(file["location"]).nstripes > 3
+    file["deletes"] = [vector(tmp_path, file["location"], [0, 29_999, 30_001])]
+    for begin, end in ((0, 60_000), (30_000, 59_999), (7, 8), (29_999, 30_000)):
+        found = FileRows(file, (ID,), {}, lineage=True, begin=begin, end=end)
+        tables = list(found)
+        live = [place for place in range(begin, end) if place not in (0, 29_999, 30_001)]
+        assert [row for table in tables for row in table["id"].to_pylist()] == [numbers[place] for place in live]
+        assert [row for table in tables for row in table[ROW_ID].to_pylist()] == [5000 + place for place in live]
+        assert found.rows + found.deleted == end - begin
+
+
+def test_orc_attributes_say_the_types(tmp_path: Path) -> None:
+    moment = pa.array([1_577_934_245_123_456_000], pa.timestamp("ns", "UTC"))
+    kinds: dict[str, tuple[pa.Array, dict[str, str], Any]] = {
+        "timestamptz": (moment, {"iceberg.timestamp-unit": "MICROS"}, datetime(2020, 1, 2, 3, 4, 5, 123_456, UTC)),
+        "timestamptz_ns": (moment, {"iceberg.timestamp-unit": "NANOS"}, datetime(2020, 1, 2, 3, 4, 5, 123_456, UTC)),
+        "time": (pa.array([7]), {"iceberg.long-type": "TIME"}, time(microsecond=7)),
+        "uuid": (pa.array([b"\xff" * 16]), {"iceberg.binary-type": "UUID"}, UUID(int=2**128 - 1)),
+        "fixed[2]": (pa.array([b"ab"]), {"iceberg.binary-type": "FIXED", "iceberg.length": "2"}, b"ab"),
+    }
+    for number, (kind, (array, told, expected)) in enumerate(kinds.items()):
+        column, told = ReadColumn(1, "c", kind, False), told | {"iceberg.id": "1"}
+        (table,) = FileRows(in_orc(tmp_path / f"{number}.orc", {"c": (array, told)}, 1), (column,), {})
+        assert table.schema == pa.schema([column.field()]) and table["c"].to_pylist() == [expected]
+
+
+def test_orc_files_without_certain_meaning_are_left_to_iceberg(tmp_path: Path) -> None:
+    bare = in_orc(tmp_path / "bare.orc", {"id": (pa.array([1]), {})}, 1)
+    with pytest.raises(UnreadError, match="no field ids"):
+        list(FileRows(bare, (ID,), {}, name_mapping='[{"field-id": 1, "names": ["id"]}]'))
+    nanos = pa.array([1], pa.timestamp("ns"))
+    odd = in_orc(tmp_path / "odd.orc", {"c": (nanos, {"iceberg.id": "1"})}, 1)
+    with pytest.raises(UnreadError, match="would lose data"):
+        list(FileRows(odd, (ReadColumn(1, "c", "timestamp", False),), {}))
+    with pytest.raises(UnreadError, match="none of the columns"):
+        list(FileRows(odd, (ReadColumn(2, "c", "timestamp", False),), {}))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +35,10 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "date": st.dates(),
     "timestamp": st.datetimes(),
     "timestamptz": st.datetimes(timezones=st.just(UTC)),
+    "timestamp_ns": st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)),
+    "timestamptz_ns": st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),
+    "time": st.times(),
+    "uuid": st.uuids(),
     "decimal(9, 2)": st.decimals(-9_999_999, 9_999_999, places=2),
 }
 
@@ -68,6 +73,9 @@ def read(array: pa.Array, kind: Any) -> pa.ChunkedArray:
         ("date", "int32"),
         ("timestamp", "timestamp[ns]"),
         ("timestamp", "timestamp[ms]"),
+        ("timestamp_ns", "timestamp[us]"),
+        ("time", "time64[ns]"),
+        ("uuid", "binary"),
         ("int", "uint8"),
         ("string", "uuid"),
         ("timestamptz", "date32"),
@@ -117,6 +125,13 @@ def test_what_a_file_lacks_has_its_default() -> None:
     assert projection(other, [column("int", required=True)], constants={1: 7}).leaves == ()
 
 
+def test_defaults_of_nanoseconds_are_exact() -> None:
+    other, rows = pa.schema([stored("o", pa.int32(), 9)]), pa.record_batch({"o": [1]})
+    for kind, zone in (("timestamp_ns", ""), ("timestamptz_ns", "+00:00")):
+        default = column(kind, default=f"2020-01-02T03:04:05.123456789{zone}")
+        assert projection(other, [default])(rows)["c"].cast("int64").to_pylist() == [1_577_934_245_123_456_789]
+
+
 def test_files_without_ids_need_a_name_mapping() -> None:
     bare = pa.schema([pa.field("a", pa.int32()), pa.field("b", pa.int32())])
     with pytest.raises(UnreadError, match="no field ids"):
@@ -159,6 +174,8 @@ NESTED: dict[str, Any] = {
         ("timestamptz", pa.array([MOMENT], pa.timestamp("us")), [MOMENT.replace(tzinfo=UTC)]),
         ("timestamptz", pa.array([MOMENT], pa.timestamp("us", "Asia/Tokyo")), [MOMENT.replace(tzinfo=UTC)]),
         ("timestamp", pa.array([date(2020, 1, 2)]), [datetime(2020, 1, 2)]),
+        ("timestamp_ns", pa.array([date(2020, 1, 2)]), [datetime(2020, 1, 2)]),
+        ("uuid", pa.array([b"\xff" * 16, None], pa.binary(16)), [UUID(int=2**128 - 1), None]),
         ("decimal(20, 2)", pa.array([Decimal("1.50")], pa.decimal128(9, 2)), [Decimal("1.50")]),
     ],
 )
@@ -261,13 +278,15 @@ def single_value(value: Any) -> Any:
         return value.hex()
     if isinstance(value, Decimal):
         return str(value)
-    return value.isoformat() if isinstance(value, date) else value
+    if isinstance(value, UUID):
+        return str(value)
+    return value.isoformat() if isinstance(value, date | time) else value
 
 
 def named(value: Any, kind: Any) -> Any:
-    """A value with the names of a schema."""
+    """A value with the names of a schema; uuids as bytes."""
     if value is None or isinstance(kind, str):
-        return value
+        return value.bytes if isinstance(value, UUID) else value
     if kind["type"] == "struct":
         return {f["name"]: named(value[f["id"]], f["type"]) for f in kind["fields"]}
     if kind["type"] == "list":
@@ -303,6 +322,18 @@ def without_ids(field: pa.Field) -> pa.Field:
     return field.with_type(kind).remove_metadata()
 
 
+def with_bytes(field: pa.Field) -> pa.Field:
+    """A field with bytes for uuids, as Arrow makes nested columns of Python's values."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([with_bytes(member) for member in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(with_bytes(kind.key_field), with_bytes(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(with_bytes(kind.value_field))
+    return field.with_type(getattr(kind, "storage_type", kind))
+
+
 def mapping_of(fields: Iterator[pa.Field]) -> list[dict[str, Any]]:
     """The name mapping of a schema."""
     return [{"field-id": field_id(f), "names": [f.name], "fields": mapping_of(inside(f.type))} for f in fields]
@@ -335,7 +366,7 @@ def test_rows_of_an_older_schema_are_those_of_the_table(place: Path, data: st.Da
     mapped = data.draw(st.booleans())
     written = pa.schema([without_ids(field) for field in schema]) if mapped else schema
     pq.write_table(
-        pa.Table.from_pylist([named(row, old) for row in rows], written),
+        pa.Table.from_pylist([named(row, old) for row in rows], pa.schema(map(with_bytes, written))).cast(written),
         place,
         row_group_size=2,
         store_schema=data.draw(st.booleans()),

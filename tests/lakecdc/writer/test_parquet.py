@@ -21,6 +21,11 @@ COLUMNS = (
 ENABLED = "write.parquet.bloom-filter-enabled.column."
 
 
+def member(number: int, name: str, kind: str) -> dict[str, Any]:
+    """A member of a struct."""
+    return {"id": number, "name": name, "type": kind, "required": False}
+
+
 def written(folder: Path, bloom: dict[str, tuple[float, int]], rows: int = 100) -> dict[str, Any]:
     """The column chunks of a file, by column."""
     file = ArrowFile(FileLayout(str(folder), {}, COLUMNS, bloom=bloom))
@@ -40,6 +45,33 @@ def test_filters_are_not_larger_than_the_table_wants(tmp_path: Path) -> None:
     chunks = written(tmp_path, {"id": (0.01, 4096), "name": (0.1, 1024 * 1024)}, rows=200_000)
     assert 1024 <= chunks["id"].bloom_filter_length <= 2 * 4096
     assert 100_000 < chunks["name"].bloom_filter_length <= 1024 * 1024
+
+
+def test_nans_are_counted_but_not_in_lists(tmp_path: Path) -> None:
+    columns: list[dict[str, Any]] = [
+        {"id": 1, "name": "f", "type": "float"},
+        {"id": 2, "name": "s", "type": {"type": "struct", "fields": [member(3, "d", "double"), member(4, "n", "int")]}},
+        {
+            "id": 5,
+            "name": "l",
+            "type": {"type": "list", "element-id": 6, "element": "float", "element-required": False},
+        },
+        {"id": 7, "name": "whole", "type": "double"},
+    ]
+    file = ArrowFile(
+        FileLayout(str(tmp_path), {}, tuple(FileColumn(**c, required=False, source=c["name"]) for c in columns))
+    )
+    nan = float("nan")
+    structs = [{"d": nan, "n": 1}, None, {"d": None, "n": 1}]
+    for _ in range(2):
+        file.write(pa.table({"f": [nan, nan, -0.0], "s": structs, "l": [[nan]] * 3, "whole": [-0.0, 0.0, None]}))
+    file.close()
+    assert file.nans == {1: 4, 3: 2, 7: 0}
+    group = pq.read_metadata(str(file.location)).row_group(0)
+    # bounds are no NaNs, and of both zeros those that include the other
+    assert [str(getattr(group.column(0).statistics, end)) for end in ("min", "max")] == ["-0.0", "0.0"]
+    assert not group.column(1).statistics.has_min_max
+    assert [str(getattr(group.column(4).statistics, end)) for end in ("min", "max")] == ["-0.0", "0.0"]
 
 
 def test_the_properties_of_the_table_say_which() -> None:

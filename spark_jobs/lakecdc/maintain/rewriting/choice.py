@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, java_calls
-from lakecdc.iceberg.definition import current_spec_id, spark_types
+from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.maintain.run_order import RunOrder
 from lakecdc.metadata.readers import NEWEST_VERSION
-from lakecdc.reader import data_files
+from lakecdc.reader.projection import read_columns
 from lakecdc.writer import parquet
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.selection import Unit
 
-_PARQUET = "PARQUET"
+_READ = {"PARQUET", "ORC"}
 
 
 def refusals(
@@ -36,7 +36,8 @@ def refusals(
 
 def run_order(table: IcebergTable, order: SortOrder) -> RunOrder | None:
     """Return the order for tasks; None if they cannot evaluate it."""
-    return RunOrder.of(order, spark_types(table))
+    types = {column.name: column.sql_type for column in read_columns(table.schema_fields)}
+    return RunOrder.of(order, {name: kind for name, kind in types.items() if kind is not None})
 
 
 def _refusal(table: IcebergTable, order: SortOrder) -> str | None:
@@ -45,11 +46,11 @@ def _refusal(table: IcebergTable, order: SortOrder) -> str | None:
     if run_order(table, order) is None:
         return f"tasks cannot sort by {order.describe()}"
     # the partition of new files is that of the old ones
-    return data_files.refusal(table) or parquet.refusal(table, ())
+    return parquet.files_refusal(table)
 
 
 def _refusal_of(unit: Unit, formats: Mapping[str, str], spec_id: int) -> str | None:
-    if others := {formats[file.location] for file in unit.files} - {_PARQUET}:
+    if others := {formats[file.location] for file in unit.files} - _READ:
         return f"files are in {', '.join(sorted(others))}"
     if unit.piece or {file.spec_id for file in unit.files} != {spec_id}:
         return "rows move to other partitions"

@@ -31,7 +31,7 @@ from lakecdc.key_search.tasks import unpacked
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.rewriting import placing
 from lakecdc.maintain.rewriting.choice import run_order
-from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove
+from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove, sampled_columns
 from lakecdc.maintain.rewriting.ranges import Range, ranges_of
 from lakecdc.maintain.rewriting.tasks import (
     GROUP_BYTES,
@@ -109,7 +109,8 @@ class TaskRewrite:
         columns = read_columns(table.schema_fields)
         source = Source(columns, layout.properties, table.properties.get(_NAME_MAPPING))
         group_bytes = min(GROUP_BYTES, int(table.properties.get(_ROW_GROUP_BYTES, GROUP_BYTES)))
-        return RewriteTask(source, layout, self._proved.columns, lineage, group_bytes)
+        hashed = self._proved.columns
+        return RewriteTask(source, layout, hashed, sampled_columns(table, hashed), lineage, group_bytes)
 
     def _facts(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Facts:
         """Describe the files of units.
@@ -120,21 +121,22 @@ class TaskRewrite:
         file, deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
         names = ("location", "firstRowId", "dataSequenceNumber", "recordCount")
         known = [calls.method(CONTENT_FILE, name)(file) for name in names]
+        form = calls.method(CONTENT_FILE, "format")(file)
         # as exact as values are kept, unlike that of the facts
         text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.method(CONTENT_FILE, "partition")(file))
-        rows = calls.rows(java, *known, calls.method(COLLECTION, "size")(deletes), text)
+        rows = calls.rows(java, *known, form, calls.method(COLLECTION, "size")(deletes), text)
         values: dict[str, str | None] = {}
         for unit in units:
             of_unit = identity_values(self._table, tasks[unit.files[0].location])
             values |= dict.fromkeys((one.location for one in unit.files), of_unit)
         facts, partitions = dict[str, tuple[Any, ...]](), dict[str, str]()
-        for number, ((location, *of_file, applying, partitions[location]), others) in enumerate(
+        for number, ((location, *of_file, form, applying, partitions[location]), others) in enumerate(
             zip(rows, position_deletes_of(calls, java), strict=True)
         ):
             if len(others) < applying or not all(one.format in FORMATS and reaches(one.location) for one in others):
                 raise UnreadError(f"tasks cannot read the deletes of {location}")
             positions = [one.for_tasks for one in others]
-            facts[location] = (number, location, *of_file, values[location], positions)
+            facts[location] = (number, location, *of_file, str(form), values[location], positions)
         if any(len({partitions[one.location] for one in unit.files}) > 1 for unit in units):
             raise UnreadError("files of several partitions are rewritten together")
         return facts
@@ -188,7 +190,7 @@ class TaskRewrite:
         by_place = defaultdict[str, list[WrittenFile]](list)
         for one in results:
             if one.kind == "written":
-                file = WrittenFile(one.location, one.bytes, offsets=tuple(one.offsets))
+                file = WrittenFile(one.location, one.bytes, offsets=tuple(one.offsets), nans=one.nans)
                 by_place[unit_of[one.number].files[0].location].append(file)
         order_id = self._plan.order.id
         return [

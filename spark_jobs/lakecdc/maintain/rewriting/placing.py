@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakecdc.maintain.curves import CurveMap
 from lakecdc.maintain.run_order import RunField, RunOrder
+from lakecdc.model.iceberg_columns import storage
 
 if TYPE_CHECKING:
     from lakecdc.contract.rewriting import Curve
@@ -80,12 +81,12 @@ def placing_of(
 
 def _number(column: pa.ChunkedArray) -> pa.Array:
     """Convert values to integers, floats or bytes in the same order, as a curve takes them."""
-    values = column.combine_chunks()
+    values = storage(column.combine_chunks())
     kind = values.type
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return values.cast(pa.float64())
     if pa.types.is_date32(kind) or pa.types.is_boolean(kind):
         return values.cast(pa.int32()).cast(pa.int64())
-    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
+    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return values.cast(pa.int64())
     return values.cast(pa.binary())

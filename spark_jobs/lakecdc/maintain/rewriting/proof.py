@@ -14,12 +14,15 @@ from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.rewrite_tasks import read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.stored_types import table_with, unread_columns
 from lakecdc.key_search.bounded import bounded_tasks
 from lakecdc.local_relation import dealt
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.rewriting.row_hash import summed
 from lakecdc.maintain.rewriting.tasks import HASH, HashTask, ReadBackTask
 from lakecdc.maintain.verify_rows import Fingerprint
+from lakecdc.model.iceberg_columns import holds_uuid
+from lakecdc.reader.projection import read_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -108,12 +111,18 @@ def _check_counts(name: str, evidence: Evidence, read: Sequence[Result]) -> None
 
 def _check_sample(table: IcebergTable, columns: tuple[str, ...], evidence: Evidence, locations: Sequence[str]) -> None:
     numbers = {evidence.facts[location][_NUMBER] for location in locations}
-    ours = _fingerprint([one for one in evidence.all_of("read") if one.number in numbers])
+    read = [one for one in evidence.all_of("read") if one.number in numbers]
+    ours = _fingerprint([one._replace(hash=one.sampled) for one in read])
     tasks = [evidence.planned[location] for location in locations]
+    fields, sampled = table.schema_fields, sampled_columns(table, columns)
+    unread = unread_columns(fields)
+    readable = table_with(table, [field for field in fields if field["name"] not in unread]) if unread else None
+    uuids = [column.field() for column in read_columns(fields) if column.name in sampled]
+    task = HashTask(sampled, tuple(field for field in uuids if holds_uuid(field.type)))
     # its memory is limited, though not what it has to find
-    with bounded_tasks(table, tasks) as bounded, staged_tasks(table, bounded) as group:
+    with bounded_tasks(table, tasks) as bounded, staged_tasks(table, bounded, readable) as group:
         rows = read_staged(table.spark, group)
-        theirs = _fingerprint(rows.mapInArrow(counted(table.spark, HashTask(columns)), HASH).collect())
+        theirs = _fingerprint(rows.mapInArrow(counted(table.spark, task), HASH).collect())
     if ours != theirs:
         raise VerificationError(
             f"Iceberg's reader finds {theirs.rows} rows in {len(locations)} data files, "
@@ -121,6 +130,12 @@ def _check_sample(table: IcebergTable, columns: tuple[str, ...], evidence: Evide
             table=table.name,
             hint="Nothing was published. Report it, with the types of the table's columns.",
         )
+
+
+def sampled_columns(table: IcebergTable, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the hashed columns that Iceberg's reader in Spark has."""
+    unread = unread_columns(table.schema_fields)
+    return tuple(name for name in columns if name not in unread)
 
 
 def _fingerprint(counted_rows: Iterable[Result | Row]) -> Fingerprint:

@@ -31,10 +31,11 @@ class RowHash:
     """The sum of a 64-bit hash of each row over some columns, nested ones included; one for a task.
 
     :param columns: the hashed columns; without any, the hash is 0.
+    :param uuids: columns with uuids, as they are in Arrow; readers may give them as text.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = list(columns)
+    def __init__(self, columns: Sequence[str], uuids: Sequence[pa.Field] = ()) -> None:
+        self._columns, self._uuids = list(columns), uuids
 
     @cached_property
     def _engine(self) -> duckdb.DuckDBPyConnection:
@@ -50,7 +51,7 @@ class RowHash:
         if not self._columns or not rows.num_rows:
             return 0
         with without_pandas():
-            self._engine.register("hashed", rows.select(self._columns))
+            self._engine.register("hashed", _exact(rows.select(self._columns)))
         try:
             return _fetched(self._engine, f"SELECT {self._total(rows.schema)} FROM hashed")
         except duckdb.Error as error:
@@ -62,6 +63,8 @@ class RowHash:
         """Return the hash of a local Parquet file that DuckDB, which has not written it, reads; None if it cannot."""
         import duckdb
 
+        if _exact_schema(schema) != schema:
+            return None
         total = self._total(schema)
         try:
             with duckdb_of_its_own([path]) as engine:
@@ -71,15 +74,47 @@ class RowHash:
             log.info("DuckDB cannot read %s: %s", path, error)
             return None
 
+    @cached_property
+    def _casts(self) -> dict[str, str]:
+        """Return DuckDB's types of columns with uuids, to cast text to."""
+        if not self._uuids:
+            return {}
+        like = self._engine.from_arrow(pa.RecordBatchReader.from_batches(pa.schema(self._uuids), []))
+        return {name: f"::{kind}" for name, kind in zip(like.columns, like.types, strict=True)}
+
     def _total(self, schema: pa.Schema) -> str:
         """Return the aggregate: a hash of several columns depends on their order, and a null has its own."""
         hashed = []
         for name in self._columns:
-            hashed.append(_quoted(name))
+            hashed.append(f"{_quoted(name)}{self._casts.get(name, '')}")
             if pa.types.is_nested(schema.field(name).type):
                 # alone, an empty list would have the hash of a null
-                hashed.append(f"{_quoted(name)}::VARCHAR")
+                hashed.append(f"{hashed[-1]}::VARCHAR")
         return f"coalesce(sum(hash({', '.join(hashed)})), 0)"
+
+
+def _exact(rows: pa.Table) -> pa.Table:
+    schema = _exact_schema(rows.schema)
+    return rows if schema == rows.schema else rows.cast(schema)
+
+
+def _exact_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_exact_type(field.type)) for field in schema])
+
+
+def _exact_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type with whose values DuckDB keeps all digits: with a time zone it has no nanoseconds."""
+
+    def exact(*fields: pa.Field) -> list[pa.Field]:
+        return [field.with_type(_exact_type(field.type)) for field in fields]
+
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("ns")
+    if pa.types.is_struct(kind):
+        return pa.struct(exact(*kind))
+    if pa.types.is_map(kind):
+        return pa.map_(*exact(kind.key_field, kind.item_field))
+    return pa.list_(*exact(kind.value_field)) if pa.types.is_list(kind) else kind
 
 
 def _fetched(engine: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 RANGE = f"unit int, output int, place int, first bigint, last bigint, {FILE}"
 #: what tasks return: ``read`` for a range, ``written`` for a file, ``unread`` for a file that Arrow cannot read
 RESULT = (
-    "kind string, number int, location string, bytes bigint, rows bigint, deleted bigint, hash bigint, "
-    "offsets array<bigint>, reason string"
+    "kind string, number int, location string, bytes bigint, rows bigint, deleted bigint, hash bigint, sampled bigint, "
+    "offsets array<bigint>, nans string, reason string"
 )
 #: results on their way, or sorted rows of an output
 RUN = f"output int, run binary, {RESULT}"
@@ -43,8 +44,9 @@ _RESULT = pa.schema(
         "kind": pa.string(),
         "number": pa.int32(),
         "location": pa.string(),
-        **dict.fromkeys(("bytes", "rows", "deleted", "hash"), pa.int64()),
+        **dict.fromkeys(("bytes", "rows", "deleted", "hash", "sampled"), pa.int64()),
         "offsets": pa.list_(pa.int64()),
+        "nans": pa.string(),
         "reason": pa.string(),
     }
 )
@@ -68,7 +70,9 @@ class Result(NamedTuple):
     rows: int
     deleted: int
     hash: int
+    sampled: int
     offsets: list[int]
+    nans: str
     reason: str
 
 
@@ -97,6 +101,7 @@ class RewriteTask:
 
     :param layout: of the new files.
     :param hashed: the columns of the proof; without any, files are not read back.
+    :param sampled: those of them that Iceberg's reader in Spark has too.
     :param lineage: whether rows have ids.
     :param group_bytes: bytes of rows that become a row group.
     :param placing: the order of rows; None keeps them as they are read.
@@ -105,6 +110,7 @@ class RewriteTask:
     source: Source
     layout: FileLayout
     hashed: tuple[str, ...]
+    sampled: tuple[str, ...]
     lineage: bool
     group_bytes: int = GROUP_BYTES
     placing: Placing | None = None
@@ -131,11 +137,11 @@ class RewriteTask:
     def read(self, file: Mapping[str, Any], results: list[dict[str, Any]]) -> Iterator[pa.Table]:
         """Yield the live rows of a range, and add its result once they are all read."""
         rows = self.source.rows(file, lineage=self.lineage)
-        total = 0
+        totals = [0] * len(self._hashes)
         for table in rows:
-            total = summed([total, self._hash.of(table)])
+            totals = [summed([total, one.of(table)]) for total, one in zip(totals, self._hashes, strict=True)]
             yield table
-        counts = {"rows": rows.rows, "deleted": rows.deleted, "hash": total}
+        counts = {"rows": rows.rows, "deleted": rows.deleted, "hash": totals[0], "sampled": totals[-1]}
         results.append({"kind": "read", "number": file["number"], **counts})
 
     def runs(self) -> Runs:
@@ -156,12 +162,12 @@ class RewriteTask:
             yield self._written(output, file)
 
     def _written(self, output: int, file: ArrowFile) -> pa.RecordBatch:
-        facts = {"bytes": file.close(), "rows": file.rows, "offsets": file.offsets}
+        facts = {"bytes": file.close(), "rows": file.rows, "offsets": file.offsets, "nans": json.dumps(file.nans)}
         return _batch([{"kind": "written", "number": output, "location": file.location, **facts}], _RESULT)
 
     @cached_property
-    def _hash(self) -> RowHash:
-        return RowHash(self.hashed)
+    def _hashes(self) -> list[RowHash]:
+        return [RowHash(columns) for columns in dict.fromkeys((self.hashed, self.sampled))]
 
 
 @dataclass(frozen=True)
@@ -243,13 +249,17 @@ HASH = "rows bigint, hash bigint"
 
 @dataclass(frozen=True)
 class HashTask:
-    """A task that hashes the rows of any reader."""
+    """A task that hashes the rows of Iceberg's reader in Spark.
+
+    :param uuids: those of the columns that hold uuids.
+    """
 
     hashed: tuple[str, ...]
+    uuids: tuple[pa.Field, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        one, rows, total = RowHash(self.hashed), 0, 0
+        one, rows, total = RowHash(self.hashed, self.uuids), 0, 0
         for batch in batches:
             rows, total = rows + batch.num_rows, summed([total, one.of(pa.Table.from_batches([batch]))])
         yield _hash(rows, total)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +24,9 @@ ROWS = pa.table(
         "local": pa.array([1, 2, 3], pa.timestamp("us")),
         "day": pa.array([1, None, 3], pa.date32()),
         "raw": pa.array([b"x", b"", None]),
+        "nano": pa.array([1, None, 3], pa.timestamp("ns")),
+        "time": pa.array([1, None, 3], pa.time64("us")),
+        "uuid": pa.array([b"x" * 16, None, b"\xff" * 16], pa.uuid()),
         "fixed": pa.array([b"xx", None, b"yy"], pa.binary(2)),
         "yes": [True, False, None],
         "list": [[1, None], None, []],
@@ -29,6 +34,16 @@ ROWS = pa.table(
         "struct": pa.array([{"x": 1}, None, {"x": None}]),
     }
 )
+
+
+def listed(values: pa.Array) -> pa.Array:
+    """Each value in a list."""
+    return pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values)
+
+
+def mapped(values: pa.Array) -> pa.Array:
+    """Each value in a map."""
+    return pa.MapArray.from_arrays(range(len(values) + 1), pa.array(["k"] * len(values)), values)
 
 
 @pytest.mark.parametrize("columns", [*([name] for name in ROWS.column_names), ROWS.column_names], ids=str)
@@ -70,6 +85,25 @@ def test_texts_that_are_none_are_read_by_arrow(tmp_path: Path) -> None:
     twice = pa.MapArray.from_arrays([0, 2], ["k", "k"], [1, 2])
     with pytest.raises(UnreadError, match="cannot be hashed"):
         RowHash(["a"]).of(pa.table({"a": twice}))
+
+
+@pytest.mark.parametrize("nested", [lambda a: a, lambda a: pa.StructArray.from_arrays([a], ["x"]), listed, mapped])
+def test_nanoseconds_in_utc_are_hashed_whole(nested: Callable[[pa.Array], pa.Array], tmp_path: Path) -> None:
+    one, other = (pa.table({"a": nested(pa.array([n, None], pa.timestamp("ns", "UTC")))}) for n in (1, 2))
+    assert RowHash(["a"]).of(one) != RowHash(["a"]).of(other)
+    # DuckDB reads microseconds
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(one, path)
+    assert RowHash(["a"]).of_file(path, pq.read_schema(path)) is None
+
+
+def test_uuids_have_the_hash_of_their_text() -> None:
+    values = [b"x" * 16, None, b"\xff" * 16]
+    texts = pa.array([value and str(UUID(bytes=value)) for value in values])
+    for nested in (lambda a: a, lambda a: pa.StructArray.from_arrays([a], ["x"]), listed, mapped):
+        ours, theirs = (pa.table({"a": nested(a), "b": [1, 2, 3]}) for a in (pa.array(values, pa.uuid()), texts))
+        of_spark = RowHash(["a", "b"], [ours.schema.field("a")])
+        assert of_spark.of(theirs) == RowHash(["a", "b"]).of(ours) != of_spark.of(theirs.take([1, 1, 0]))
 
 
 def test_names_of_folders_are_no_columns(tmp_path: Path) -> None:

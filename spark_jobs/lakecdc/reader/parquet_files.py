@@ -1,0 +1,79 @@
+"""Parquet files in tasks: row groups in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakecdc.reader.projection import Projection, UnreadError
+
+#: rows that are decoded at a time, at most
+MOST_ROWS = 131_072
+_TABLE_BYTES, _FEWEST_ROWS = 12 * 1024**2, 256
+# of encoded columns at a time; row groups with more are read piece by piece
+_ENCODED_BYTES, _SMALLEST_PIECE = 64 * 1024**2, 256 * 1024
+
+
+def rows_at_once(rows: int, size: int) -> int:
+    """Return how many of some rows have about 12 MiB, if all have that size."""
+    return min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), MOST_ROWS)
+
+
+class ParquetFile:
+    """A Parquet data file; see :func:`parquet_file`."""
+
+    def __init__(self, stream: Any, location: str) -> None:
+        self._file = parquet_file(stream, location)
+        self.rows, self.schema = self._file.metadata.num_rows, self._file.schema_arrow
+
+    def batches(self, begin: int, end: int, columns: Projection) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield stored rows of the row groups that a range overlaps, about 12 MiB each, with their first position."""
+        metadata = self._file.metadata
+        ends = np.cumsum([0, *(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))])
+        groups = [g for g, (b, e) in enumerate(pairwise(ends.tolist())) if b < end and e > begin and b < e]
+        position = int(ends[groups[0]]) if groups else 0
+        for batch in _batches(self._file, groups, columns):
+            yield position, batch
+            position += batch.num_rows
+            if position >= end:
+                break
+
+
+def parquet_file(stream: Any, location: str) -> pq.ParquetFile:
+    """Open a Parquet file.
+
+    :raises UnreadError: Arrow cannot, because of its format or encryption.
+    """
+    try:
+        metadata = pq.read_metadata(stream)
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        encoded = max((sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups), default=0)
+        piece = max(_SMALLEST_PIECE, _ENCODED_BYTES // max(1, metadata.num_columns)) if encoded > _ENCODED_BYTES else 0
+        return pq.ParquetFile(
+            stream, metadata=metadata, coerce_int96_timestamp_unit="us", buffer_size=piece, pre_buffer=False
+        )
+    except (pa.ArrowInvalid, NotImplementedError, OSError) as error:
+        raise UnreadError(f"{location}: {error}") from error
+
+
+def _batches(parquet: pq.ParquetFile, groups: list[int], columns: Projection) -> Iterator[pa.RecordBatch]:
+    """Yield the stored columns, as many rows at a time as decode to about 12 MiB."""
+    if not groups:
+        return
+    infos = [parquet.metadata.row_group(group) for group in groups]
+    size = sum(info.column(leaf).total_uncompressed_size for info in infos for leaf in columns.leaves)
+    rows = sum(info.num_rows for info in infos)
+    leaves = list(columns.leaves)
+    try:
+        if rows > _FEWEST_ROWS and leaves:
+            # values of a dictionary are larger than the metadata says
+            first = next(parquet.reader.iter_batches(_FEWEST_ROWS, groups[:1], leaves, use_threads=False))
+            size = max(size, first.nbytes * rows // first.num_rows)
+        yield from parquet.reader.iter_batches(rows_at_once(rows, size), groups, leaves, use_threads=False)
+    except NotImplementedError as error:
+        raise UnreadError(f"Arrow cannot read a column: {error}") from error
