@@ -69,7 +69,7 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
 
 
 def _conditional_writes(connection: CatalogConnection) -> str:
-    from lakecdc.object_store.opened import open_storage
+    from lakecdc.object_store.open_catalog import open_storage
     from lakecdc.object_store.proof import try_conditions
 
     properties = resolve(connection.properties, f"catalog {connection.name}")

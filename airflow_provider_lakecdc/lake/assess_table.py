@@ -65,7 +65,7 @@ from lakecdc.metadata.manifests import (
 )
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
 from lakecdc.metadata.work import Work
-from lakecdc.object_store.storage_classes import storage_classes
+from lakecdc.object_store.s3 import storage_classes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile

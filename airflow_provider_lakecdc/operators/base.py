@@ -21,9 +21,15 @@ from airflow_provider_lakecdc.submit import launcher, reporting, shipping
 from airflow_provider_lakecdc.submit.failures import interrupted, reschedule_if_leased, verdict
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun, ProgressForwarder
 from airflow_provider_lakecdc.submit.links import JobReportLink, SparkUiLink, TableLink, push_links
-from airflow_provider_lakecdc.submit.preparing import prepare_submission
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
-from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
+from airflow_provider_lakecdc.submit.submission import (
+    Submission,
+    check_conf,
+    check_spec,
+    prepare_submission,
+    spec_document,
+    table_list,
+)
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
 from lakecdc.contract import runtime
 from lakecdc.contract.options import OPTIONS

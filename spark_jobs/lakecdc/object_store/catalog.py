@@ -16,14 +16,12 @@ from typing import Any
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.metadata.locations import split
 from lakecdc.metadata.names import moment_tag, refs_of_moment
-from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
 from lakecdc.object_store.leftovers import Leftovers
 from lakecdc.object_store.moments import Moments, as_of, refs_of
 from lakecdc.object_store.names import CATALOG_FOLDER, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
-from lakecdc.object_store.read_only import ReadOnly
-from lakecdc.object_store.storage import DeniedError, Storage
+from lakecdc.object_store.storage import Applier, DeniedError, Document, ReadOnly, Storage
 from lakecdc.object_store.tables import Tables
 from lakecdc.object_store.versions import DEADLINE, HINT, HINT_BEHIND, Version, Versions, number_of
 

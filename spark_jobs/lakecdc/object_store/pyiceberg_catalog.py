@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.view import View
 
-    from lakecdc.object_store.applier import Document
+    from lakecdc.object_store.storage import Document
     from lakecdc.object_store.versions import Version
 
 
@@ -41,17 +41,9 @@ class ObjectStoreCatalog(MetastoreCatalog):
         super().__init__(name, **properties)
         self._catalog = open_catalog(properties, PyicebergApplier())
 
-    def create_table(
-        self,
-        identifier: str | Identifier,
-        schema: Schema | pa.Schema,
-        location: str | None = None,
-        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-        sort_order: SortOrder = UNSORTED_SORT_ORDER,
-        properties: Properties = EMPTY_DICT,
-    ) -> Table:
+    def create_table(self, identifier: str | Identifier, *arguments: Any, **named: Any) -> Table:
         names = _table_names(identifier)
-        request = self._request(names, schema, location, partition_spec, sort_order, properties)
+        request = self._request(names, *arguments, **named)
         return self._table(names, self._catalog.create_table(names[:-1], request))
 
     def _create_staged_table(self, identifier: str | Identifier, *arguments: Any, **named: Any) -> StagedTable:

@@ -26,14 +26,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from lakecdc.contract.errors import LakecdcError, SpecError, UnsupportedError
 from lakecdc.object_store import open_catalog as open_catalog_module
-from lakecdc.object_store import opened
+from lakecdc.object_store import open_catalog as opened
 from lakecdc.object_store.endpoint import Endpoint
 from lakecdc.object_store.open_catalog import open_catalog
 from lakecdc.object_store.proof import _proven
 from lakecdc.object_store.pyiceberg_applier import PyicebergApplier
 from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
-from lakecdc.object_store.read_only import ReadOnly
-from lakecdc.object_store.storage import DeniedError
+from lakecdc.object_store.storage import DeniedError, ReadOnly
 
 IMPLEMENTATION = "lakecdc.object_store.pyiceberg_catalog.ObjectStoreCatalog"
 SCHEMA = Schema(
