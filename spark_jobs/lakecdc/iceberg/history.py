@@ -34,7 +34,6 @@ class History:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the table properties."""
         return dict(self.document.get("properties", {}))
 
     @property

@@ -123,7 +123,6 @@ class IcebergTable:
 
     @property
     def uuid(self) -> str:
-        """Return the table's UUID."""
         return str(self.java.uuid())
 
     @property
@@ -143,7 +142,6 @@ class IcebergTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the table properties."""
         return text_mapping(self.spark, self.java.properties())
 
     @property

@@ -46,10 +46,6 @@ from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakecdc.iceberg.file_tasks import FileTask
-    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.reader.projection import ReadColumn
 
 Engine = Literal["exact", "join", "native"]

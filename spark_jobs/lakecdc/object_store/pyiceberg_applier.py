@@ -90,7 +90,6 @@ class PyicebergApplier:
 
 
 def _parsed(model: Any, document: Document, path: str) -> Any:
-    """Return a document as pyiceberg's model."""
     from pydantic import ValidationError
 
     given = _significant(document)

@@ -94,27 +94,15 @@ class ReadOnly:
 
     def __init__(self, storage: Storage, refusal: DeniedError) -> None:
         self._storage, self._refusal = storage, refusal
+        self.read, self.exists, self.list = storage.read, storage.exists, storage.list
 
     def __str__(self) -> str:
         return str(self._storage)
 
-    def read(self, location: str) -> Stored | None:
-        return self._storage.read(location)
-
-    def exists(self, location: str) -> bool:
-        return self._storage.exists(location)
-
-    def list(self, prefix: str) -> Iterator[Listed]:
-        return self._storage.list(prefix)
-
-    def create(self, location: str, body: bytes) -> Never:
+    def _refuse(self, *_: object, **__: object) -> Never:
         raise self._refusal
 
-    def replace(self, location: str, body: bytes, tag: str) -> Never:
-        raise self._refusal
-
-    def delete(self, location: str) -> Never:
-        raise self._refusal
+    create = replace = delete = _refuse
 
 
 class Applier(Protocol):

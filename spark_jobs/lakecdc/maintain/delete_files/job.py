@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
@@ -26,7 +26,7 @@ from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_delet
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.scan import column_names
 from lakecdc.iceberg.table import IcebergTable, Snapshot
-from lakecdc.key_search.match import can_match_natively, convert, refuse_table
+from lakecdc.key_search.match import Engine, can_match_natively, convert, refuse_table
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
 from lakecdc.maintain.delete_files.verify import Proof, Proving
@@ -41,11 +41,6 @@ from lakecdc.metadata.work import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXAC
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
 from lakecdc.writer.deletes import Target, Writer, count_only, writer_of
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.key_search.match import Engine
-    from lakecdc.maintain.delete_files.plan import Group
 
 log = logging.getLogger(__name__)
 

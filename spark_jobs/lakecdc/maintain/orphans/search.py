@@ -1,4 +1,4 @@
-"""Search of a table's folders for unreferenced files, in bounded memory."""
+"""Search of a table's folders for unreferenced files, in bounded memory, and the names it never takes for them."""
 
 from __future__ import annotations
 
