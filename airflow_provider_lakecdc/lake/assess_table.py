@@ -45,6 +45,7 @@ from lakecdc.metadata.file_facts import (
     UNSORTED,
     Content,
     FileFacts,
+    LiveFile,
     Partitions,
     average_depth,
     by_partition,
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakecdc.metadata.file_facts import LiveFile
     from lakecdc.metadata.last_write import SnapshotFacts
 
 _EMPTY = "the table has no snapshot"

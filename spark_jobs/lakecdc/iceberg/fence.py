@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import CommitStateUnknownError
 from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
 from lakecdc.iceberg.jvm import mapping, walk
 from lakecdc.iceberg.refs import now_ms
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata import names
 from lakecdc.metadata.last_write import may_add_rows
 from lakecdc.metadata.lease import read_lease
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 
 class CommitValidator:

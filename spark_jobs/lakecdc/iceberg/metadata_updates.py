@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.iceberg.jvm import java_causes, jvm
 from lakecdc.object_store.storage import Document, check_creation
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _DEFAULT_VERSION = 2
 _THREADS = 4

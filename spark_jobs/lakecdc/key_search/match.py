@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -42,11 +42,9 @@ from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeysTask, 
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
+from lakecdc.reader.projection import ReadColumn
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
-
-if TYPE_CHECKING:
-    from lakecdc.reader.projection import ReadColumn
 
 Engine = Literal["exact", "join", "native"]
 _DATA_FILE = f"number int, location string, scope int, sequence_number long, first_row_id long, known {DELETES}"
