@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.exceptions import JobClusterError
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.findings import Finding, summed, tried
@@ -18,8 +18,6 @@ from lakecdc.contract.secrets import resolve
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 #: property that is set on a namespace and removed again
 PROBE = "lakecdc.check"
@@ -69,7 +67,7 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
 
 
 def _conditional_writes(connection: CatalogConnection) -> str:
-    from lakecdc.object_store.opened import open_storage
+    from lakecdc.object_store.open_catalog import open_storage
     from lakecdc.object_store.proof import try_conditions
 
     properties = resolve(connection.properties, f"catalog {connection.name}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.lake.tables import read_positions
 from airflow_provider_lakecdc.submit import launcher
@@ -17,7 +17,6 @@ from airflow_provider_lakecdc.submit.submission import check_spec, spec_document
 from lakecdc.contract.findings import Finding, tried
 
 if TYPE_CHECKING:
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from airflow_provider_lakecdc.templates.config import LakeConfig
     from lakecdc.contract.spec import JobSpec
 

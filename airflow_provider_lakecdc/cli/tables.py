@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import InputError, SpecError
 
 if TYPE_CHECKING:
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from airflow_provider_lakecdc.templates.config import LakeConfig
 
 

@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.audit.views import RunCost, TableCost, run_costs, table_costs
+from airflow_provider_lakecdc.governance.discovery import QueryLog
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from lakecdc.metadata.cost import Prices, days_between, per_month
-
-if TYPE_CHECKING:
-    from airflow_provider_lakecdc.governance.discovery import QueryLog
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 log = logging.getLogger(__name__)
 # audit rows read at most; the newest then cover fewer days

@@ -45,6 +45,7 @@ from lakecdc.metadata.file_facts import (
     UNSORTED,
     Content,
     FileFacts,
+    LiveFile,
     Partitions,
     average_depth,
     by_partition,
@@ -65,14 +66,13 @@ from lakecdc.metadata.manifests import (
 )
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
 from lakecdc.metadata.work import Work
-from lakecdc.object_store.storage_classes import storage_classes
+from lakecdc.object_store.s3 import storage_classes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakecdc.metadata.file_facts import LiveFile
     from lakecdc.metadata.last_write import SnapshotFacts
 
 _EMPTY = "the table has no snapshot"

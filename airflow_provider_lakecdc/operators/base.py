@@ -21,7 +21,6 @@ from airflow_provider_lakecdc.submit import launcher, reporting, shipping
 from airflow_provider_lakecdc.submit.failures import interrupted, reschedule_if_leased, verdict
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun, ProgressForwarder
 from airflow_provider_lakecdc.submit.links import JobReportLink, SparkUiLink, TableLink, push_links
-from airflow_provider_lakecdc.submit.preparing import prepare_submission
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
@@ -213,7 +212,7 @@ class LakecdcJobOperator(SubmitOperator):
         document = spec_document(self.job, catalog, table_list(self.tables), self.options, **parts)
         spec = check_spec(document, self.job)
         packages = [*runtime.packages(catalog.properties), *runtime.source_packages(spec.source)]
-        submission = prepare_submission(self, document, spec, secrets, packages, context)
+        submission = Submission.of(self, document, spec, secrets, packages, context)
         self._documents = submission.documents
         return submission
 

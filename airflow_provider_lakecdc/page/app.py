@@ -21,11 +21,10 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 
 from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.page.history import Task, costs_of_lake, runs_of
-from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
+from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes, visible_lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
 from airflow_provider_lakecdc.page.rendering import STATIC, render
 from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
-from airflow_provider_lakecdc.page.rights import visible_lakes
 from airflow_provider_lakecdc.page.tables import quarantine_of, table_of, tables_of
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import InputError

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow.sdk import BaseOperatorLink, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_provider_lakecdc.observe.addresses import link_from_airflow
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
 #: XComs of the links' addresses, pushed as soon as they are known, so that links work while the job runs and after a

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from airflow.sdk import DAG
+
+from airflow_provider_lakecdc.governance.assessment import Assessment
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
 from airflow_provider_lakecdc.templates import hourly_governance_dag, nightly_governance_dag, weekly_governance_dag
+from airflow_provider_lakecdc.templates.config import LakeConfig
 from lakecdc.contract.errors import InputError
+from lakecdc.metadata.cost import Prices
+from lakecdc.metadata.plan import Plan
 from lakecdc.metadata.policy import matching
-
-if TYPE_CHECKING:
-    from airflow.sdk import DAG
-
-    from airflow_provider_lakecdc.governance.assessment import Assessment
-    from airflow_provider_lakecdc.templates.config import LakeConfig
-    from lakecdc.metadata.cost import Prices
-    from lakecdc.metadata.plan import Plan
 
 #: governance DAGs by their names on the command line and the page
 DAGS: Mapping[str, Callable[[LakeConfig], DAG]] = {

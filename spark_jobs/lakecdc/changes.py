@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
@@ -19,9 +19,6 @@ from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.key_search.bounded import bounded_tasks
 from lakecdc.metadata.expiry import iso
 from lakecdc.sql import exact_value, is_exact, quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: as in Iceberg's changelog: insert, update_before, update_after or delete
 CHANGE_TYPE = "_change_type"

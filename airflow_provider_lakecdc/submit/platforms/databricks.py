@@ -68,11 +68,9 @@ class DatabricksRuns(Submitter):
         return {"run_name": application.name, "tasks": [task]}
 
     def start(self, application: Application) -> str:
-        """Submit a run."""
         return str(self._databricks.submit_run(self.preview(application)))
 
     def status(self, run_id: str) -> RunStatus:
-        """Return the run's status."""
         state = self._databricks.get_run(int(run_id))["state"]
         if state["life_cycle_state"] not in _ENDS:
             return RunStatus("running")
@@ -82,7 +80,6 @@ class DatabricksRuns(Submitter):
         return RunStatus("failed", f"{outcome}: {state.get('state_message', '')}")
 
     def stop(self, run_id: str | None) -> None:
-        """Cancel the run."""
         if run_id is not None:
             self._databricks.cancel_run(int(run_id))
 

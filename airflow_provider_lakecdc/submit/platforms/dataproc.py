@@ -53,13 +53,11 @@ class DataprocBatches(Submitter):
         }
 
     def start(self, application: Application) -> str:
-        """Create a batch under a name of its own."""
         batch_id = application.unique_name()
         self._dataproc.create_batch(batch=self.preview(application), batch_id=batch_id, **self._place)
         return batch_id
 
     def status(self, run_id: str) -> RunStatus:
-        """Return the batch's status."""
         batch = self._dataproc.get_batch(batch_id=run_id, **self._place)
         if batch.state.name in _RUNNING:
             return RunStatus("running")

@@ -45,14 +45,12 @@ class EmrSteps(Submitter):
         }
 
     def start(self, application: Application) -> str:
-        """Add a step."""
         (step_id,) = self._emr.add_job_flow_steps(
             self._settings.cluster_id, [self.preview(application)], execution_role_arn=self._settings.role
         )
         return str(step_id)
 
     def status(self, run_id: str) -> RunStatus:
-        """Return the step's status."""
         cluster = self._settings.cluster_id
         status = self._emr.conn.describe_step(ClusterId=cluster, StepId=run_id)["Step"]["Status"]
         if status["State"] in _RUNNING:

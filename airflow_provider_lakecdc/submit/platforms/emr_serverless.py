@@ -56,18 +56,15 @@ class EmrServerless(Submitter):
         return request
 
     def start(self, application: Application) -> str:
-        """Start a job run."""
         return str(self._emr.conn.start_job_run(**self.preview(application))["jobRunId"])
 
     def status(self, run_id: str) -> RunStatus:
-        """Return the job run's status."""
         run = self._emr.conn.get_job_run(**self._run(run_id))["jobRun"]
         if run["state"] in _FAILURES:
             return RunStatus("failed", f"{run['state']}: {run.get('stateDetails', '')}")
         return RunStatus("succeeded" if run["state"] == "SUCCESS" else "running")
 
     def stop(self, run_id: str | None) -> None:
-        """Cancel the job run."""
         if run_id is not None:
             self._emr.conn.cancel_job_run(**self._run(run_id))
 

@@ -54,11 +54,9 @@ class Glue(Submitter):
         return {"JobName": self._settings.job, "Arguments": {**given, **own}}
 
     def start(self, application: Application) -> str:
-        """Start a run of the Glue job."""
         return str(self._glue.conn.start_job_run(**self.preview(application))["JobRunId"])
 
     def status(self, run_id: str) -> RunStatus:
-        """Return the run's status."""
         run = self._glue.conn.get_job_run(JobName=self._settings.job, RunId=run_id)["JobRun"]
         if run["JobRunState"] in _RUNNING:
             return RunStatus("running")
@@ -67,6 +65,5 @@ class Glue(Submitter):
         return RunStatus("failed", f"{run['JobRunState']}: {run.get('ErrorMessage', '')}")
 
     def stop(self, run_id: str | None) -> None:
-        """Stop the run."""
         if run_id is not None:
             self._glue.conn.batch_stop_job_run(JobName=self._settings.job, JobRunIds=[run_id])

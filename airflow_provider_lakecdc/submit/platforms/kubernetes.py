@@ -67,7 +67,6 @@ class SparkApplications(Submitter):
         }
 
     def start(self, application: Application) -> str:
-        """Create the object under a name of its own."""
         name = application.unique_name()
         body = self.preview(application)
         body["metadata"]["name"] = name
@@ -75,7 +74,6 @@ class SparkApplications(Submitter):
         return name
 
     def status(self, run_id: str) -> RunStatus:
-        """Return what the Spark operator says of the application."""
         try:
             state = self._status(run_id).get("applicationState") or {}
         except Exception as error:

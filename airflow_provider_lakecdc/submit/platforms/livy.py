@@ -42,7 +42,6 @@ class LivyBatches(Submitter):
         return str(self._livy.post_batch(**self.preview(application), name=application.unique_name()))
 
     def status(self, run_id: str) -> RunStatus:
-        """Return the batch's status."""
         try:
             batch = self._livy.get_batch(run_id)
         except AirflowException as error:

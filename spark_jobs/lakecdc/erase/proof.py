@@ -23,9 +23,8 @@ from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.metadata_versions import versions_of, wipe
 from lakecdc.maintain.orphans.ledger import Ledger
-from lakecdc.maintain.orphans.names import FOLDER
 from lakecdc.maintain.orphans.reachable import Reachable
-from lakecdc.maintain.orphans.search import apart
+from lakecdc.maintain.orphans.search import FOLDER, apart
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.metadata.locations import canonical, resolve
 from lakecdc.object_store.local import is_temporary

@@ -14,24 +14,21 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import now
-from lakecdc.export.destination import JOB, envelopes
+from lakecdc.export.destination import JOB, Export, envelopes
 from lakecdc.export.write_task import RESULT, write_file
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folder, read_bytes, write_bytes
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.start_tag import MAX_AGE_SECONDS, numbered_tag
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.exports import of_another
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from lakecdc.export.destination import Export
-    from lakecdc.iceberg.table import IcebergTable
 
 MARKER = "_SUCCESS"
 _NAME = re.compile(r"(\d{8})-(?:begin|\d+)-\d+")

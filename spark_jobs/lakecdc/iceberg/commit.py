@@ -6,22 +6,18 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError
 from lakecdc.iceberg.commit_outcome import retried, run_commit
-from lakecdc.iceberg.fence import LeaseFence
+from lakecdc.iceberg.fence import CommitValidator, FloorFence, LeaseFence, PositionFence
 from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
 from lakecdc.iceberg.live_deletes import is_equality
+from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, MovedRowsGuard
 from lakecdc.iceberg.scan import specs_by_dropped_columns
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import equality_refusal
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.fence import CommitValidator, FloorFence, PositionFence
-    from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, MovedRowsGuard
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _MERGING = "commit.manifest-merge.enabled"
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
 from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.explain import unknown_commit
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, CONFLICTS, java_class_name, java_message
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.metadata import names
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

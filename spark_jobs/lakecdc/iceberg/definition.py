@@ -114,14 +114,16 @@ def order_by(table: IcebergTable, columns: Sequence[str]) -> None:
     table.refresh()
 
 
-def make_view(table: IcebergTable, hidden: Sequence[str], suffix: str = "_view") -> None:
+def make_view(table: IcebergTable, hidden: Sequence[str]) -> None:
     """Create or replace the view ``<table>_view`` without lakecdc's own columns, if the catalog supports views."""
     columns = ", ".join(quoted_column(c) for c in table.column_names if c not in hidden)
-    view = f"{quoted(table.catalog)}.{quoted(table.name + suffix)}"
+    view = f"{table.name}_view"
     try:
-        table.spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT {columns} FROM {table.sql_name}")
+        table.spark.sql(
+            f"CREATE OR REPLACE VIEW {quoted(table.catalog)}.{quoted(view)} AS SELECT {columns} FROM {table.sql_name}"
+        )
     except Exception as error:
-        log.warning("%s: no view %s%s: %s", table.name, table.name, suffix, java_message(error))
+        log.warning("%s: no view %s: %s", table.name, view, java_message(error))
 
 
 def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, FILE_SCAN_TASK, GUAVA, java_calls
 from lakecdc.iceberg.jvm import jvm
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _AT_ONCE = 10_000
 # each needs the plans of two snapshots

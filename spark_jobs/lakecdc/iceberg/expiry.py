@@ -7,25 +7,19 @@ tags move with it. The action is used afterwards for what it does well: finding 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.commit_outcome import MetadataMovedError, conflict_errors, retried
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
-from lakecdc.iceberg.history import read_history
+from lakecdc.iceberg.history import History, read_history
 from lakecdc.iceberg.jvm import jvm, spark_actions
-from lakecdc.iceberg.refs import put_refs
+from lakecdc.iceberg.refs import Ref, put_refs
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.locations import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lakecdc.iceberg.history import History
-    from lakecdc.iceberg.refs import Ref
-    from lakecdc.iceberg.table import IcebergTable
 
 _OPERATIONS, _METADATA = "org.apache.iceberg.TableOperations", "org.apache.iceberg.TableMetadata"
 _BY_SNAPSHOT = ("snapshots", "statistics", "partition-statistics")

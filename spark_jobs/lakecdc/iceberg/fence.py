@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import CommitStateUnknownError
 from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
 from lakecdc.iceberg.jvm import mapping, walk
 from lakecdc.iceberg.refs import now_ms
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata import names
 from lakecdc.metadata.last_write import keeps_rows, may_add_rows
 from lakecdc.metadata.lease import read_lease
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 
 class CommitValidator:

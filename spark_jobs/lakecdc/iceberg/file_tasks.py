@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import (
@@ -16,23 +16,24 @@ from lakecdc.iceberg.bulk import (
     FILE_SCAN_TASK,
     GUAVA,
     PREDICATE,
+    JavaCalls,
+    JavaFunction,
     java_calls,
 )
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import java_list, jvm
 from lakecdc.iceberg.live_deletes import (
+    DeleteKey,
     EqualityDelete,
+    PositionDelete,
+    Scopes,
     delete_file_set,
     equality_deletes,
     has_no_equality_deletes,
     java_deletes,
 )
 from lakecdc.iceberg.scan import TaskBuilder, field_types
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.bulk import JavaCalls, JavaFunction
-    from lakecdc.iceberg.live_deletes import DeleteKey, PositionDelete, Scopes
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.iceberg.reachability import newest_metadata
 from lakecdc.iceberg.refs import Ref
-from lakecdc.iceberg.table import MAIN, Snapshot
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,6 @@ class History:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the table properties."""
         return dict(self.document.get("properties", {}))
 
     @property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
 
 from lakecdc.iceberg.jvm import java_list, jvm, listed
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class KafkaAdmin:

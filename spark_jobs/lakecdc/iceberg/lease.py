@@ -8,20 +8,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import LEASE_HOLDER
 from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.refs import Ref, now_ms, read_refs, ref_age_ms
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.metadata import lease as length
 from lakecdc.metadata.lease import Lease, read_lease
 from lakecdc.metadata.names import LEASE, LEASE_TAG, LEASE_TAKEN_PREFIX
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import Snapshot
 
 log = logging.getLogger(__name__)
 

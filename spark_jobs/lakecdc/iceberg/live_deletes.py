@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, PREDICATE, java_calls
+from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, PREDICATE, JavaFunction, java_calls
 from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import java_list, jvm, listed
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.metadata import names
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.bulk import JavaFunction
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"

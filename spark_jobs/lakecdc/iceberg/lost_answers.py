@@ -16,18 +16,16 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.runtime import refuse_unfit
 from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.forwarding import OBJECT, Forwarding, Handles, forwards
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_class, java_message, jvm, listed, mapping
 from lakecdc.object_store.versions import HINT_BEHIND
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -17,15 +17,12 @@ from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.commit import move_tag, set_summary
 from lakecdc.iceberg.commit_outcome import run_commit
 from lakecdc.iceberg.definition import has_live_files
+from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.jvm import ensure_callbacks, iterate, jvm, listed, spark_actions
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.metadata import names
 from lakecdc.metadata.manifests import Manifest
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.fence import PositionFence
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-
 
 _MANIFEST_FILE = "org.apache.iceberg.ManifestFile"
 

@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.iceberg.jvm import java_causes, jvm
-from lakecdc.object_store.applier import Document, check_creation
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from lakecdc.object_store.storage import Document, check_creation
 
 _DEFAULT_VERSION = 2
 _THREADS = 4
@@ -33,7 +30,7 @@ _MEANINGS: dict[str, Callable[[str], Exception]] = {
 
 
 class JvmApplier:
-    """Applies updates of any format version as Iceberg's own REST catalogs do.
+    """An :class:`Applier` of updates of any format version as Iceberg's own REST catalogs do.
 
     Every thread that calls the JVM keeps a connection and a thread there. The threads of a server come and go, so
     that the calls are made in a few threads that stay.
@@ -44,21 +41,11 @@ class JvmApplier:
         self._threads = ThreadPoolExecutor(_THREADS, "lakecdc-metadata")
 
     def create(self, request: Document, location: str) -> str:
-        """Return the first metadata of a table.
-
-        :raises InputError: the request is not valid.
-        """
         return self._threads.submit(self._create, request, location).result()
 
     def apply(
         self, text: str, metadata_location: str, requirements: Sequence[Document], updates: Sequence[Document]
     ) -> str:
-        """Return a table's metadata with updates; the same text if they change nothing.
-
-        :raises pyiceberg.exceptions.CommitFailedException: a requirement does not hold, or a snapshot is behind.
-        :raises UnsupportedError: Iceberg's core does not know an update or applies it to views alone.
-        :raises InputError: an update is not valid.
-        """
         return self._threads.submit(self._apply, text, metadata_location, requirements, updates).result()
 
     def _create(self, request: Document, location: str) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
 from lakecdc.metadata.locations import resolve
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _THREADS = 8
 _FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path", "write.metadata.path")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit_outcome import conflict_errors, retried
 from lakecdc.iceberg.definition import current_spec_id, spec_fields
 from lakecdc.iceberg.jvm import java_class, jvm, listed, mapping
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable
 
 _BUCKET = "bucket["
 # types whose values are the same in JSON

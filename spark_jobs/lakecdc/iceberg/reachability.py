@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError
 from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm, listed
 from lakecdc.iceberg.stored_files import vanished_errors
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.locations import is_relative, readings, resolve
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 T = TypeVar("T")
 _THREADS = 8

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, java_calls
-from lakecdc.runtime.session import task_heap
+from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, JavaCalls, java_calls
+from lakecdc.runtime.session import Setting, task_heap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakecdc.iceberg.bulk import JavaCalls
     from lakecdc.iceberg.table import Snapshot
-    from lakecdc.runtime.session import Setting
 
 #: heap of a key, estimated from its objects: a record, its values, a wrapper and an entry; a long takes less
 KEY_BYTES = 250

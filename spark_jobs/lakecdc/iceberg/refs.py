@@ -6,18 +6,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message, mapping
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.metadata.consumers import LIMIT, Consumer, check_name, read_consumers
 from lakecdc.metadata.periodic_tags import newest_by
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 @dataclass(frozen=True)

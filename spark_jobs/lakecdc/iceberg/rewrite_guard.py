@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakecdc.iceberg.definition import has_live_files, unpartitioned_specs
 from lakecdc.iceberg.fence import CommitValidator
 from lakecdc.iceberg.jvm import iterate, jvm, listed, walk
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.metadata import names
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 # counts of a snapshot summary (Iceberg specification, appendix F); reading its manifests costs a hundred times more
 _REMOVED = ("deleted-data-files",)

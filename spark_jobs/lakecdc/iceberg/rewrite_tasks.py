@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, PREDICATE, java_calls
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm, listed
 from lakecdc.iceberg.scan import TaskBuilder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable
 
 #: row lineage below this is stored in the file; from here on the reader inherited it (see :func:`output_tasks`)
 INHERITED_LINEAGE = 2**62
@@ -39,8 +37,6 @@ def rewrite_session(spark: SparkSession) -> SparkSession:
     Adaptive execution would merge or split them and with them the files; Iceberg's own rewrite actions clone the
     session for the same reason. Hashing maps is allowed because a rewrite does not reorder their entries.
     """
-    from pyspark.sql import SparkSession
-
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.legacy.allowHashOnMapType", "true")

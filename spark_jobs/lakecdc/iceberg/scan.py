@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, java_calls
+from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, JavaFunction, java_calls
 from lakecdc.iceberg.definition import live_spec_ids
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import java_class, java_list, jvm, listed, mapping
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.bulk import JavaFunction
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable
 
 _AT_ONCE = 10_000
 

@@ -6,21 +6,18 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError, LakecdcError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch, move_tag
 from lakecdc.iceberg.commit_outcome import retried
+from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.lease import give_back, keep_renewed, put
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.metadata import names
+from lakecdc.metadata.lease import Lease
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.fence import PositionFence
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.lease import Lease
 
 # expiry removes branches of dead runs after this time
 _MAX_AGE_MS = 24 * 3600 * 1000

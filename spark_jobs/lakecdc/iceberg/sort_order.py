@@ -142,14 +142,15 @@ def clustering(table: IcebergTable) -> SortOrder:
     return column_order(table, table.identifier_columns)
 
 
-def sorted_snapshots(table: IcebergTable, order: SortOrder) -> set[int]:
-    """Return the snapshots whose files were sorted by an order, from the table's record and its ancestors."""
-    return _snapshots_ordered_by(table, order, names.SORTED_BY)
+def sorted_snapshots(table: IcebergTable, order: SortOrder, compacted: bool = False) -> set[int]:
+    """Return the snapshots whose files were sorted by an order, from the table's record and its ancestors.
 
-
-def snapshots_with_sorted_rows(table: IcebergTable, order: SortOrder) -> set[int]:
-    """Return sorted snapshots and those of compactions, whose rows are sorted only within each file."""
-    return _snapshots_ordered_by(table, order, names.SORTED_BY, names.ROWS_SORTED_BY)
+    :param compacted: add those of compactions, whose rows are sorted only within each file.
+    """
+    entries = (names.SORTED_BY, names.ROWS_SORTED_BY) if compacted else (names.SORTED_BY,)
+    description, recorded = order.describe(), _recorded(table)
+    ids = {s.id for s in table.ancestors() if description in (s.summary.get(entry) for entry in entries)}
+    return ids | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == description}
 
 
 def depth_reached(table: IcebergTable, order: SortOrder) -> float | None:
@@ -178,12 +179,6 @@ def record_sorted(table: IcebergTable, order: SortOrder, snapshots: Collection[i
     }
     if note != _recorded(table):
         table.update_properties({names.SORTED_LAYOUT: json.dumps(note)})
-
-
-def _snapshots_ordered_by(table: IcebergTable, order: SortOrder, *entries: str) -> set[int]:
-    description, recorded = order.describe(), _recorded(table)
-    ids = {s.id for s in table.ancestors() if description in (s.summary.get(entry) for entry in entries)}
-    return ids | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == description}
 
 
 def _recorded(table: IcebergTable) -> dict[str, Any]:

@@ -124,7 +124,6 @@ class IcebergTable:
 
     @property
     def uuid(self) -> str:
-        """Return the table's UUID."""
         return str(self.java.uuid())
 
     @property
@@ -144,7 +143,6 @@ class IcebergTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the table properties."""
         return text_mapping(self.spark, self.java.properties())
 
     @property

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.commit_outcome import conflict_errors
 from lakecdc.iceberg.jvm import java_array, listed, mapping, spark_actions
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable
 
 # Iceberg's name of the sketches, and of their property
 _SKETCH, _DISTINCT = "apache-datasketches-theta-v1", "ndv"

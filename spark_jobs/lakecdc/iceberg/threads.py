@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 from pyspark.util import inheritable_thread_target
 
 from lakecdc.iceberg.jvm import ensure_callbacks, jvm
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.delete_file_objects import delete_file
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
-from lakecdc.iceberg.file_tasks import position_deletes_of
+from lakecdc.iceberg.file_tasks import OtherDelete, position_deletes_of
 from lakecdc.iceberg.jvm import java_list
+from lakecdc.iceberg.live_deletes import DeleteKey
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.match import FORMATS
 from lakecdc.key_search.row_ids import same_rows
 from lakecdc.key_search.tasks import (
@@ -34,16 +38,8 @@ from lakecdc.key_search.tasks import (
 from lakecdc.local_relation import dealt
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
+from lakecdc.reader.projection import ReadColumn
 from lakecdc.writer.deletes import RESULT, Target, collect_results, writer_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
-    from lakecdc.iceberg.file_tasks import OtherDelete
-    from lakecdc.iceberg.live_deletes import DeleteKey
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.reader.projection import ReadColumn
 
 _AGAIN = "Nothing was published; run again."
 _INPUT = f"location string, earlier {DELETES}, deletes {DELETES}"

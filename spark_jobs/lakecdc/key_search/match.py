@@ -15,12 +15,14 @@ so that renamed and widened columns, defaults and partition values that are not 
 from __future__ import annotations
 
 import importlib.util
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -29,6 +31,7 @@ from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.expressions import might_contain
+from lakecdc.iceberg.file_bounds import READ, file_bounds
 from lakecdc.iceberg.file_io import new_folder, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.live_deletes import EqualityDelete
@@ -36,18 +39,13 @@ from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.key_search.bounds import within_bounds
 from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeysTask, Lookup, key_column, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
+from lakecdc.reader.projection import ReadColumn
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakecdc.reader.projection import ReadColumn
 
 Engine = Literal["exact", "join", "native"]
 _DATA_FILE = f"number int, location string, scope int, sequence_number long, first_row_id long, known {DELETES}"
@@ -344,3 +342,35 @@ def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
         if all(other.format in FORMATS and reaches(other.location) for other in others):
             by_number[number] = [other.for_tasks for other in others]
     return by_number
+
+
+def within_bounds(
+    table: IcebergTable, tasks: Sequence[FileTask], columns: Sequence[ReadColumn], keys: pa.Table
+) -> set[int]:
+    """Return the numbers of the data files that one of the keys may be in.
+
+    :param tasks: of one plan.
+    :param keys: with the columns ``d0`` … in the order of ``columns``.
+    """
+    fields, left = {field.id: field for field in table.fields}, list(tasks)
+    for place, column in enumerate(columns):
+        values = ordered(keys[f"d{place}"]) if column.type in READ else None
+        if left and values is not None:
+            bounds = file_bounds(table, left, fields[column.id])
+            left = [task for task, ends in zip(left, bounds, strict=True) if may_hold(ends, values)]
+    return {task.number for task in left}
+
+
+def ordered(values: pa.ChunkedArray) -> list[Any] | None:
+    """Return values in ascending order, dates as days since 1970; None if one is null, as bounds do not cover nulls."""
+    if values.null_count:
+        return None
+    return sorted((values.cast(pa.int32()) if pa.types.is_date(values.type) else values).to_pylist())
+
+
+def may_hold(bounds: tuple[Any, Any] | None, values: Sequence[Any]) -> bool:
+    """Check whether one of some ascending values lies within bounds; unknown bounds hold everything."""
+    if bounds is None:
+        return True
+    place = bisect_left(values, bounds[0])
+    return place < len(values) and bool(values[place] <= bounds[1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,18 +20,14 @@ from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
-from lakecdc.iceberg.file_tasks import others_of, tasks_within_reach
+from lakecdc.iceberg.file_tasks import FileTask, OtherDelete, others_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.live_deletes import Scopes, described_deletes
-from lakecdc.key_search.match import KeySearch, SearchFacts, can_match_natively, convert
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.key_search.match import Engine, KeySearch, SearchFacts, can_match_natively, convert
 from lakecdc.key_search.tasks import key_column
+from lakecdc.reader.projection import ReadColumn
 from lakecdc.writer.deletes import Target, writer_of
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.file_tasks import FileTask, OtherDelete
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.key_search.match import Engine
-    from lakecdc.reader.projection import ReadColumn
 
 log = logging.getLogger(__name__)
 

@@ -6,19 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.tasks import serialized, unpacked
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
+from lakecdc.reader.projection import ReadColumn
 from lakecdc.writer.parquet import FileColumn
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.reader.projection import ReadColumn
 
 #: the column of rows to write that has their ids
 SOURCE = "row_id"

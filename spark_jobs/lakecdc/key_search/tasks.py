@@ -20,11 +20,10 @@ from lakecdc.reader.data_files import deleted_positions
 from lakecdc.reader.parquet_files import parquet_file
 from lakecdc.reader.projection import Projection, ReadColumn, UnreadError, projection
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-from lakecdc.writer.deletes import RESULT, FilePositions, described, without_unchanged
+from lakecdc.writer.deletes import RESULT, FilePositions, Target, Writer, described, without_unchanged
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import Field
-    from lakecdc.writer.deletes import Target, Writer
 
 #: Iceberg's types of keys that tasks compare as Iceberg does
 PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")

@@ -16,7 +16,7 @@ from lakecdc.maintain.reports import joined
 from lakecdc.maintain.rewrite import RewritePlan
 from lakecdc.metadata.cold import ColdRules, TimeField, cold_counts, cold_remark, partition_end
 from lakecdc.metadata.file_facts import Partitions
-from lakecdc.object_store.storage_classes import storage_classes
+from lakecdc.object_store.s3 import storage_classes
 
 
 def cold_rules(table: IcebergTable, options: RewriteDataFilesOptions) -> ColdRules:

@@ -11,7 +11,7 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
-from lakecdc.iceberg.sort_order import SortOrder, clustering, snapshots_with_sorted_rows
+from lakecdc.iceberg.sort_order import SortOrder, clustering, sorted_snapshots
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.cold import cold_rules, explain_cold, plan_warm
 from lakecdc.maintain.geometry import geometry
@@ -60,7 +60,7 @@ def _plan(
         unfiltered = without_bloom_filters(table, bloom_filter_columns(table), locations)
     units, counts = compaction_units(chosen, options, target, large, geometry(order), unfiltered)
     if units and order.ascends:
-        units = sequences(units, snapshots_with_sorted_rows(table, order), current_spec_id(table))
+        units = sequences(units, sorted_snapshots(table, order, compacted=True), current_spec_id(table))
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     # Iceberg can only remove all files of such a spec at once
     of_dropped, with_cold = apart(of_dropped, {spec for (spec, _), files in of_dropped.items() if cold_files(files)})

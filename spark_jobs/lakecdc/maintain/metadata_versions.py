@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from lakecdc.contract.errors import LakecdcError, SourceUnavailableError
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.locations import key
-from lakecdc.object_store.serving import served
+from lakecdc.object_store.open_catalog import served
 from lakecdc.object_store.versions import Versions, number_of
 
 log = logging.getLogger(__name__)

@@ -34,7 +34,6 @@ class RunField:
     nulls_first: bool = True
 
     def values(self, rows: pa.Table) -> FieldValues:
-        """Return the field's values of rows."""
         values = rows[self.source].combine_chunks()
         values = values if self.transform is None else self.transform.values(values)
         return FieldValues.of(values, self.descending, self.nulls_first)
@@ -81,7 +80,6 @@ class RunOrder:
         return rows if places is None else rows.take(places)
 
     def keys(self, rows: pa.Table) -> Keys:
-        """Return the keys of rows."""
         return Keys(self._values(rows), rows.num_rows)
 
     def cut(self, rows: pa.Table, cuts: Sequence[Key]) -> list[tuple[int, pa.Table]]:

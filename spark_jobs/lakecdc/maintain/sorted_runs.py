@@ -7,7 +7,6 @@ import itertools
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 
@@ -42,13 +41,7 @@ class Runs:
     def __enter__(self) -> Runs:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Forget the rows and remove the files."""
+    def __exit__(self, *_: object) -> None:
         self._tables, self._files = [], []
         if self._temporary:
             self._temporary.cleanup()
@@ -59,7 +52,7 @@ class Runs:
         if not run.num_rows:
             return
         if self._tables and self._bytes + run.nbytes > self._most_bytes:
-            self._spill()
+            self._files.append(self._write(self._blocks(self._take_tables())))
         self._tables.append(run)
         self._bytes += run.nbytes
 
@@ -86,9 +79,6 @@ class Runs:
         rows = pa.concat_tables(self._tables)
         self._tables, self._bytes = [], 0
         return self._order.sorted(rows)
-
-    def _spill(self) -> None:
-        self._files.append(self._write(self._blocks(self._take_tables())))
 
     def _merge_files(self) -> None:
         """Merge neighbouring files, so that fewer are left."""

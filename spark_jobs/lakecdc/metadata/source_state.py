@@ -6,12 +6,10 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any, ParamSpec
 
+from lakecdc.contract.spec import JobSpec
 from lakecdc.metadata.positions import Position, decode
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
 
 P = ParamSpec("P")
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ from lakecdc.metadata import names
 from lakecdc.moments.events import batch_of
 from lakecdc.moments.stretch import Stretch, micros, stretch_to
 from lakecdc.moments.table import JOB, MomentTable
-from lakecdc.object_store.serving import served
+from lakecdc.object_store.open_catalog import served
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.run import each_table, failure
 from lakecdc.sql import quoted_column

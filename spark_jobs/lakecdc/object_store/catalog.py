@@ -8,7 +8,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,14 +16,12 @@ from typing import Any
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.metadata.locations import split
 from lakecdc.metadata.names import moment_tag, refs_of_moment
-from lakecdc.object_store.applier import Applier, Document
 from lakecdc.object_store.conditional_writes import ID
 from lakecdc.object_store.leftovers import Leftovers
 from lakecdc.object_store.moments import Moments, as_of, refs_of
 from lakecdc.object_store.names import CATALOG_FOLDER, Names, encode
 from lakecdc.object_store.namespaces import Namespaces
-from lakecdc.object_store.read_only import ReadOnly
-from lakecdc.object_store.storage import DeniedError, Storage
+from lakecdc.object_store.storage import Applier, DeniedError, Document, ReadOnly, Storage
 from lakecdc.object_store.tables import Tables
 from lakecdc.object_store.versions import DEADLINE, HINT, HINT_BEHIND, Version, Versions, number_of
 
@@ -60,6 +58,9 @@ class ObjectCatalog:
         self._applier, self._readable_paths = applier, readable_paths
         self._namespaces, self._tables = Namespaces(storage, warehouse), Tables(storage, warehouse)
         self._moments, self.leftovers = Moments(storage, warehouse), Leftovers(storage, warehouse)
+        self.namespaces, self.create_namespace = self._namespaces.children, self._namespaces.create
+        self.update_namespace, self.drop_namespace = self._namespaces.update, self._namespaces.drop
+        self.rename_table, self.write_moment = self._tables.rename, self._moments.write
 
     def for_reads(self, refusal: DeniedError | None = None) -> ObjectCatalog:
         """Return the same catalog without any write, also of what others have left half done.
@@ -69,31 +70,12 @@ class ObjectCatalog:
         storage = ReadOnly(self._storage, refusal or DeniedError(f"{self._warehouse} is opened for reads only."))
         return ObjectCatalog(storage, self._warehouse, self._applier, readable_paths=self._readable_paths)
 
-    def namespaces(self, parent: Names = ()) -> list[Names]:
-        """Return the namespaces directly below another one.
-
-        :raises pyiceberg.exceptions.NoSuchNamespaceError: the parent does not exist.
-        """
-        return self._namespaces.children(parent)
-
-    def create_namespace(self, namespace: Names, properties: Mapping[str, str]) -> None:
-        """Create a namespace; see :meth:`Namespaces.create`."""
-        self._namespaces.create(namespace, properties)
-
     def namespace_properties(self, namespace: Names) -> dict[str, str]:
         """Return the properties of a namespace.
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
         return dict(self._namespaces.seen(namespace).document.properties)
-
-    def update_namespace(self, namespace: Names, removals: Collection[str], updates: Mapping[str, str]) -> None:
-        """Change the properties of a namespace; see :meth:`Namespaces.update`."""
-        self._namespaces.update(namespace, removals, updates)
-
-    def drop_namespace(self, namespace: Names) -> None:
-        """Drop an empty namespace; see :meth:`Namespaces.drop`."""
-        self._namespaces.drop(namespace)
 
     def tables(self, namespace: Names) -> list[str]:
         """Return the names of the tables in a namespace.
@@ -125,10 +107,6 @@ class ObjectCatalog:
         if ".".join(past) not in snapshots:
             raise _no_moment(identifier)
         return Past(past, moment, snapshots[".".join(past)])
-
-    def write_moment(self, moment: str, snapshots: Mapping[str, int]) -> None:
-        """Show tables together at a moment, as ``<table>@<moment>``; see :meth:`Moments.write`."""
-        self._moments.write(moment, snapshots)
 
     def tidy_moment(self, moment: str) -> None:
         """Leave the tables out of a moment whose tags were dropped, or that are gone."""
@@ -301,10 +279,6 @@ class ObjectCatalog:
                 table=".".join(identifier),
                 hint="Drop the table without PURGE, and delete its folder.",
             )
-
-    def rename_table(self, identifier: Names, to: Names) -> None:
-        """Give a table another name; see :meth:`Tables.rename`."""
-        self._tables.rename(identifier, to)
 
     def register_table(self, identifier: Names, metadata_location: str) -> Version:
         """Give a name to a table that another catalog, or nobody, knows.

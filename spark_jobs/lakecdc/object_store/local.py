@@ -24,7 +24,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 class LocalStorage:
-    """Files below a folder.
+    """A :class:`Storage` of files below a folder.
 
     A file appears by a hard link, which fails if there is one; it is replaced under a lock of its folder.
 
@@ -39,7 +39,6 @@ class LocalStorage:
         return f"local files ({self._kind})"
 
     def read(self, location: str) -> Stored | None:
-        """Return a file, or None if there is none."""
         try:
             body = _path(location).read_bytes()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -49,12 +48,10 @@ class LocalStorage:
         return Stored(body, _tag(body))
 
     def exists(self, location: str) -> bool:
-        """Return whether there is a file."""
         with _failing_as("look for", location):
             return _path(location).is_file()
 
     def create(self, location: str, body: bytes) -> Answer:
-        """Write a file unless there is one."""
         path = _path(location)
         with _failing_as("write", location):
             _make_folder(path.parent)
@@ -62,7 +59,6 @@ class LocalStorage:
                 return _published(path.parent, lambda: os.link(temporary, path))
 
     def replace(self, location: str, body: bytes, tag: str) -> Answer:
-        """Write a file if the one there has a tag."""
         path = _path(location)
         with _failing_as("write", location), _locked(path.parent) as folder_exists:
             there = self.read(location) if folder_exists else None
@@ -72,7 +68,6 @@ class LocalStorage:
                 return _published(path.parent, lambda: temporary.replace(path))
 
     def put(self, location: str, body: bytes) -> None:
-        """Write a file, whatever is there."""
         path = _path(location)
         with _failing_as("write", location):
             _make_folder(path.parent)
@@ -81,7 +76,6 @@ class LocalStorage:
                 _sync(path.parent)
 
     def delete(self, location: str) -> None:
-        """Delete a file; nothing happens if there is none."""
         path = _path(location)
         with _failing_as("delete", location), _locked(path.parent) as folder_exists:
             if folder_exists:
@@ -89,7 +83,6 @@ class LocalStorage:
                 _sync(path.parent)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield all files whose location begins with a prefix."""
         path = _path(prefix)
         root = prefix.removesuffix(split(prefix)[2])
         folder, start = (path, f"{path}/") if prefix.endswith("/") else (path.parent, str(path))

@@ -11,8 +11,8 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 from urllib.parse import quote, unquote
 
 from lakecdc.contract.errors import InputError, LakecdcError, UnsupportedError
@@ -72,23 +72,9 @@ class Document:
         return replace(self, id=write, earlier=earlier, counter=counter, arrivals=arrivals)
 
     def encoded(self) -> bytes:
-        """Return the document's JSON."""
-        members: dict[str, Any] = {
-            ID: self.id,
-            EARLIER: list(self.earlier),
-            "counter": self.counter,
-            "state": self.state,
-            "incarnation": self.incarnation,
-        }
-        if self.location is not None:
-            members["location"] = self.location
-        if self.to:
-            members["to"] = list(self.to)
-        if self.properties:
-            members["properties"] = self.properties
-        if self.arrivals:
-            members["arrivals"] = list(self.arrivals)
-        return json.dumps(members, indent=1).encode()
+        """Return the document's JSON, without empty members."""
+        members = {name: value for name, value in asdict(self).items() if value}
+        return json.dumps({ID: members.pop("id"), EARLIER: members.pop("earlier", ()), **members}, indent=1).encode()
 
 
 @dataclass(frozen=True)
@@ -123,18 +109,10 @@ class Directory:
         if stored is None:
             return None
         try:
-            found = json.loads(stored.body)
-            document = Document(
-                state=found["state"],
-                incarnation=found["incarnation"],
-                location=found.get("location"),
-                to=tuple(found.get("to", ())),
-                properties=found.get("properties", {}),
-                id=found[ID],
-                earlier=tuple(found[EARLIER]),
-                counter=found["counter"],
-                arrivals=tuple(found.get("arrivals", ())),
-            )
+            found = dict(json.loads(stored.body))
+            several = {name: tuple(found.get(name, ())) for name in ("to", "arrivals")}
+            members = {"id": found.pop(ID), "earlier": tuple(found.pop(EARLIER)), **found, **several}
+            document = Document(**members)
         except (ValueError, KeyError, TypeError) as error:
             raise UnsupportedError(
                 f"The catalog's document {self._location(names)} cannot be read: {error!r}.",

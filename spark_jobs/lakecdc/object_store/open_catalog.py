@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import SpecError, UnsupportedError
 from lakecdc.contract.runtime import OBJECT_STORE, catalog_type
+from lakecdc.metadata.locations import in_s3, split
 from lakecdc.object_store.catalog import ObjectCatalog
-from lakecdc.object_store.opened import open_storage
+from lakecdc.object_store.local import LocalStorage
 from lakecdc.object_store.proof import prove
-from lakecdc.object_store.storage import DeniedError
-
-if TYPE_CHECKING:
-    from lakecdc.object_store.applier import Applier
+from lakecdc.object_store.row_storage import Files, RowStorage
+from lakecdc.object_store.rows import open_rows
+from lakecdc.object_store.s3 import S3Storage
+from lakecdc.object_store.storage import Applier, DeniedError, Storage
 
 WAREHOUSE, READABLE_PATHS = "warehouse", "readable_paths"
 _SWITCH = {"true": True, "false": False}
+#: property: URL of a database whose rows decide who commits
+COMMIT_SERVICE = "commit_service"
+#: catalogs that this process serves to its Spark session, by their names in Spark, for what no client asks of a catalog
+_served: dict[str, ObjectCatalog] = {}
 
 
 def open_catalog(properties: Mapping[str, Any], applier: Applier, *, writable: bool = True) -> ObjectCatalog:
@@ -42,3 +47,41 @@ def open_catalog(properties: Mapping[str, Any], applier: Applier, *, writable: b
     except DeniedError as denied:
         return catalog.for_reads(denied)
     return catalog
+
+
+def open_storage(warehouse: str, properties: Mapping[str, str], writable: bool = True) -> Storage:
+    """Return the storage of a warehouse.
+
+    :param warehouse: location, such as ``s3://bucket/lake`` or ``file:///data/lake``.
+    :param properties: pyiceberg's, of the catalog; ``commit_service`` for a store without conditional writes.
+    :param writable: whether the table of its rows is made if there is none.
+    """
+    service = properties.get(COMMIT_SERVICE)
+    files = _files(warehouse, properties, exclusive=not service)
+    return RowStorage(files, open_rows(service, properties, writable), warehouse) if service else files
+
+
+def _files(warehouse: str, properties: Mapping[str, str], exclusive: bool) -> Files:
+    if in_s3(warehouse):
+        return S3Storage(properties)
+    scheme = split(warehouse)[0]
+    if scheme in ("", "file"):
+        return LocalStorage(warehouse, exclusive=exclusive)
+    raise UnsupportedError(
+        f"A catalog of type object_store cannot keep its tables in {warehouse!r}: there are no conditional writes for "
+        f"{scheme}:// here.",
+        hint="Use s3:// or s3a:// with Amazon S3 or a store that has its conditional writes, a local folder (file://), "
+        "or another type of catalog.",
+    )
+
+
+def serve(name: str, catalog: ObjectCatalog | None) -> None:
+    """Make a catalog known by its name in Spark; None if the name is now that of a catalog of another type."""
+    _served.pop(name, None)
+    if catalog is not None:
+        _served[name] = catalog
+
+
+def served(name: str) -> ObjectCatalog | None:
+    """Return the catalog of a name in Spark; None if it is of another type."""
+    return _served.get(name)

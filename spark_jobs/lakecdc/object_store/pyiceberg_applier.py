@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
-from lakecdc.object_store.applier import Document, check_creation
 from lakecdc.object_store.conditional_writes import ID
-from lakecdc.object_store.json_difference import first_difference
+from lakecdc.object_store.storage import Document, check_creation
 
 #: what to do where pyiceberg cannot do it
 HINT = "Do it in a job on Spark, where Iceberg's own code changes the metadata."
@@ -23,20 +22,26 @@ _TOLERANCE_MS = 60_000
 # what Iceberg's core sets for new tables alone
 _NEW_PROPERTIES = {"write.parquet.compression-codec": "zstd"}
 
+# what Iceberg's specifications say of absent members
+_DEFAULTS: dict[str, Any] = {
+    "current-snapshot-id": -1,
+    "schema-id": 0,
+    "sequence-number": 0,
+    "spec-id": 0,
+    "stage-create": False,
+}
+# members with a type as text, in which spaces mean nothing
+_TYPES = frozenset({"type", "element", "key", "value"})
+
 
 class PyicebergApplier:
-    """Applies updates by pyiceberg's models, and only those that these models hold as a whole.
+    """An :class:`Applier` that applies updates by pyiceberg's models, and only those that these models hold as a whole.
 
     pyiceberg drops members that it does not know. So all that it parses is written back and compared, and what
     differs is refused.
     """
 
     def create(self, request: Document, location: str) -> str:
-        """Return the first metadata of a table.
-
-        :raises UnsupportedError: the request has what pyiceberg would drop.
-        :raises InputError: the request is not valid.
-        """
         from pyiceberg.catalog.rest import CreateTableRequest
         from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
         from pyiceberg.table.metadata import new_table_metadata
@@ -61,12 +66,6 @@ class PyicebergApplier:
     def apply(
         self, text: str, metadata_location: str, requirements: Sequence[Document], updates: Sequence[Document]
     ) -> str:
-        """Return a table's metadata with updates; the same text if they change nothing.
-
-        :raises pyiceberg.exceptions.CommitFailedException: a requirement does not hold, or a snapshot is behind.
-        :raises UnsupportedError: the metadata, a requirement or an update has what pyiceberg would drop.
-        :raises InputError: an update is not valid.
-        """
         from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
         from lakecdc.object_store.pyiceberg_updates import Updates
@@ -91,7 +90,6 @@ class PyicebergApplier:
 
 
 def _parsed(model: Any, document: Document, path: str) -> Any:
-    """Return a document as pyiceberg's model."""
     from pydantic import ValidationError
 
     given = _significant(document)
@@ -265,3 +263,27 @@ def _refusing_input() -> Iterator[None]:
         raise InputError("The table needs a current schema, a default partition spec and a sort order.") from missing
     except (ValueError, ValidationError, NotImplementedError, KeyError) as invalid:
         raise InputError(f"The update is not valid: {invalid}") from invalid
+
+
+def first_difference(given: Any, written: Any, path: str = "") -> str | None:
+    """Return the path of the first difference between two documents; None if they mean the same.
+
+    An absent member is the same as null, as an empty list or object, and as the default that the specification has.
+    """
+    if isinstance(given, dict) and isinstance(written, dict):
+        members = {
+            f"{path}.{name}" if path else name: (_meant(given, name), _meant(written, name))
+            for name in (*given, *(name for name in written if name not in given))
+        }
+    elif isinstance(given, list) and isinstance(written, list) and len(given) == len(written):
+        members = {f"{path}[{index}]": pair for index, pair in enumerate(zip(given, written, strict=True))}
+    else:
+        return None if type(given) is type(written) and given == written else path
+    return next((where for at, pair in members.items() if (where := first_difference(*pair, at)) is not None), None)
+
+
+def _meant(document: dict[str, Any], name: str) -> Any:
+    value = document.get(name)
+    if value in ([], {}) or value == _DEFAULTS.get(name, ()):
+        return None
+    return value.replace(" ", "") if name in _TYPES and isinstance(value, str) else value

@@ -9,9 +9,9 @@ from pyiceberg.catalog import MetastoreCatalog, PropertiesUpdateSummary
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec, assign_fresh_partition_spec_ids
-from pyiceberg.schema import assign_fresh_schema_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
-from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
@@ -22,12 +22,10 @@ from lakecdc.object_store.pyiceberg_applier import PyicebergApplier
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.io import FileIO
-    from pyiceberg.schema import Schema
-    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.view import View
 
-    from lakecdc.object_store.applier import Document
+    from lakecdc.object_store.storage import Document
     from lakecdc.object_store.versions import Version
 
 
@@ -41,17 +39,9 @@ class ObjectStoreCatalog(MetastoreCatalog):
         super().__init__(name, **properties)
         self._catalog = open_catalog(properties, PyicebergApplier())
 
-    def create_table(
-        self,
-        identifier: str | Identifier,
-        schema: Schema | pa.Schema,
-        location: str | None = None,
-        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-        sort_order: SortOrder = UNSORTED_SORT_ORDER,
-        properties: Properties = EMPTY_DICT,
-    ) -> Table:
+    def create_table(self, identifier: str | Identifier, *arguments: Any, **named: Any) -> Table:
         names = _table_names(identifier)
-        request = self._request(names, schema, location, partition_spec, sort_order, properties)
+        request = self._request(names, *arguments, **named)
         return self._table(names, self._catalog.create_table(names[:-1], request))
 
     def _create_staged_table(self, identifier: str | Identifier, *arguments: Any, **named: Any) -> StagedTable:

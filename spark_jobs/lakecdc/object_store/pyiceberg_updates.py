@@ -20,13 +20,9 @@ class Updates:
     def __init__(self, base: Any) -> None:
         self._version = base.format_version
         self._sequence, self._next_row = base.last_sequence_number, getattr(base, "next_row_id", None)
-        self._numbered = {
-            "schema": _Numbered("schema_", "schema_id", base.schemas, lambda one, two: bool(one == two)),
-            "spec": _Numbered("spec", "spec_id", base.partition_specs, lambda one, two: one.compatible_with(two)),
-            "sort-order": _Numbered(
-                "sort_order", "order_id", base.sort_orders, lambda one, two: one.fields == two.fields
-            ),
-        }
+        self._schemas = _Numbered("schema_", "schema_id", base.schemas, lambda one, two: bool(one == two))
+        specs = _Numbered("spec", "spec_id", base.partition_specs, lambda one, two: one.compatible_with(two))
+        orders = _Numbered("sort_order", "order_id", base.sort_orders, lambda one, two: one.fields == two.fields)
         self._removable = {
             "remove-properties": set(base.properties),
             "remove-snapshots": {snapshot.snapshot_id for snapshot in base.snapshots},
@@ -42,43 +38,37 @@ class Updates:
         #: those of the added ones that it makes the current snapshot, at last or in between
         self.currents: set[int] = set()
 
+        self._prepared: dict[str, Callable[[Any], Any]] = {
+            "upgrade-format-version": self._refuse_upgrade,
+            "add-schema": self._add_schema,
+            "set-current-schema": self._schemas.choose,
+            "add-spec": specs.add,
+            "set-default-spec": specs.choose,
+            "add-sort-order": orders.add,
+            "set-default-sort-order": orders.choose,
+            "add-snapshot": self._add_snapshot,
+            "set-snapshot-ref": self._set_ref,
+            "set-properties": self._set_properties,
+            "set-statistics": self._set_statistics,
+            "set-partition-statistics": self._set_partition_statistics,
+            **dict.fromkeys(self._removable, self._remove),
+        }
+
     def prepare(self, update: Any) -> Any:
         """Return an update for pyiceberg; None if it changes nothing."""
-        prepared = _PREPARED.get(update.action)
-        return prepared(self, update) if prepared else update
+        prepared = self._prepared.get(update.action)
+        return prepared(update) if prepared else update
 
-    def upgrade(self, update: Any) -> None:
-        """Refuse to change the format version."""
+    def _refuse_upgrade(self, update: Any) -> None:
         if update.format_version != self._version:
             change = f"from format version {self._version} to {update.format_version}"
             raise UnsupportedError(f"pyiceberg cannot change a table {change}.", hint=HINT)
 
-    def add_schema(self, update: Any) -> Any:
-        """Give a schema its id."""
+    def _add_schema(self, update: Any) -> Any:
         update.schema_.check_format_version_compatibility(self._version)
-        return self._numbered["schema"].add(update)
+        return self._schemas.add(update)
 
-    def set_schema(self, update: Any) -> Any:
-        """Name the last schema added by its id."""
-        return update.model_copy(update={"schema_id": self._numbered["schema"].of(update.schema_id)})
-
-    def add_spec(self, update: Any) -> Any:
-        """Give a partition spec its id."""
-        return self._numbered["spec"].add(update)
-
-    def set_spec(self, update: Any) -> Any:
-        """Name the last partition spec added by its id."""
-        return update.model_copy(update={"spec_id": self._numbered["spec"].of(update.spec_id)})
-
-    def add_order(self, update: Any) -> Any:
-        """Give a sort order its id."""
-        return self._numbered["sort-order"].add(update)
-
-    def set_order(self, update: Any) -> Any:
-        """Name the last sort order added by its id."""
-        return update.model_copy(update={"sort_order_id": self._numbered["sort-order"].of(update.sort_order_id)})
-
-    def add_snapshot(self, update: Any) -> Any:
+    def _add_snapshot(self, update: Any) -> Any:
         """Check the numbers of a snapshot; those behind the table's are another writer's lead."""
         snapshot = update.snapshot
         if snapshot.snapshot_id in self._removable["remove-snapshots"]:
@@ -107,30 +97,26 @@ class Updates:
             )
         self._next_row += snapshot.added_rows
 
-    def set_ref(self, update: Any) -> Any:
-        """Refuse a tag as the main branch."""
+    def _set_ref(self, update: Any) -> Any:
         if update.ref_name == "main":
             if update.type != "branch":
                 raise InputError("Ref main must be a branch, not a tag.")
             self.currents |= self.added & {update.snapshot_id}
         return update
 
-    def set_properties(self, update: Any) -> Any:
-        """Note names of properties that a later update may remove."""
+    def _set_properties(self, update: Any) -> Any:
         self._removable["remove-properties"].update(update.updates)
         return update
 
-    def set_statistics(self, update: Any) -> Any:
-        """Note statistics that a later update may remove."""
+    def _set_statistics(self, update: Any) -> Any:
         self._removable["remove-statistics"].add(update.statistics.snapshot_id)
         return update
 
-    def set_partition_statistics(self, update: Any) -> Any:
-        """Note statistics of partitions that a later update may remove."""
+    def _set_partition_statistics(self, update: Any) -> Any:
         self._removable["remove-partition-statistics"].add(update.partition_statistics.snapshot_id)
         return update
 
-    def remove(self, update: Any) -> Any:
+    def _remove(self, update: Any) -> Any:
         """Leave out what is not there; pyiceberg refuses to remove that."""
         action = update.action
         if action in ("remove-statistics", "remove-partition-statistics"):
@@ -177,32 +163,11 @@ class _Numbered:
         # unsorted has the number 0
         return max(self._known, default=_UNSORTED) + 1 if added.fields else _UNSORTED
 
-    def of(self, number: int) -> int:
-        """Return the number of the last one added, if it is asked for."""
-        if number != _LAST_ADDED:
-            return number
+    def choose(self, update: Any) -> Any:
+        """Return a ``set-…`` update with the number of the last one added, if that is asked for."""
+        (member,) = (name for name in type(update).model_fields if name != "action")
+        if getattr(update, member) != _LAST_ADDED:
+            return update
         if self._last is None:
             raise InputError(f"Cannot use the last {self._member.rstrip('_')} added: the request adds none.")
-        return self._last
-
-
-_PREPARED: dict[str, Callable[[Updates, Any], Any]] = {
-    "upgrade-format-version": Updates.upgrade,
-    "add-schema": Updates.add_schema,
-    "set-current-schema": Updates.set_schema,
-    "add-spec": Updates.add_spec,
-    "set-default-spec": Updates.set_spec,
-    "add-sort-order": Updates.add_order,
-    "set-default-sort-order": Updates.set_order,
-    "add-snapshot": Updates.add_snapshot,
-    "set-snapshot-ref": Updates.set_ref,
-    "set-properties": Updates.set_properties,
-    "set-statistics": Updates.set_statistics,
-    "set-partition-statistics": Updates.set_partition_statistics,
-    "remove-properties": Updates.remove,
-    "remove-snapshots": Updates.remove,
-    "remove-statistics": Updates.remove,
-    "remove-partition-statistics": Updates.remove,
-    "remove-partition-specs": Updates.remove,
-    "remove-schemas": Updates.remove,
-}
+        return update.model_copy(update={member: self._last})

@@ -20,9 +20,9 @@ from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.object_store.answers import DONE, Answer, document, error, failure, table
 
 if TYPE_CHECKING:
-    from lakecdc.object_store.applier import Document
     from lakecdc.object_store.catalog import ObjectCatalog
     from lakecdc.object_store.names import Names
+    from lakecdc.object_store.storage import Document
 
 _log = logging.getLogger(__name__)
 # between the levels of a namespace, in paths and in the parameter "parent"

@@ -46,7 +46,6 @@ class RowStorage:
         return f"{self._files} with {self._rows}"
 
     def read(self, location: str) -> Stored | None:
-        """Return an object, or None if there is none."""
         while (row := self._rows.read(location)) is not None:
             # a body goes once another one has followed
             if (stored := self._files.read(row.body)) is not None:
@@ -57,22 +56,18 @@ class RowStorage:
         return Stored(found.body, _NO_ROW + found.tag) if found else None
 
     def exists(self, location: str) -> bool:
-        """Return whether there is an object."""
         return self._rows.read(location) is not None or self._files.exists(location)
 
     def create(self, location: str, body: bytes) -> Answer:
-        """Write an object unless there is one."""
         return Answer.REFUSED if self.exists(location) else self._write(location, body, None)
 
     def replace(self, location: str, body: bytes, tag: str) -> Answer:
-        """Write an object if the one there has a tag."""
         if not tag.startswith(_NO_ROW):
             return self._write(location, body, tag)
         found = self.read(location)
         return self._write(location, body, None) if found is not None and found.tag == tag else Answer.REFUSED
 
     def delete(self, location: str) -> None:
-        """Delete an object; nothing happens if there is none."""
         row = self._rows.read(location)
         self._files.delete(location)
         if row is not None:
@@ -80,7 +75,6 @@ class RowStorage:
             self._files.delete(row.body)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield all objects whose location begins with a prefix."""
         rows = {location: Listed(location, row.size, row.time) for location, row in self._rows.list(prefix)}
         yield from rows.values()
         for each in self._files.list(prefix):

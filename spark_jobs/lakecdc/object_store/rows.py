@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -122,13 +122,11 @@ class SqlRows:
         return f"the rows of {self._engine.url.render_as_string()}"
 
     def read(self, location: str) -> Row | None:
-        """Return the row of an object."""
         with self._asked(location), self._engine.connect() as connection:
             found = connection.execute(self._rows.select().where(self._is(location))).first()
         return Row(*found[2:]) if found else None
 
     def write(self, location: str, row: Row, tag: str | None) -> Answer:
-        """Write the row of an object if the one there has a tag; None: if there is none."""
         from sqlalchemy.exc import DBAPIError, IntegrityError
 
         if tag is None:
@@ -149,12 +147,10 @@ class SqlRows:
             return Answer.UNCLEAR
 
     def delete(self, location: str) -> None:
-        """Delete the row of an object."""
         with self._asked(location), self._engine.begin() as connection:
             connection.execute(self._rows.delete().where(self._is(location)))
 
     def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
-        """Yield the rows of all objects whose location begins with a prefix."""
         begin, location = prefix.encode(), self._rows.c.location
         # no text in UTF-8 has a byte that nothing follows
         below = (location >= begin) & (location < begin[:-1] + bytes([begin[-1] + 1]))
@@ -163,21 +159,16 @@ class SqlRows:
         yield from ((bytes(each[1]).decode(), Row(*each[2:])) for each in found)
 
     def bodies(self) -> Iterator[str]:
-        """Yield the locations of the bodies that rows name."""
         with self._asked(TABLE), self._engine.connect() as connection:
             yield from connection.execute(self._rows.select().with_only_columns(self._rows.c.body)).scalars()
 
     def _is(self, location: str) -> Any:
         return self._rows.c.id == _id(location)
 
-    @contextmanager
-    def _asked(self, what: str) -> Iterator[None]:
+    def _asked(self, what: str) -> AbstractContextManager[None]:
         from sqlalchemy.exc import SQLAlchemyError
 
-        try:
-            yield
-        except SQLAlchemyError as error:
-            raise _unavailable(what, error) from error
+        return _failing_as(what, SQLAlchemyError)
 
 
 class DynamoRows:
@@ -199,13 +190,11 @@ class DynamoRows:
         return f"the rows of {self._table} in DynamoDB"
 
     def read(self, location: str) -> Row | None:
-        """Return the row of an object."""
         with self._asked(location):
             found = self._reader.get_item(TableName=self._table, Key=_key(location), ConsistentRead=True)
         return _row(found["Item"]) if "Item" in found else None
 
     def write(self, location: str, row: Row, tag: str | None) -> Answer:
-        """Write the row of an object if the one there has a tag; None: if there is none."""
         from botocore.exceptions import ClientError
 
         values = {"tag": {"S": row.tag}, "body": {"S": row.body}}
@@ -230,12 +219,10 @@ class DynamoRows:
         return Answer.WRITTEN
 
     def delete(self, location: str) -> None:
-        """Delete the row of an object."""
         with self._asked(location):
             self._reader.delete_item(TableName=self._table, Key=_key(location))
 
     def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
-        """Yield the rows of all objects whose location begins with a prefix."""
         key, root = _key(prefix), prefix.removesuffix(split(prefix)[2])
         query = self._reader.get_paginator("query").paginate(
             TableName=self._table,
@@ -249,7 +236,6 @@ class DynamoRows:
         yield from ((root + item["path"]["S"], _row(item)) for item in found)
 
     def bodies(self) -> Iterator[str]:
-        """Yield the locations of the bodies that rows name."""
         scan = self._reader.get_paginator("scan").paginate(
             TableName=self._table, ConsistentRead=True, ProjectionExpression="body"
         )
@@ -274,14 +260,19 @@ class DynamoRows:
             )
         self._reader.get_waiter("table_exists").wait(TableName=self._table)
 
-    @contextmanager
-    def _asked(self, what: str) -> Iterator[None]:
+    def _asked(self, what: str) -> AbstractContextManager[None]:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        try:
-            yield
-        except (BotoCoreError, ClientError) as error:
-            raise _unavailable(what, error) from error
+        return _failing_as(what, BotoCoreError, ClientError)
+
+
+@contextmanager
+def _failing_as(what: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise what a database refuses as an error that says what to do."""
+    try:
+        yield
+    except kinds as error:
+        raise _unavailable(what, error) from error
 
 
 def _id(location: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from typing import Any
 
@@ -32,10 +33,12 @@ _REJECTED = {
     ),
     "RequestTimeTooSkewed": "Set this machine's clock.",
 }
+#: of look-ups of storage classes
+_THREADS = 16
 
 
 class S3Storage:
-    """A store by pyiceberg's ``s3.…`` properties.
+    """A :class:`Storage` by pyiceberg's ``s3.…`` properties.
 
     A conditional write is one request: a repeated one may be refused because its first arrival was written.
     """
@@ -49,7 +52,6 @@ class S3Storage:
         return f"S3 at {self._client.meta.endpoint_url}"
 
     def read(self, location: str) -> Stored | None:
-        """Return an object, or None if there is none."""
         from botocore.exceptions import BotoCoreError
 
         for attempt in range(1, _READS + 1):
@@ -65,28 +67,22 @@ class S3Storage:
         raise AssertionError("the last attempt returns or raises")
 
     def exists(self, location: str) -> bool:
-        """Return whether there is an object."""
         return self._ask("look for", location, self._client.head_object) is not None
 
     def create(self, location: str, body: bytes) -> Answer:
-        """Write an object unless there is one."""
         return self._write(location, body, {"IfNoneMatch": "*"})
 
     def replace(self, location: str, body: bytes, tag: str) -> Answer:
-        """Write an object if the one there has a tag."""
         return self._write(location, body, {"IfMatch": tag})
 
     def put(self, location: str, body: bytes) -> None:
-        """Write an object, whatever is there."""
         bucket, key = bucket_and_key(location)
         ask("write", location, lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, **self._encryption))
 
     def delete(self, location: str) -> None:
-        """Delete an object; nothing happens if there is none."""
         self._ask("delete", location, self._client.delete_object)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield all objects whose location begins with a prefix."""
         bucket, start = bucket_and_key(prefix)
         root = prefix.removesuffix(start)
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start))
@@ -200,3 +196,37 @@ def bucket_and_key(location: str) -> tuple[str, str]:
     if not in_s3(location) or not bucket:
         raise InputError(f"{location!r} is not a location in S3.", hint="Use one such as s3://bucket/folder.")
     return bucket, path.removeprefix("/")
+
+
+def storage_classes(properties: Mapping[str, str], locations: Collection[str]) -> dict[str, str]:
+    """Look up the storage class of files with one HEAD request each, without files that are gone or not in S3.
+
+    The tier of an archived object of ``INTELLIGENT_TIERING`` stands for its class.
+
+    :param properties: storage properties in pyiceberg's names.
+    :raises SourceUnavailableError: S3 refused a request.
+    """
+    in_bucket = [location for location in locations if in_s3(location)]
+    if not in_bucket:
+        return {}
+    client = s3_client(properties, connections=_THREADS)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        classes = pool.map(lambda location: _storage_class(client, location), in_bucket)
+        return {location: name for location, name in zip(in_bucket, classes, strict=True) if name}
+
+
+def _storage_class(client: Any, location: str) -> str | None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    bucket, key = bucket_and_key(location)
+    try:
+        head = client.head_object(Bucket=bucket, Key=key)
+    except (BotoCoreError, ClientError) as error:
+        if isinstance(error, ClientError) and error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+            return None
+        raise SourceUnavailableError(
+            f"Cannot look up the storage class of {location}: {str(error).rstrip('.')}.",
+            hint="Allow HEAD requests on the table's files, or remove cold_storage_classes.",
+        ) from error
+    # S3 does not send the class of standard objects
+    return str(head.get("ArchiveStatus") or head.get("StorageClass") or "STANDARD")

@@ -1,14 +1,17 @@
-"""Objects with conditional writes, as the catalog needs them of any storage."""
+"""What the catalog needs of others: objects with conditional writes, and code that makes new metadata of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Protocol
+from typing import Any, Never, Protocol
 
 from lakecdc.contract.errors import InputError
+
+#: an object of Iceberg's REST interface: a requirement, an update, a request
+Document = Mapping[str, Any]
 
 
 class DeniedError(InputError):
@@ -81,3 +84,53 @@ class Storage(Protocol):
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield all objects whose location begins with a prefix, in any depth; nothing if there is none."""
         ...
+
+
+class ReadOnly:
+    """Another storage that takes no writes: for an endpoint of reads alone, and for a login that may only read.
+
+    :param refusal: what each write raises.
+    """
+
+    def __init__(self, storage: Storage, refusal: DeniedError) -> None:
+        self._storage, self._refusal = storage, refusal
+        self.read, self.exists, self.list = storage.read, storage.exists, storage.list
+
+    def __str__(self) -> str:
+        return str(self._storage)
+
+    def _refuse(self, *_: object, **__: object) -> Never:
+        raise self._refusal
+
+    create = replace = delete = _refuse
+
+
+class Applier(Protocol):
+    """Iceberg's core in a JVM, or pyiceberg; both get and return a table's metadata as the text of its JSON."""
+
+    def create(self, request: Document, location: str) -> str:
+        """Return the first metadata of a table.
+
+        :param request: a ``CreateTableRequest``.
+        :param location: the table's.
+        """
+        ...
+
+    def apply(
+        self, text: str, metadata_location: str, requirements: Sequence[Document], updates: Sequence[Document]
+    ) -> str:
+        """Return a table's metadata with updates; the text as it is if they change nothing.
+
+        :param text: its current metadata; empty for a table that is about to be created (``assert-create``).
+        :param metadata_location: where that is, which becomes an entry of the new ``metadata-log``; empty likewise.
+        :raises pyiceberg.exceptions.CommitFailedException: a requirement does not hold.
+        :raises UnsupportedError: the metadata has what this code would drop; the message names it.
+        :raises InputError: an update is not valid.
+        """
+        ...
+
+
+def check_creation(requirements: Sequence[Document]) -> None:
+    """Check that updates which create a table require that, and nothing else."""
+    if not requirements or any(requirement.get("type") != "assert-create" for requirement in requirements):
+        raise InputError("Updates that create a table take the requirement assert-create alone.")

@@ -7,17 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.spec import JobSpec
 from lakecdc.ingest.probe_api import have_read_files
+from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
-
-if TYPE_CHECKING:
-    from lakecdc.contract.sources.files import FilesSource
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.metadata.positions import Position
 
 # with these, a path without a scheme may be in another file system than this machine's
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")

@@ -34,6 +34,9 @@ from lakecdc.sql import quoted_column
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
+# a concurrent ingestion run may commit first
+_ATTEMPTS = 5
+_LOWEST = order_key(0, 0)
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,6 @@ def _wait(table: IcebergTable, moment: datetime, deadline: float) -> bool:
         if left <= 0:
             return through is None
         sleep(min(_POLL_SECONDS, left))
-
-
-log = logging.getLogger(__name__)
-
-# a concurrent ingestion run may commit first
-_ATTEMPTS = 5
-_LOWEST = order_key(0, 0)
 
 
 @dataclass(frozen=True)

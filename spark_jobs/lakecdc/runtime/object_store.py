@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.metadata_updates import JvmApplier
 from lakecdc.object_store.endpoint import Endpoint
-from lakecdc.object_store.open_catalog import open_catalog
-from lakecdc.object_store.serving import serve
+from lakecdc.object_store.open_catalog import open_catalog, serve
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -14,7 +14,7 @@ from lakecdc.contract import runtime
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import REDACTION_PATTERN, resolve
 from lakecdc.contract.spec import Catalog
-from lakecdc.object_store.serving import serve
+from lakecdc.object_store.open_catalog import serve
 from lakecdc.runtime.unwanted_imports import without_pandas
 from lakecdc.runtime.worker import TASK_MEMORY
 

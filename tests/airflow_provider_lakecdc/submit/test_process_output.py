@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_lakecdc.submit.process_output import CLOSE, OPEN, JobOutput
+from airflow_provider_lakecdc.submit.spark_submit import CLOSE, OPEN, JobOutput
 
 IVY = ":: loading settings :: url = jar:file:/x.jar!/ivysettings.xml"
 INFO = "26/11/23 06:20:44 INFO SparkContext: Running Spark version 4.1.3"

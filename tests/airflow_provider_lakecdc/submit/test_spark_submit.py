@@ -32,6 +32,7 @@ HOOK = {
 }  # fmt: skip
 #: members of our own class in that module
 OURS = {"_last_lines", "_link", "_push_link", "_binary", "_context", "_hook_for", "_operator"}
+OURS |= {"_listeners", "_lines", "_all", "_notify"}
 
 
 def private_members(path: Path) -> set[str]:

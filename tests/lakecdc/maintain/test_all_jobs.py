@@ -38,7 +38,7 @@ from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import one_bucket
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
-from lakecdc.maintain.orphans.names import FOLDER
+from lakecdc.maintain.orphans.search import FOLDER
 from lakecdc.maintain.rebucket import rebucket
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.maintain.statistics import compute_statistics

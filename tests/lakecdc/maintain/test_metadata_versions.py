@@ -18,11 +18,11 @@ from lakecdc.iceberg.stored_files import StoredFile
 from lakecdc.maintain.metadata_versions import require_hint, trim, versions_of
 from lakecdc.maintain.orphans import guards
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_unsupported
-from lakecdc.maintain.orphans.names import is_hidden, is_table_metadata
+from lakecdc.maintain.orphans.search import is_hidden, is_table_metadata
 from lakecdc.object_store import versions
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.local import LocalStorage
-from lakecdc.object_store.serving import serve
+from lakecdc.object_store.open_catalog import serve
 from lakecdc.object_store.storage import Answer
 from lakecdc.object_store.versions import Versions
 

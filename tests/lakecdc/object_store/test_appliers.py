@@ -12,8 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.iceberg.metadata_updates import JvmApplier
-from lakecdc.object_store.json_difference import first_difference
-from lakecdc.object_store.pyiceberg_applier import PyicebergApplier
+from lakecdc.object_store.pyiceberg_applier import PyicebergApplier, first_difference
 from tests.conftest import Lake
 from tests.lakecdc.object_store.metadata_requests import (
     LOCATION,

@@ -13,7 +13,7 @@ import pytest
 from lakecdc.contract.errors import InputError, SourceUnavailableError, UnsupportedError
 from lakecdc.object_store import proof
 from lakecdc.object_store.local import LocalStorage, local_file_system
-from lakecdc.object_store.opened import open_storage
+from lakecdc.object_store.open_catalog import open_storage
 from lakecdc.object_store.storage import Answer
 from tests.lakecdc.object_store.storages import check_storage
 

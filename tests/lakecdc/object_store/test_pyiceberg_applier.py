@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import InputError, UnsupportedError
-from lakecdc.object_store.json_difference import first_difference
-from lakecdc.object_store.pyiceberg_applier import PyicebergApplier
+from lakecdc.object_store.pyiceberg_applier import PyicebergApplier, first_difference
 from tests.lakecdc.object_store.metadata_requests import (
     LOCATION,
     comparable,

@@ -25,15 +25,13 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from lakecdc.contract.errors import LakecdcError, SpecError, UnsupportedError
-from lakecdc.object_store import open_catalog as open_catalog_module
-from lakecdc.object_store import opened
+from lakecdc.object_store import open_catalog as opened
 from lakecdc.object_store.endpoint import Endpoint
 from lakecdc.object_store.open_catalog import open_catalog
 from lakecdc.object_store.proof import _proven
 from lakecdc.object_store.pyiceberg_applier import PyicebergApplier
 from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
-from lakecdc.object_store.read_only import ReadOnly
-from lakecdc.object_store.storage import DeniedError
+from lakecdc.object_store.storage import DeniedError, ReadOnly
 
 IMPLEMENTATION = "lakecdc.object_store.pyiceberg_catalog.ObjectStoreCatalog"
 SCHEMA = Schema(
@@ -249,7 +247,7 @@ def test_a_login_that_may_only_read_reads(tmp_path: Path, monkeypatch: pytest.Mo
     writer.create_table("shop.orders", SCHEMA).append(ROWS)
     (tmp_path / "_lakecdc/catalog/store.json").unlink()
     _proven.clear()
-    monkeypatch.setattr(open_catalog_module, "open_storage", lambda *_: ReadOnly(files, DeniedError("Access Denied")))
+    monkeypatch.setattr(opened, "open_storage", lambda *_: ReadOnly(files, DeniedError("Access Denied")))
     reader = ObjectStoreCatalog("lake", warehouse=tmp_path.as_uri())
     assert reader.load_table("shop.orders").scan().to_arrow().num_rows == 2
     with pytest.raises(DeniedError, match="Access Denied"):

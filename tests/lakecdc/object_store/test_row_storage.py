@@ -13,8 +13,7 @@ import pytest
 from lakecdc.contract.errors import SourceUnavailableError, SpecError
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.local import LocalStorage
-from lakecdc.object_store.open_catalog import open_catalog
-from lakecdc.object_store.opened import open_storage
+from lakecdc.object_store.open_catalog import open_catalog, open_storage
 from lakecdc.object_store.proof import try_conditions
 from lakecdc.object_store.row_storage import RowStorage
 from lakecdc.object_store.rows import TABLE, Row, Rows, SqlRows, open_rows

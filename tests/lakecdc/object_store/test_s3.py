@@ -10,7 +10,7 @@ import pytest
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError, UnsupportedError
 from lakecdc.object_store import proof
-from lakecdc.object_store.opened import open_storage
+from lakecdc.object_store.open_catalog import open_storage
 from lakecdc.object_store.s3 import S3Storage
 from lakecdc.object_store.storage import Answer
 from local_services.catalogs import Glue

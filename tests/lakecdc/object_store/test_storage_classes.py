@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.object_store.storage_classes import storage_classes
+from lakecdc.object_store.s3 import storage_classes
 
 _ANSWERS = {
     "/lab/plain": (200, {}),

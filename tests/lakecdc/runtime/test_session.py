@@ -13,7 +13,7 @@ from pyspark import SparkConf
 
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.contract.spec import Catalog
-from lakecdc.object_store.serving import served
+from lakecdc.object_store.open_catalog import served
 from lakecdc.runtime.session import delete_cache, python_tasks, task_memory, use_catalog
 from tests.conftest import Lake
 

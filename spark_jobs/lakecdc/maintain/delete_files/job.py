@@ -14,6 +14,7 @@ from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, Uns
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.contract.spec import JobSpec
+from lakecdc.iceberg import file_tasks
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import has_several_specs
@@ -23,9 +24,9 @@ from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
+from lakecdc.iceberg.scan import column_names
 from lakecdc.iceberg.table import IcebergTable, Snapshot
-from lakecdc.key_search.match import convert, refuse_table
-from lakecdc.maintain.delete_files.engine import choose_engine
+from lakecdc.key_search.match import Engine, can_match_natively, convert, refuse_table
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
 from lakecdc.maintain.delete_files.verify import Proof, Proving
@@ -36,6 +37,7 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.debt import NOTHING
 from lakecdc.metadata.readers import readable_by
+from lakecdc.metadata.work import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
 from lakecdc.writer.deletes import Target, Writer, count_only, writer_of
@@ -295,3 +297,36 @@ def _referenced(group: Group, written: Sequence[WrittenDeletes]) -> list[str]:
 
 def vectors(table: IcebergTable) -> bool:
     return table.format_version >= 3
+
+
+def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
+    """Choose the engine for a group.
+
+    :param requested: the option: ``auto``, ``exact``, ``join`` or ``native``; what the native engine cannot match is
+        joined.
+    :raises UnsupportedError: only Iceberg's own reader still knows a dropped key column, but a join is requested or
+        there are too many deletes for it.
+    """
+    dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
+    too_many = not all(task.paired for task in group.tasks)
+    small = (
+        not too_many
+        and group.delete_records <= EXACT_DELETE_RECORDS
+        and group.pairs <= EXACT_PAIRS
+        and group.data_records <= EXACT_DATA_RECORDS
+    )
+    if dropped and (requested in ("join", "native") or too_many):
+        raise UnsupportedError(
+            "Cannot join the keys: a key column of the equality deletes was dropped.",
+            table=table.name,
+            hint="Use the engine 'exact' or 'auto'; with millions of deletes, compact_data_files.",
+        )
+    if requested == "exact" and too_many:
+        raise UnsupportedError(
+            f"The engine 'exact' supports {file_tasks.MAX_PAIRS} pairs of data and delete files; the table has more.",
+            table=table.name,
+            hint="Use the engine 'join' or 'auto'.",
+        )
+    if requested == "exact" or (requested == "auto" and (dropped or small)):
+        return "exact"
+    return "native" if requested != "join" and can_match_natively(table, group) else "join"

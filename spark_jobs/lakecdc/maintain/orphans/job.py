@@ -21,11 +21,9 @@ from lakecdc.maintain.findings import Findings, approved_lines, line_of
 from lakecdc.maintain.metadata_versions import remove_leftovers, require_hint, trim
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
 from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
-from lakecdc.maintain.orphans.names import is_table_metadata
 from lakecdc.maintain.orphans.reachable import HashSet, Reachable, line_hash, name_hash
-from lakecdc.maintain.orphans.search import Question, SearchResult, search
-from lakecdc.maintain.orphans.storage import TableStorage
-from lakecdc.maintain.orphans.uploads import abort_old
+from lakecdc.maintain.orphans.search import Question, SearchResult, is_table_metadata, search
+from lakecdc.maintain.orphans.storage import TableStorage, abort_old
 from lakecdc.maintain.protected import apply_policy
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata.expiry import iso

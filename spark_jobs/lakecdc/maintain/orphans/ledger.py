@@ -20,9 +20,8 @@ from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.stored_files import StoredFile, delete_folder, move, read_bytes, write_bytes
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.orphans.names import FOLDER
 from lakecdc.maintain.orphans.reachable import Reachable
-from lakecdc.maintain.orphans.search import apart
+from lakecdc.maintain.orphans.search import FOLDER, apart
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.metadata.locations import in_object_store, is_surely_below, relative
 

@@ -1,4 +1,4 @@
-"""Search of a table's folders for unreferenced files, in bounded memory."""
+"""Search of a table's folders for unreferenced files, in bounded memory, and the names it never takes for them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from dataclasses import dataclass, field
 from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Any
+from urllib.parse import unquote
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError
 from lakecdc.maintain.findings import spool
-from lakecdc.maintain.orphans.names import is_hidden, is_table_metadata
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.metadata.locations import place, relative
 from lakecdc.metadata.marked_folders import Mark, mark_in
+from lakecdc.object_store.names import CATALOG_FOLDER
 
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _EXAMPLES = 10
 # writers in the report, and the maximum number counted for a table that was never cleaned
 _WRITERS, _MOST_WRITERS = 20, 10_000
+
+#: folder below a location for this job's own files; engines and clean-ups ignore such names
+FOLDER = "_lakecdc_orphans"
+_TABLE_METADATA = (".metadata.json", ".metadata.json.gz", "version-hint.text")
 
 
 @dataclass
@@ -132,3 +137,21 @@ def _judge(question: Question, file: StoredFile, name: str, result: SearchResult
         counts["files_too_young"] += 1
     elif not question.waiting(file.location):
         result.add_orphan(file, name)
+
+
+def is_hidden(name: str, partition_fields: Collection[str]) -> bool:
+    """Check whether a file is foreign: part of its name begins with ``_`` or ``.``, as Hive's and Delta's do.
+
+    :param name: relative to the table's location.
+    :param partition_fields: names of partition fields, whose folders may begin like that.
+    """
+    return any(
+        part == CATALOG_FOLDER
+        or (part.startswith(("_", ".")) and unquote(part.partition("=")[0]) not in partition_fields)
+        for part in name.split("/")
+    )
+
+
+def is_table_metadata(name: str) -> bool:
+    """Check whether a file is a version of a table's metadata, or names the newest one."""
+    return name.endswith(_TABLE_METADATA)

@@ -23,6 +23,9 @@ _RANGES = 64
 _MOST_PAGES = 32
 _KEYS_PER_DELETE = 1000
 
+#: no writer works on one file for so long
+_OLD_MS = 7 * 24 * 3600 * 1000
+
 
 class TableStorage:
     """File access: in S3 with boto3, which handles many files at once, elsewhere with the table's FileIO."""
@@ -173,3 +176,25 @@ def _parts(location: str) -> tuple[str, str, str]:
     """Split a location into scheme, bucket and key, which is never encoded."""
     scheme, bucket, path = split(location)
     return scheme, bucket, path.removeprefix("/")
+
+
+def abort_old(properties: Mapping[str, str], folder: str, now_ms: int, *, dry_run: bool) -> dict[str, Any]:
+    """Count the old unfinished uploads below a folder in S3, and abort them unless it is a dry run.
+
+    :param properties: pyiceberg's storage properties.
+    :return: counts for the report, with a note if the login may not do it; nothing outside of S3.
+    """
+    if not in_s3(folder):
+        return {}
+    from botocore.exceptions import ClientError
+
+    storage, counts = S3Storage(properties), {"uploads_old": 0, "uploads_aborted": 0}
+    try:
+        old = [upload for upload in storage.uploads(folder) if upload.started_ms < now_ms - _OLD_MS]
+        counts["uploads_old"] = len(old)
+        for upload in old if not dry_run else ():
+            storage.abort(upload)
+            counts["uploads_aborted"] += 1
+    except ClientError as error:
+        return {**counts, "uploads_note": f"Unfinished uploads below {folder} were left: {error}"}
+    return counts

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakecdc.object_store import open_catalog
-from lakecdc.object_store.opened import open_storage
+from lakecdc.object_store.open_catalog import open_storage
 from lakecdc.object_store.storage import Answer, Storage
 from tests.lakecdc.iceberg.faults.strikes import Strikes
 

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.iceberg import file_tasks
 from lakecdc.key_search import match
-from lakecdc.maintain.delete_files import engine, verify
+from lakecdc.maintain.delete_files import job as delete_files
+from lakecdc.maintain.delete_files import verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run
 from tests.lakecdc.maintain.delete_files.test_verify import damage
@@ -23,7 +24,7 @@ from tests.versions import V3
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that every path for large delete sets is taken."""
-    monkeypatch.setattr(engine, "EXACT_DELETE_RECORDS", 10)
+    monkeypatch.setattr(delete_files, "EXACT_DELETE_RECORDS", 10)
     monkeypatch.setattr(match, "BROADCAST_DELETE_RECORDS", 10)
     monkeypatch.setattr(verify, "most_keys", lambda spark: 40)
     monkeypatch.setattr(file_tasks, "MAX_PAIRS", 1)

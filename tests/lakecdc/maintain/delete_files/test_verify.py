@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import SpecError, VerificationError
 from lakecdc.iceberg.table import DELETES_SHARED
 from lakecdc.key_search import match
-from lakecdc.maintain.delete_files import engine, plan, verify
+from lakecdc.maintain.delete_files import job as delete_files
+from lakecdc.maintain.delete_files import plan, verify
 from lakecdc.maintain.verify_rows import Fingerprint
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
@@ -127,7 +128,7 @@ def test_delete_set_too_large_for_a_full_proof_is_sampled_and_says_so(
 
 def test_engine_is_chosen_from_the_number_of_deletes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = table_with_deletes(lake, 2)
-    monkeypatch.setattr(engine, "EXACT_DELETE_RECORDS", 4)
+    monkeypatch.setattr(delete_files, "EXACT_DELETE_RECORDS", 4)
     assert run(lake, name, dry_run=True).metrics["engine"] == "native"
     monkeypatch.setattr(match, "BROADCAST_DELETE_RECORDS", 4)
     assert run(lake, name, dry_run=True).metrics["engine"] == "join"

@@ -20,7 +20,7 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
-from lakecdc.maintain.orphans.names import FOLDER
+from lakecdc.maintain.orphans.search import FOLDER
 from lakecdc.runtime.session import use_catalog
 from tests.conftest import Lake
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.maintain.orphans.names import is_hidden, is_table_metadata
 from lakecdc.maintain.orphans.reachable import HashSet, name_hash
+from lakecdc.maintain.orphans.search import is_hidden, is_table_metadata
 
 
 @pytest.mark.parametrize(

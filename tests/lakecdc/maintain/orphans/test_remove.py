@@ -14,7 +14,7 @@ from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.stored_files import move
 from lakecdc.maintain.orphans import ledger
-from lakecdc.maintain.orphans.names import FOLDER
+from lakecdc.maintain.orphans.search import FOLDER
 from tests.lakecdc.maintain.orphans.support import DAY, Attic, age, contents, files, plant
 from tests.versions import V3
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lakecdc.maintain.orphans.uploads import abort_old
+from lakecdc.maintain.orphans.storage import abort_old
 from local_services.s3 import S3Server
 from local_services.s3_gateway import gateway_to
 
