@@ -6,7 +6,7 @@ BIN := .venv/bin
 # third to half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-partial bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-layout bench-uploads docs lint generate format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services collect test test-services test-soak bench-ingest bench-ingest-growth bench-partial bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-layout bench-uploads docs lint generate format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,11 @@ demo-ui: setup  ## run the demo with Airflow's user interface
 # a quarter of a short Spark application is loading Spark's classes; see the module
 build/spark-classes.jsa: requirements.lock | setup
 	$(BIN)/python -m local_services.spark_classes $@
+
+# each process of a test run would rewrite the asserts of all tests for itself, which takes longer than importing them
+collect: setup  ## import all tests once, which leaves them compiled
+	@mkdir -p build
+	@$(BIN)/python -m pytest --collect-only -qq > build/collected.txt || { tail -50 build/collected.txt; false; }
 
 test: setup build/spark-classes.jsa  ## run all tests that need no servers but Postgres
 	$(PYTEST) -m "not services and not soak" $(ARGS)

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from tests.airflow_provider_lakecdc.home import REPOSITORY
 FOLDER = REPOSITORY / "dags"
 INSTALLED = REPOSITORY / "airflow_provider_lakecdc" / "example_dags"
 FILES = sorted(FOLDER.glob("*.py"))
-# Airflow's DAG processor imports a file in a process of its own; so does this, with deprecations as errors
+# as Airflow's DAG processor does: each parse in a process of its own, forked from one that has imported Airflow; with
+# deprecations as errors
 PARSE = """
-import sys, warnings
+import json, os, sys, warnings
 from airflow.exceptions import RemovedInAirflow4Warning
 from airflow.utils.deprecation_tools import DeprecatedImportWarning
 import airflow.sdk, airflow.providers.apache.spark.operators.spark_submit
@@ -27,27 +29,39 @@ warnings.simplefilter("error", RemovedInAirflow4Warning)
 # Airflow's own of a path that has moved, which is no DeprecationWarning
 warnings.simplefilter("error", DeprecatedImportWarning)
 from airflow.dag_processing.dagbag import DagBag
-bag = DagBag(sys.argv[1])
-import json
-print("RESULT" + json.dumps({"errors": bag.import_errors, "warnings": [str(w) for w in bag.captured_warnings.items()],
-    "heavy": [m for m in ("pyspark", "pyiceberg", "pyarrow", "duckdb", "pandas", "boto3") if m in sys.modules],
-    "dags": {k: sorted(d.task_dict) for k, d in bag.dags.items()}}))
+for line in sys.stdin:
+    if os.fork():
+        os.wait()
+        print("END", flush=True)
+        continue
+    folder, environment = json.loads(line)
+    os.environ.update(environment)
+    bag = DagBag(folder)
+    print("RESULT" + json.dumps({"errors": bag.import_errors,
+        "warnings": [str(w) for w in bag.captured_warnings.items()],
+        "heavy": [m for m in ("pyspark", "pyiceberg", "pyarrow", "duckdb", "pandas", "boto3") if m in sys.modules],
+        "dags": {k: sorted(d.task_dict) for k, d in bag.dags.items()}}), flush=True)
+    os._exit(0)
 """
+Parse = Callable[..., dict[str, object]]
 
 
-def parse(folder: Path = FOLDER, **environment: str) -> dict[str, object]:
-    import os
+@pytest.fixture(scope="module")
+def parse() -> Iterator[Parse]:
+    """Parse a folder of DAG files, by default the checkout's, with more environment."""
+    command = [sys.executable, "-c", PARSE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+        assert process.stdin and process.stdout
+        asked, told = process.stdin, process.stdout
 
-    done = subprocess.run(
-        [sys.executable, "-c", PARSE, str(folder)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        cwd=REPOSITORY,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout.rpartition("RESULT")[2])
-    return found
+        def parsed(folder: Path = FOLDER, **environment: str) -> dict[str, object]:
+            print(json.dumps([str(folder), environment]), file=asked, flush=True)
+            lines = list(iter(told.readline, "END\n"))
+            found: dict[str, object] = json.loads(lines[-1].removeprefix("RESULT"))
+            return found
+
+        yield parsed
+        asked.close()
 
 
 AROUND = ["assess", "finished", "plan", "report"]
@@ -75,7 +89,7 @@ STEPS = {
 
 @pytest.mark.parametrize("folder", [FOLDER, INSTALLED], ids=["checkout", "wheel"])
 def test_they_follow_the_configuration_file_without_deprecations_or_heavy_libraries(
-    tmp_path: Path, folder: Path
+    parse: Parse, tmp_path: Path, folder: Path
 ) -> None:
     config = {
         "catalog_conn_id": "lake",
@@ -101,14 +115,14 @@ def test_getting_started_shows_their_tasks() -> None:
     assert {dag: sorted([*tasks, "finished"]) for dag, tasks in shown.items()} == STEPS
 
 
-def test_without_a_configuration_they_say_what_to_set() -> None:
+def test_without_a_configuration_they_say_what_to_set(parse: Parse) -> None:
     found = parse()
     assert found["dags"] == {}
     assert isinstance(found["errors"], dict) and len(found["errors"]) == len(FILES)
     assert all("Set the environment variable LAKECDC_CONFIG" in text for text in found["errors"].values())
 
 
-def test_a_broken_configuration_is_their_import_error(tmp_path: Path) -> None:
+def test_a_broken_configuration_is_their_import_error(parse: Parse, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"catalog_con_id": "lake"}')
     errors = parse(LAKECDC_CONFIG=str(path))["errors"]
@@ -128,7 +142,7 @@ def test_they_are_thin(path: Path) -> None:
     assert "schedule" not in path.read_text()
 
 
-def test_a_deprecated_import_is_an_error(tmp_path: Path) -> None:
+def test_a_deprecated_import_is_an_error(parse: Parse, tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("from airflow.models.baseoperator import BaseOperator  # a DAG by airflow\n")
     errors = parse(tmp_path)["errors"]
     assert isinstance(errors, dict) and "DeprecatedImportWarning" in "".join(errors.values())

@@ -144,12 +144,12 @@ def test_a_terminal_of_80_columns_shows_everything(
 
 def test_airflow_has_the_command(installed: dict[str, str], shop: FedTable, lake: dict[str, str]) -> None:
     """By Airflow's own parser, with a connection that only Airflow's database has."""
-    stored = {"conn_type": "iceberg", "extra": json.dumps({**lake, "catalog_name": "lake"})}
-    ask = [
-        *("from airflow.models import Connection", "from airflow.utils.session import create_session"),
-        *("with create_session() as session:", f"    session.add(Connection('stored', **{stored!r}))"),
-    ]
-    subprocess.run([sys.executable, "-c", "\n".join(ask)], env=installed, check=True, cwd=home.HOME)
+    from airflow.models.connection import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        extra = json.dumps({**lake, "catalog_name": "lake"})
+        session.add(Connection("stored", conn_type="iceberg", extra=extra))
     command = [sys.executable, "-m", "airflow", "lakecdc", "health", "shop.orders", "--catalog", "stored", "--json"]
     done = subprocess.run(command, env=installed, capture_output=True, text=True, cwd=home.HOME)
     assert done.returncode == 0, done.stderr

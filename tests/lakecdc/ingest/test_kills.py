@@ -14,6 +14,7 @@ from lakecdc.runtime.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.maintain.support import meanwhile
 
 
 def spec_of(lake: Lake, folder: Path, name: str) -> dict[str, Any]:
@@ -38,20 +39,23 @@ def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str
     assert sorted(lake.duckdb_rows(name, "id, name, n, doc")) == history.expected()
 
 
-def test_a_paused_run_is_refused_once_others_have_moved_on(lake: Lake, tmp_path: Path) -> None:
+def test_a_run_is_refused_once_others_have_moved_on(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, history = lake.new_name("kill"), History.of(6, 30)
     (tmp_path / "a.jsonl").write_text(lines(history.events[:10]))
     spec = spec_of(lake, tmp_path, name)
     assert outcome(spec) == "done"
     (tmp_path / "b.jsonl").write_text(lines(history.events[10:20]))
-    flag = tmp_path / "paused"
-    paused = Run(tmp_path, spec, f"before_commit=pause:{flag}")
-    paused.wait_for(flag)
-    assert outcome(spec) == "done"
-    (tmp_path / "c.jsonl").write_text(lines(history.events[20:]))
-    assert outcome(spec) == "done"
-    flag.unlink()
-    late = paused.report()["tables"][0]
-    assert (late["outcome"], late["failure_class"], paused.process.returncode) == ("conflict", "conflict", 3)
-    assert "another run has moved" in late["reason"]
+
+    def others() -> None:
+        assert outcome(spec) == "done"
+        (tmp_path / "c.jsonl").write_text(lines(history.events[20:]))
+        assert outcome(spec) == "done"
+
+    meanwhile(monkeypatch, "before_commit", others)
+    report = run(parse_spec(spec), ingest)
+    late = report.tables[0]
+    assert (late.outcome, late.failure_class, report.exit_code()) == ("conflict", "conflict", 3)
+    assert "another run has moved" in str(late.reason)
     assert sorted(lake.duckdb_rows(name, "id, name, n, doc")) == history.expected()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Lake
+from tests.conftest import Lake, interpreted
 from tests.lakecdc.maintain.support import count, create, fill
 
 SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
@@ -42,7 +42,7 @@ def start(job: str, spec: object, folder: Path) -> tuple[int, dict[str, Any]]:
     """Run a script; exit code and report."""
     (folder / "spec.json").write_text(json.dumps(spec))
     command = [sys.executable, str(SCRIPTS / f"{job}.py"), "--spec", f"{folder}/spec.json", "--report"]
-    environment = os.environ | {"SPARK_MASTER": "local[1]"}
+    environment = os.environ | interpreted() | {"SPARK_MASTER": "local[1]"}
     code = subprocess.run([*command, f"{folder}/report.json"], env=environment, check=False).returncode
     return code, json.loads((folder / "report.json").read_text())
 
