@@ -246,7 +246,9 @@ class TableRun:
         """Commit the rows that events and the table's rows make by the rules of the target."""
         feed, measured = self.feed, events.measure(batch)
         position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
-        with Merging(feed, batch, merge, mark, self._keep_untold).merged() as whole:
+        low = measured.low_order
+        has_late = bool(low and mark and low <= mark) and not batch.source.in_order
+        with Merging(feed, batch, merge, mark, has_late, self._keep_untold).merged() as whole:
             self._write(whole, self._choose_mode(whole, mark), position)
         feed.count_ops(measured.events)
 

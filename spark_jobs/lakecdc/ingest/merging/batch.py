@@ -37,6 +37,7 @@ class Merging:
 
     :param batch: cleaned.
     :param mark: highest order key that the table has applied; None if it was never fed.
+    :param has_late: the table may have applied something newer than an event.
     :param keep_untold: quarantines events that leave out values which nothing tells, given the batch and the events.
     """
 
@@ -44,6 +45,7 @@ class Merging:
     batch: Batch
     merge: Merge
     mark: str | None
+    has_late: bool
     keep_untold: Callable[[Batch, DataFrame], None]
 
     @contextmanager
@@ -58,16 +60,14 @@ class Merging:
             facts = self._facts_of(events)
             if facts["moved_open"]:
                 events = self._without_moved_open(events)
-            # the values of a first row stay as they are, or an earlier row replaces them all
-            by_order = rules.is_first_row and not (facts["left_out"] or facts["deletes"])
-            combined = _kept(kept, self._combined(events, rules, by_order=by_order))
+            combined = _kept(kept, self._combined(events, rules, facts))
             count, lost, deletes = combined.agg(
                 F.count(F.lit(1)), F.count_if(F.expr("open IS NOT NULL")), F.count_if(F.expr("op = 'd'"))
             ).collect()[0]
             if lost:
                 # what the others say of these keys stays
                 told = self._without_untold(events, combined)
-                combined = _kept(kept, self._combined(told, rules, by_order=by_order))
+                combined = _kept(kept, self._combined(told, rules, facts))
                 count, deletes = combined.count(), 1
             rows = Rows(self._counted(combined), folded=True, keys=count)
             rows = rows.with_frame(completed(table.spark, rows.frame, replace(batch, columns=columns), set()))
@@ -76,12 +76,13 @@ class Merging:
             feed.add(keys_merged=count)
             yield replace(batch, columns=columns, rows=rows, commit=replace(batch.commit, state=state))
 
-    def _combined(self, events: DataFrame, rules: Rules, *, by_order: bool) -> DataFrame:
-        """Return the rows to write, and deletes to write or remember.
-
-        :param by_order: the order of the table's rows decides alone.
-        """
-        return combine(self._contributions(events, rules, by_order=by_order), rules).where(self._changes(rules))
+    def _combined(self, events: DataFrame, rules: Rules, facts: Row) -> DataFrame:
+        """Return the rows to write, and deletes to write or remember."""
+        # the values of a first row stay as they are, or an earlier row replaces them all
+        by_order = rules.is_first_row and not (facts["left_out"] or facts["deletes"])
+        contributions = self._contributions(events, rules, by_order=by_order)
+        removes = bool(facts["deletes"]) or self.has_late or bool(self.feed.waits)
+        return combine(contributions, rules, left_out=facts["left_out"], removes=removes).where(self._changes(rules))
 
     def _valid_events(self, events: DataFrame) -> DataFrame:
         """Leave out events before a TRUNCATE, and late ones of keys that were erased."""
@@ -133,7 +134,7 @@ class Merging:
     def _facts_of(self, events: DataFrame) -> Row:
         """Count events; refuse those of no source table where groups are of source tables."""
         (facts,) = events.agg(
-            F.count_if(is_open()).alias("left_out"),
+            F.array_distinct(F.flatten(F.collect_set(F.when(is_open(), F.col("open"))))).alias("left_out"),
             F.count_if(F.expr(_IS_MOVED_OPEN)).alias("moved_open"),
             F.count_if(F.col("op") == "d").alias("deletes"),
             F.count_if(F.col("source_table").isNull()).alias("of_no_table"),

@@ -7,6 +7,7 @@ says nothing about the slot, and one aggregation per key gives every column its 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -108,15 +109,20 @@ def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = F
     )
 
 
-def combine(contributions: DataFrame, rules: Rules) -> DataFrame:
+def combine(
+    contributions: DataFrame, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True
+) -> DataFrame:
     """Merge the contributions of each key.
 
+    :param left_out: columns that some event leaves out.
+    :param removes: a contribution may be older than a delete of its key.
     :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``row`` has the table's
         order columns too; ``open`` names columns that events left out and nothing tells; ``stored_order`` is the order
         key of the table's row, null without one; ``applied`` counts events that no delete came after, ``deletes`` the
         deletes among the events.
     """
-    contributions = _without_removed(contributions, rules)
+    contributions = _without_removed(contributions, rules, removes=removes)
+    opened = [(j, c) for j, c in _outside_key(rules) if c.name in left_out]
     is_delete = F.expr(_IS_DELETE)
     of_rows, of_deletes = (F.when(which, F.col("order")) for which in (~is_delete, is_delete))
     newest, newest_by = (F.min, F.min_by) if rules.is_first_row else (F.max, F.max_by)
@@ -129,10 +135,10 @@ def combine(contributions: DataFrame, rules: Rules) -> DataFrame:
         F.count_if(~is_delete & (F.col("op") != _STORED)).alias("applied"),
         F.count_if(F.col("op") == "d").alias("deletes"),
         F.max("removal").alias("removal"),
-        F.array_distinct(F.flatten(F.collect_set("open"))).alias("left_out"),
         *[_merged_order(i, slot).alias(f"m{i}") for i, slot in enumerate(rules.slots)],
         *[_merged_value(c.name, *rules.slot_of[c.name]).alias(f"v{j}") for j, c in _outside_key(rules)],
-        *[F.count_if(_tells(c.name, rules.slot_of[c.name][0])).alias(f"t{j}") for j, c in _outside_key(rules)],
+        *[F.count_if(_tells(c.name, rules.slot_of[c.name][0])).alias(f"t{j}") for j, c in opened],
+        *[F.count_if(~_is_given(c.name)).alias(f"u{j}") for j, c in opened],
     )
     lives = _lives(rules)
     numbers = {c.name: j for j, c in _outside_key(rules)}
@@ -140,10 +146,7 @@ def combine(contributions: DataFrame, rules: Rules) -> DataFrame:
     orders = [_kept_order(name, rules).alias(name) for name in rules.order_columns]
     # the row of the table tells all of its values, nulls too
     is_new = F.col("stored_order").isNull()
-    untold = [
-        F.when(F.array_contains("left_out", c.name) & is_new & (F.col(f"t{j}") == 0), F.lit(c.name))
-        for j, c in _outside_key(rules)
-    ]
+    untold = [F.when(is_new & (F.col(f"u{j}") > 0) & (F.col(f"t{j}") == 0), F.lit(c.name)) for j, c in opened]
     unknown = F.array_compact(F.array(*untold).cast("array<string>"))
     return merged.select(
         "key",
@@ -192,11 +195,11 @@ def _ordering(order: Column, tie: Column) -> Column:
     return F.when(order.isNotNull(), F.struct(order.alias("at"), tie.alias("tie")))
 
 
-def _without_removed(contributions: DataFrame, rules: Rules) -> DataFrame:
+def _without_removed(contributions: DataFrame, rules: Rules, *, removes: bool) -> DataFrame:
     """Leave out what is not newer than a delete of its key, whose order key is ``removal``; add ``stored_order``."""
     stored = F.when(F.col("op") == _STORED, F.col("order"))
-    if rules.merge.on_delete != "remove":
-        return contributions.withColumns({"stored_order": stored, "removal": F.lit(None).cast("string")})
+    if rules.merge.on_delete != "remove" or not removes:
+        return contributions.withColumns({"stored_order": stored, "removal": F.col("removed")})
     is_delete, of_key = F.expr(_IS_DELETE), Window.partitionBy("key")
     removal = F.greatest(F.when(is_delete, F.col("order")), F.col("removed"))
     judged = contributions.withColumns(
