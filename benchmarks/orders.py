@@ -89,7 +89,7 @@ class Lake:
     def fill(self, shape: str, rows: int, files: int) -> None:
         """Make a table, and a small one of the same shape."""
         for name, part in ((f"bench.{shape}", 1), (f"bench.{shape}_small", _SMALL)):
-            self._fill(name, SHAPES[shape], rows // part, max(8, files // part))
+            self._fill(name, SHAPES[shape], rows // part, max(12, files // part))
 
     def _fill(self, name: str, shape: Shape, rows: int, files: int) -> None:
         spark = self.session()

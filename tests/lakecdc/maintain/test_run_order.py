@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakecdc.iceberg.sort_order import SortField, SortOrder
+from lakecdc.maintain.rewriting.placing import Placing
 from lakecdc.maintain.run_order import RunField, RunOrder
 from lakecdc.model.columns import arrow_type
 from lakecdc.writer.transforms import Transform
@@ -121,6 +122,8 @@ def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Ta
         keys = order.keys(piece)
         for place in range(piece.num_rows):
             assert sum(cut <= keys(place) for cut in cuts) == number
+        share = Placing(order, {0: cuts}).share(0, number, number + 1, rows)
+        assert sorted(share["n"].to_pylist()) == sorted(piece["n"].to_pylist())
     # the lowest key is no cut, so that the first file has rows
     assert not rows.num_rows or [number for number, _ in pieces] == list(range(len(cuts) + 1))
 

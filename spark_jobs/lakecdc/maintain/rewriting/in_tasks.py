@@ -1,16 +1,21 @@
 """Rewriting with Arrow in tasks: files are read, ordered, written and read back without a row in the JVM.
 
-Rows that keep their order, and those of a unit that becomes one file, are read and written by the same task. Other
-rows are sorted by the tasks that read them, and Spark's shuffle takes these sorted runs, each as one value, to the
-tasks that merge and write the runs of one file.
+Rows that keep their order, and those of a unit that becomes one file, are read and written by the same task. Up to a
+few tasks that sort the rows of a unit each read all of its files, and keep the rows of the new files that they write:
+to decode a row again takes less than to take it through Spark's shuffle. Of larger units, rows are sorted by the tasks
+that read them, and the shuffle takes these sorted runs, each as one value, to the tasks that merge and write the runs
+of one file.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -32,7 +37,7 @@ from lakecdc.local_relation import local_relation
 from lakecdc.maintain.rewriting import placing
 from lakecdc.maintain.rewriting.choice import run_order
 from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove, sampled_columns
-from lakecdc.maintain.rewriting.ranges import Range, ranges_of
+from lakecdc.maintain.rewriting.ranges import Range, ranges_of, shared
 from lakecdc.maintain.rewriting.tasks import (
     GROUP_BYTES,
     RANGE,
@@ -62,6 +67,10 @@ if TYPE_CHECKING:
     from lakecdc.maintain.verify_rows import Proof
 
 _ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
+#: of a unit; with more, the shuffle takes less than to read the files so many times
+MOST_READERS = 4
+# of a unit's files for each of them: they sort more than their memory on Spark's disks
+_READER_BYTES = 1024**3
 _NAME_MAPPING = "schema.name-mapping.default"
 
 
@@ -143,7 +152,17 @@ class TaskRewrite:
 
     def _frame(self, ranges: Iterable[Range], facts: Facts) -> DataFrame:
         rows = [
-            (one.unit, one.output, place, one.first, one.last, *facts[one.file.location])
+            (
+                one.unit,
+                one.output,
+                place,
+                one.first,
+                one.last,
+                one.from_file,
+                one.to_file,
+                one.counted,
+                *facts[one.file.location],
+            )
             for place, one in enumerate(ranges)
         ]
         return local_relation(self._session, rows, RANGE)
@@ -154,16 +173,27 @@ class TaskRewrite:
         return self._frame(ranges, facts).repartitionById(hands, F.expr(f"place % {hands}"))
 
     def _run(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> list[Result]:
-        several = {number for number, unit in enumerate(units) if task.placing is not None and unit.outputs > 1}
+        direct, to_sort = list[Range](), list[Range]()
+        for number, of_unit in groupby(ranges, attrgetter("unit")):
+            files = 1 + len(task.placing.cuts.get(number, ()) if task.placing else ())
+            if (readers := self._readers(units[number], files, len(units))) > MOST_READERS:
+                to_sort.extend(of_unit)
+            else:
+                direct.extend(shared(of_unit, files, readers))
         outputs, frames = sum(unit.outputs for unit in units), list[DataFrame]()
-        if direct := [one for one in ranges if one.unit not in several]:
+        if direct:
             rows = self._frame(direct, facts).repartitionById(outputs, "output")
             frames.append(rows.mapInArrow(counted(self._session, task), RESULT))
-        if to_sort := [one for one in ranges if one.unit in several]:
+        if to_sort:
             runs = self._dealt(to_sort, facts).mapInArrow(counted(self._session, RunsTask(task)), RUN)
             merged = runs.repartitionById(outputs, "output")
             frames.append(merged.mapInArrow(counted(self._session, MergeTask(task)), RESULT))
         return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
+
+    def _readers(self, unit: Unit, files: int, units: int) -> int:
+        """Return how many tasks write the new files of a unit, if each of them reads all of its files."""
+        busy = math.ceil(self._session.sparkContext.defaultParallelism / units)
+        return min(files, max(busy, math.ceil(unit.bytes / _READER_BYTES)))
 
     def _placing(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> Placing:
         """Sample the sort columns of units that become several files or lie on a curve."""

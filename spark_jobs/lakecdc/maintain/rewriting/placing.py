@@ -44,6 +44,11 @@ class Placing:
         units = pa.repeat(pa.scalar(unit, pa.int32()), rows.num_rows)
         return rows.append_column(_PLACE, self.curve.places(units, *(_number(rows[name]) for name in self.columns)))
 
+    def share(self, unit: int, from_file: int, to_file: int, rows: pa.Table) -> pa.Table:
+        """Return rows of a unit that go to some of its files, with what they are sorted by."""
+        low, high = ([None, *self.cuts.get(unit, ()), None][place] for place in (from_file, to_file))
+        return self.order.between(self.placed(unit, rows), low, high)
+
     def cut(self, unit: int, rows: pa.Table) -> list[tuple[int, pa.Table]]:
         """Sort rows of a unit, and return those of each of its files, with the file's number in the unit."""
         return self.order.cut(self.order.sorted(self.placed(unit, rows)), self.cuts.get(unit, ()))

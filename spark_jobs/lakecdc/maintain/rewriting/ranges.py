@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from lakecdc.maintain.selection import Unit
 from lakecdc.metadata.file_facts import FileFacts
@@ -17,6 +17,9 @@ class Range:
     :param unit: number of its unit.
     :param output: number of the new file that they go to, or of the first one of their unit.
     :param last: row after the last one.
+    :param from_file: first of the new files of the unit that the task writes.
+    :param to_file: new file after the last one.
+    :param counted: whether the task counts and hashes the rows for the proof, those of other new files included.
     """
 
     unit: int
@@ -24,6 +27,9 @@ class Range:
     file: FileFacts
     first: int
     last: int
+    from_file: int = 0
+    to_file: int = 1
+    counted: bool = True
 
 
 def ranges_of(units: Sequence[Unit], *, in_order: bool) -> Iterator[Range]:
@@ -38,6 +44,15 @@ def ranges_of(units: Sequence[Unit], *, in_order: bool) -> Iterator[Range]:
         else:
             yield from (Range(number, output, file, 0, file.rows) for file in unit.files)
         output += unit.outputs
+
+
+def shared(ranges: Iterable[Range], files: int, readers: int) -> Iterator[Range]:
+    """Have several tasks read the ranges of a unit, each for its share of the new files; one of them counts each."""
+    for place, one in enumerate(ranges):
+        for reader in range(readers):
+            begin, end = files * reader // readers, files * (reader + 1) // readers
+            counted = place % readers == reader
+            yield replace(one, output=one.output + begin, from_file=begin, to_file=end, counted=counted)
 
 
 def _shares(number: int, output: int, unit: Unit) -> Iterator[Range]:

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from lakecdc.maintain.rewriting.placing import Placing
     from lakecdc.writer.parquet import FileLayout
 
-#: a range of a file's rows to read, the unit that it is of, and the first file that its rows go to
-RANGE = f"unit int, output int, place int, first bigint, last bigint, {FILE}"
+#: a range of a file's rows to read, see :class:`~lakecdc.maintain.rewriting.ranges.Range`
+RANGE = (
+    f"unit int, output int, place int, first bigint, last bigint, from_file int, to_file int, counted boolean, {FILE}"
+)
 #: what tasks return: ``read`` for a range, ``written`` for a file, ``unread`` for a file that Arrow cannot read
 RESULT = (
     "kind string, number int, location string, bytes bigint, rows bigint, deleted bigint, hash bigint, sampled bigint, "
@@ -53,6 +55,8 @@ _RESULT = pa.schema(
 _RUN = pa.schema([("output", pa.int32()), ("run", pa.binary()), *_RESULT])
 #: bytes of rows that become a row group, as they are in memory
 GROUP_BYTES = 64 * 1024 * 1024
+# bytes of a file's rows that are hashed at once: DuckDB takes a millisecond or two to begin
+_HASHED_BYTES = 32 * 1024 * 1024
 # bytes of rows that are sorted at once; a task holds them twice meanwhile, and Spark once
 _RUN_BYTES = 32 * 1024 * 1024
 # of a run that Spark carries as one value: the JVM collects garbage for each larger one
@@ -97,7 +101,7 @@ class Source:
 
 @dataclass(frozen=True)
 class RewriteTask:
-    """A task that reads ranges of data files and writes a new file for each output.
+    """A task that reads ranges of data files and writes the new files of each output.
 
     :param layout: of the new files.
     :param hashed: the columns of the proof; without any, files are not read back.
@@ -118,27 +122,43 @@ class RewriteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         ranges = sorted(_rows(batches), key=itemgetter("unit", "output", "place"))
-        for (unit, output), of_output in groupby(ranges, itemgetter("unit", "output")):
+        for (output, *share), of_output in groupby(ranges, itemgetter("output", "unit", "from_file", "to_file")):
             results = list[dict[str, Any]]()
             try:
                 tables = (rows for one in of_output for rows in self.read(one, results))
                 if self.placing is None:
                     yield from self.write(output, tables)
                 else:
-                    with self.runs() as runs:
-                        for piece in tables:
-                            # sorted with others as soon as they fill the memory
-                            runs.add(self.placing.placed(unit, piece))
-                        yield from self.write(output, runs.merged(self.group_bytes))
+                    yield from self._write_sorted(output, share, tables)
             except UnreadError as error:
                 results.append(_unread(error))
             yield _batch(results, _RESULT)
 
+    def _write_sorted(self, output: int, share: Sequence[int], tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of a share of a unit's new files, one file after another.
+
+        :param output: number of the first of them.
+        :param share: the unit, and the new files from one to another.
+        """
+        assert self.placing is not None
+        unit, begin, end = share
+        cuts, order = self.placing.cuts.get(unit, ())[begin : end - 1], self.placing.order
+        with self.runs() as runs:
+            for piece in tables:
+                # sorted with others as soon as they fill the memory
+                runs.add(self.placing.share(unit, begin, end, piece))
+            parts = (part for rows in runs.merged(self.group_bytes) for part in order.cut(rows, cuts))
+            for number, of_file in groupby(parts, itemgetter(0)):
+                yield from self.write(output + number, (rows for _, rows in of_file))
+
     def read(self, file: Mapping[str, Any], results: list[dict[str, Any]]) -> Iterator[pa.Table]:
-        """Yield the live rows of a range, and add its result once they are all read."""
+        """Yield the live rows of a range; if they are counted, add its result once they are all read."""
         rows = self.source.rows(file, lineage=self.lineage)
+        if not file["counted"]:
+            yield from rows
+            return
         totals = [0] * len(self._hashes)
-        for table in rows:
+        for table in slices(rows, _HASHED_BYTES):
             totals = [summed([total, one.of(table)]) for total, one in zip(totals, self._hashes, strict=True)]
             yield table
         counts = {"rows": rows.rows, "deleted": rows.deleted, "hash": totals[0], "sampled": totals[-1]}
