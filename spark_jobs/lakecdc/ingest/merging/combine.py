@@ -7,7 +7,7 @@ says nothing about the slot, and one aggregation per key gives every column its 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -19,7 +19,7 @@ from lakecdc.contract.merging import Merge
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.ingest.change import Column as TableColumn
 from lakecdc.model.merge_slots import DELETED, REMOVED_COLUMN, REST_COLUMN, Slot, order_columns, slots_of
-from lakecdc.sql import quoted_column
+from lakecdc.sql import holds, parsed_type, quoted_column
 
 # kinds of contributions beside the ops of events
 _STORED, _REMEMBERED = "stored", "remembered"
@@ -123,10 +123,14 @@ def combine(
     """
     contributions = _without_removed(contributions, rules, removes=removes)
     opened = [(j, c) for j, c in _outside_key(rules) if c.name in left_out]
+    whole = _whole_slots(rules, left_out)
+    apart = [(j, c) for j, c in _outside_key(rules) if rules.slot_of[c.name][0] not in whole]
     is_delete = F.expr(_IS_DELETE)
     of_rows, of_deletes = (F.when(which, F.col("order")) for which in (~is_delete, is_delete))
     newest, newest_by = (F.min, F.min_by) if rules.is_first_row else (F.max, F.max_by)
-    merged = contributions.groupBy("key").agg(
+    # Spark sorts single columns faster than structs
+    of_key = [F.col("key")[name].alias(f"k{i}") for i, name in enumerate(rules.key)]
+    merged = contributions.groupBy(*of_key).agg(
         newest(of_rows).alias("order"),
         newest_by("source_time", of_rows).alias("source_time"),
         F.max(of_deletes).alias("deleted_at"),
@@ -135,23 +139,24 @@ def combine(
         F.count_if(~is_delete & (F.col("op") != _STORED)).alias("applied"),
         F.count_if(F.col("op") == "d").alias("deletes"),
         F.max("removal").alias("removal"),
-        *[_merged_order(i, slot).alias(f"m{i}") for i, slot in enumerate(rules.slots)],
-        *[_merged_value(c.name, *rules.slot_of[c.name]).alias(f"v{j}") for j, c in _outside_key(rules)],
+        *[_merged_order(i, slot, whole.get(i, ())).alias(f"m{i}") for i, slot in enumerate(rules.slots)],
+        *[_merged_value(c.name, *rules.slot_of[c.name]).alias(f"v{j}") for j, c in apart],
         *[F.count_if(_tells(c.name, rules.slot_of[c.name][0])).alias(f"t{j}") for j, c in opened],
         *[F.count_if(~_is_given(c.name)).alias(f"u{j}") for j, c in opened],
     )
     lives = _lives(rules)
-    numbers = {c.name: j for j, c in _outside_key(rules)}
-    values = [F.col(f"v{numbers[c.name]}")["v"] if c.name in numbers else F.col("key")[c.name] for c in rules.columns]
+    found = {name: F.col(f"k{i}") for i, name in enumerate(rules.key)}
+    found |= {c.name: F.col(f"v{j}")["v"] for j, c in apart}
+    found |= {name: F.col(f"m{i}")[f"v{place}"] for i, names in whole.items() for place, name in enumerate(names)}
     orders = [_kept_order(name, rules).alias(name) for name in rules.order_columns]
     # the row of the table tells all of its values, nulls too
     is_new = F.col("stored_order").isNull()
     untold = [F.when(is_new & (F.col(f"u{j}") > 0) & (F.col(f"t{j}") == 0), F.lit(c.name)) for j, c in opened]
     unknown = F.array_compact(F.array(*untold).cast("array<string>"))
     return merged.select(
-        "key",
+        F.struct(*[F.col(f"k{i}").alias(name) for i, name in enumerate(rules.key)]).alias("key"),
         F.when(lives, "u").otherwise("d").alias("op"),
-        F.struct(*[v.alias(c.name) for v, c in zip(values, rules.columns, strict=True)], *orders).alias("row"),
+        F.struct(*[found[c.name].alias(c.name) for c in rules.columns], *orders).alias("row"),
         F.when(lives & (F.size(unknown) > 0), unknown).alias("open"),
         F.when(lives, F.col("order")).otherwise(F.coalesce("deleted_at", "order")).alias("order"),
         F.when(lives, F.col("source_time")).otherwise(F.col("deleted_time")).alias("source_time"),
@@ -233,11 +238,20 @@ def _merged_value(name: str, number: int, slot: Slot) -> Column:
     return F.when(F.count_if(says) > 0, F.struct(fold(F.when(says, value)).alias("v")))
 
 
-def _merged_order(number: int, slot: Slot) -> Column:
-    """Return the aggregate of a slot's order."""
+def _whole_slots(rules: Rules, left_out: Collection[str]) -> dict[int, tuple[str, ...]]:
+    """Return the columns of the slots whose values are all from the contribution that has their order."""
+    unordered = {c.name for c in rules.columns if holds(parsed_type(c.type), "map", "variant")}
+    apart = {*left_out} | unordered
+    return {i: slot.columns for i, slot in enumerate(rules.slots) if slot.is_ordered and apart.isdisjoint(slot.columns)}
+
+
+def _merged_order(number: int, slot: Slot, columns: Sequence[str]) -> Column:
+    """Return the aggregate of a slot's order, and of columns whose values come with it."""
     order = F.col(f"o{number}")
     # of a single column, only what tells its value
-    order = F.when(_says(slot.columns[0], number, slot), order) if slot.may_be_null else order
+    says = _says(slot.columns[0], number, slot) if slot.may_be_null else order.isNotNull()
+    values = [F.col("row")[name].alias(f"v{place}") for place, name in enumerate(columns)]
+    order = F.when(says, F.struct(order["at"].alias("at"), order["tie"].alias("tie"), *values))
     return (F.max if slot.takes_last or not slot.is_ordered else F.min)(order)
 
 

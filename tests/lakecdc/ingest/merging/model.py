@@ -88,12 +88,12 @@ def _column(events: list[Event], name: str, rule: str) -> Any:
     return folds[rule](known)
 
 
-def history(rng: random.Random, keys: int, length: int, tables: Sequence[str], *, deletes: float) -> list[Event]:
+def history(rng: random.Random, keys: int, length: int, tables: Sequence[str], *, leaves_out: bool) -> list[Event]:
     """Return random events of ``keys`` keys in order; whole rows come first, so that what is left out is known."""
     events, seen = list[Event](), set[tuple[int, str]]()
     for number in range(length):
         key, table, order = rng.randrange(keys), rng.choice(tables), f"{number:08d}"
-        if (key, table) in seen and rng.random() < deletes:
+        if (key, table) in seen and rng.random() < 0.15:
             seen.discard((key, table))
             events.append(Event(key, order, None, source_table=table))
             continue
@@ -103,7 +103,7 @@ def history(rng: random.Random, keys: int, length: int, tables: Sequence[str], *
             "version": rng.choice([None, *range(9)]),
             "flag": rng.choice([None, True, False]),
         }
-        left_out = ("b",) if (key, table) in seen and rng.random() < 0.2 else ()
+        left_out = ("b",) if (key, table) in seen and leaves_out and rng.random() < 0.2 else ()
         seen.add((key, table))
         events.append(Event(key, order, {**row, "b": "?"} if left_out else row, left_out, table))
     return events
