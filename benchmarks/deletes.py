@@ -25,8 +25,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,6 +76,12 @@ class Cost:
     core_seconds: float = 0.0
     again: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+def medians(taken: Sequence[Cost]) -> dict[str, float]:
+    """Return the medians of seconds and core-seconds."""
+    measures = ("seconds", "core_seconds")
+    return {name: round(statistics.median(getattr(one, name) for one in taken), 2) for name in measures}
 
 
 class Deletes(NamedTuple):

@@ -33,14 +33,16 @@ _ROWS = (
 
 
 def fill(lake: Lake, first: int, end: int, table: str = _TABLE) -> None:
-    """Insert rows as a full load leaves them, older than every event.
+    """Insert rows as a full load leaves them, older than every event; further columns of the table are null.
 
     :param first: and the end: keys, the end not included.
     """
     spark = lake.session()
     spark.range(first, end).createOrReplaceTempView("filling")
-    columns = [name for name, _ in spark.table(f"lake.bench.{table}").dtypes]
-    spark.sql(f"SELECT {_ROWS} FROM filling").select(columns).writeTo(f"lake.bench.{table}").append()
+    columns = spark.table(f"lake.bench.{table}").dtypes
+    rows = spark.sql(f"SELECT {_ROWS} FROM filling")
+    missing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns if name not in rows.columns]
+    rows.selectExpr("*", *missing).select([name for name, _ in columns]).writeTo(f"lake.bench.{table}").append()
 
 
 def batches(lake: Lake, writer: events.Writer, rows: int, count: int, size: int) -> list[Cost]:

@@ -15,27 +15,22 @@ import json
 import os
 import random
 import shutil
-import statistics
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import events
-from benchmarks.deletes import Cost, costs
+from benchmarks.deletes import Cost, costs, medians
 from benchmarks.folders import emptied
 from benchmarks.ingest import Lake
+from benchmarks.ingest_growth import fill
 from benchmarks.peers import merge_into
 from benchmarks.terminal import only_own_lines
 
 _OURS, _PEER = "partial", "merge_into"
 # what updates tell, in turn
 _TOLD = (("status", "version"), ("amount", "updated_at", "version"), ("note", "version"))
-_FILLING = (
-    "id, concat('customer ', id % 5000) AS customer, concat('user', id, '@example.com') AS email, 'new' AS status, "
-    "CAST(id % 100000 AS decimal(12,2)) AS amount, -1L AS version, TIMESTAMP_NTZ '2025-01-01 00:00:00' AS updated_at, "
-    "md5(CAST(id AS string)) AS note"
-)
 
 
 class Tables:
@@ -51,13 +46,8 @@ class Tables:
 
     def grow(self, first: int, end: int) -> None:
         """Insert rows of some keys, ascending, into each table."""
-        spark = self._lake.session()
-        spark.range(first, end).createOrReplaceTempView("filling")
         for table in (_OURS, _PEER):
-            there = spark.table(f"lake.bench.{table}").dtypes
-            own = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in there if name not in events.COLUMNS]
-            rows = spark.sql(f"SELECT {', '.join([_FILLING, *own])} FROM filling").select([name for name, _ in there])
-            rows.writeTo(f"lake.bench.{table}").append()
+            fill(self._lake, first, end, table)
 
     def batch(self, keys: range | list[int], told: Sequence[Collection[str]] = _TOLD) -> dict[str, Cost]:
         """Update some columns of rows in both tables, and tell what that costs."""
@@ -89,11 +79,7 @@ def measured(tables: Tables, rows: int, changes: int, batches: int) -> dict[str,
     """Medians of what a batch costs each, and how many times ours is cheaper."""
     taken = [tables.batch(tables.rng.sample(range(rows), changes)) for _ in range(batches + 1)][1:]
     found: dict[str, Any] = {"rows": rows, "changes": changes}
-    for name in (_OURS, _PEER):
-        found[name] = {
-            measure: round(statistics.median(getattr(one[name], measure) for one in taken), 2)
-            for measure in ("seconds", "core_seconds")
-        }
+    found |= {name: medians([one[name] for one in taken]) for name in (_OURS, _PEER)}
     found["times_cheaper"] = round(found[_PEER]["core_seconds"] / found[_OURS]["core_seconds"], 2)
     print(f"{rows:,} rows, {changes:,} changes: ours {found[_OURS]}, MERGE INTO {found[_PEER]}")
     return found

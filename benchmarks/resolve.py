@@ -17,14 +17,13 @@ import json
 import os
 import random
 import shutil
-import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import events
-from benchmarks.deletes import Cost, costs
+from benchmarks.deletes import Cost, costs, medians
 from benchmarks.folders import emptied
 from benchmarks.ingest import Lake
 from benchmarks.ingest_growth import fill
@@ -114,11 +113,7 @@ def measured(tables: Tables, rows: int, changes: int, kind: str, batches: int) -
     """Medians of what a batch costs each contender, and what that is beside ours."""
     taken = [tables.batch(tables.keys(kind, rows, changes)) for _ in range(batches + 1)][1:]
     found: dict[str, Any] = {"rows": rows, "changes": changes, "keys": kind}
-    for contender in _CONTENDERS:
-        found[contender] = {
-            measure: round(statistics.median(getattr(one[contender], measure) for one in taken), 2)
-            for measure in ("seconds", "core_seconds")
-        }
+    found |= {contender: medians([one[contender] for one in taken]) for contender in _CONTENDERS}
     for measure in ("seconds", "core_seconds"):
         ours, others = found["resolved"][measure], [found[name][measure] for name in _CONTENDERS[1:]]
         found[f"{measure}_beside"] = {

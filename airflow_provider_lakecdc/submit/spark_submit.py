@@ -305,7 +305,7 @@ class SparkSubmit(Submitter):
 
 
 class JobOutput:
-    """The output lines of one job.
+    """Lines that one job has printed.
 
     Spark's lines up to INFO and all output before the job's first line are chatter; a line without a level belongs to
     the one before it.

@@ -1,4 +1,4 @@
-"""The setting ``merge`` of a target: what each column of a row is after several events, see ``ingest.merging``."""
+"""The setting ``merge`` of a target: the rules that merge several events of a key into one row (``ingest.merging``)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-#: what a column is after the events of a row, in the order of the events: the last or first value, also without nulls,
-#: or the lowest, highest, or combined value, whatever the order
+#: value of a column after several events: the last or first one in the order of the events, with or without nulls, or
+#: the lowest, highest or combined one of all
 Rule = Literal["last", "last_non_null", "first", "first_non_null", "min", "max", "bool_or", "bool_and"]
-#: rules whose value depends on the order of the events
-ORDERED = ("last", "last_non_null", "first", "first_non_null")
 _BOOLEAN = ("bool_or", "bool_and")
 #: prefix of the columns that lakecdc adds to a merged table for the order of some values
 ORDER_PREFIX = "_lakecdc_order_"
@@ -36,19 +34,19 @@ class MergeGroup:
 
     @property
     def title(self) -> str:
-        """Name of the group."""
+        """Return the name of the group."""
         return self.name or self.sequence or (self.source_table or "").rpartition(".")[2]
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Columns of the group, ``sequence`` included."""
+        """Return the columns of the group, ``sequence`` included."""
         more = (self.sequence,) if self.sequence and self.sequence not in self.columns else ()
         return (*self.columns, *more)
 
 
 @dataclass(frozen=True)
 class Merge:
-    """How events of one key are merged into its row.
+    """Rules that merge the events of a key into its row.
 
     :param engine: ``first_row`` keeps the first row of each key and drops all later ones.
     :param default: rule of the columns that have none and are in no group.
@@ -68,12 +66,12 @@ class Merge:
 
     @property
     def by_source_table(self) -> bool:
-        """Whether source tables feed groups."""
+        """Return whether source tables feed groups."""
         return any(group.source_table for group in self.groups)
 
     @property
     def on_delete(self) -> Literal["remove", "ignore", "group"]:
-        """Effect of a delete."""
+        """Return the effect of a delete."""
         return self.deletes or ("group" if self.by_source_table else "remove")
 
     def encode(self) -> str:
@@ -112,7 +110,7 @@ class Merge:
         emptied = [group for group in self.groups if group.source_table and not group.sequence]
         if self.on_delete == "group" and (not emptied or len(emptied) < len(self.groups)):
             hint = 'Set "deletes" to remove or ignore, or give every group a source_table and no sequence.'
-            yield "A delete cannot empty a group whose order is a sequence, because it tells none.", hint
+            yield "A delete cannot empty a group that is ordered by a sequence, because a delete has no sequence.", hint
 
     def _mistakes_of_columns(self, key: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         members = [name for group in self.groups for name in group.members]

@@ -80,7 +80,7 @@ def _opened(table: IcebergTable, options: Scd2Options) -> tuple[IcebergTable, Di
         )
     if not table.identifier_columns:
         raise InputError("It has no identifier fields; scd2 needs them to match versions of a row.", table=table.name)
-    refuse_merged(table, "a single event is no version of a row")
+    refuse_merged(table, "a single event is not a version of a row")
     return history, Dimension(table, name)
 
 

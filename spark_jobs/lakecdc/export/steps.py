@@ -47,7 +47,7 @@ def steps(table: IcebergTable, history: IcebergTable, since: Snapshot, until: Sn
 
 class _Steps:
     def __init__(self, table: IcebergTable, history: IcebergTable, since: Snapshot, until: Snapshot) -> None:
-        refuse_merged(table, "a single event is no step between two of its rows")
+        refuse_merged(table, "a single event is not a change between two of its rows")
         self._table, self._history, self._since = table, history, since
         self._columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
         self._between = _between(table, since, until)

@@ -273,7 +273,10 @@ def own_columns() -> list[tuple[str, str, bool]]:
 
 
 def refuse_merged(table: IcebergTable, what: str) -> None:
-    """Raise an InputError for a table whose rows are merged from several events, from which ``what`` cannot be told."""
+    """Raise an InputError for a table whose rows are merged from several events.
+
+    :param what: why the job cannot work on it.
+    """
     if names.MERGE in table.properties:
         raise InputError(
             f"Its rows are merged from several events (the setting merge of its target): {what}.",

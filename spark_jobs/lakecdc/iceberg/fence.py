@@ -129,7 +129,7 @@ class KnownRows:
 
 @dataclass(frozen=True)
 class KnownState:
-    """The head of main whose rows a batch was merged with or completed from; since then no row may have changed.
+    """Head of main from which a batch has read rows; the batch can be committed only while no row changes.
 
     :param snapshot_id: None if the table had no snapshot.
     :param truncated: the commit removes rows first, in a separate snapshot.

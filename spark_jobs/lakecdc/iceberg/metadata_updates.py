@@ -30,7 +30,7 @@ _MEANINGS: dict[str, Callable[[str], Exception]] = {
 
 
 class JvmApplier:
-    """An :class:`Applier` of updates of any format version as Iceberg's own REST catalogs do.
+    """An :class:`Applier` that applies updates with Iceberg's own code, for any format version.
 
     Every thread that calls the JVM keeps a connection and a thread there. The threads of a server come and go, so
     that the calls are made in a few threads that stay.

@@ -146,7 +146,7 @@ def describe_like(table: IcebergTable, written: Iterable[WrittenFile], like: Any
 
 
 def _of_file(table: IcebergTable, builder: Any, one: WrittenFile, config: Any) -> Any:
-    """Tell a builder of data or delete files where the file is, and the metrics from its footer, which has no NaNs."""
+    """Set the location and metrics of a data or delete file in its builder; the file's footer has no NaN counts."""
     file, apache = table.java.io().newInputFile(one.location, one.bytes), jvm(table.spark).org.apache.iceberg
     metrics = apache.parquet.ParquetUtil.fileMetrics(file, config)
     if nans := json.loads(one.nans):

@@ -111,10 +111,10 @@ def check_share(batch: Batch, options: FeedingOptions, events: int | None = None
 
 def of_lost(batch: Batch, lost: DataFrame) -> Rejected:
     """Reject all messages of folded rows, of an uncleaned batch, whose unchanged values are recorded nowhere."""
-    return of_untold(batch, past_of(batch, lost))
+    return of_incomplete(batch, past_of(batch, lost))
 
 
-def of_untold(batch: Batch, events: DataFrame) -> Rejected:
+def of_incomplete(batch: Batch, events: DataFrame) -> Rejected:
     """Reject the messages of events, of an uncleaned batch, whose unchanged values are recorded nowhere."""
     return of_events(batch, events, LOST_RULE, F.concat(F.lit(_LOST), F.array_join("open", ", ")))
 

@@ -22,7 +22,7 @@ from lakecdc.ingest import dependents, quarantine, tables
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.publish import StateMovedError, following
 from lakecdc.ingest.audit import Audit, AuditError
-from lakecdc.ingest.batch import Batch, CommitPlan
+from lakecdc.ingest.batch import Batch, CommitPlan, Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
@@ -167,17 +167,20 @@ class TableRun:
         assert self.uncleaned is not None
         rejected = quarantine.of_lost(replace(self.uncleaned, truncate_order=batch.truncate_order), lost)
         before = batch.rejected.count - batch.rejected.unreadable if batch.rejected else 0
-        quarantine.check_share(batch.with_rejected(rejected), self.feed.options, events + before)
-        self._keep_rejected(replace(batch, rejected=rejected))
+        self._keep_late_rejected(batch, rejected, events + before)
 
-    def _keep_untold(self, batch: Batch, untold: DataFrame) -> None:
-        """Quarantine events that leave out values which nothing tells."""
+    def _keep_incomplete(self, batch: Batch, incomplete: DataFrame) -> None:
+        """Quarantine events that leave out values which neither the table nor other events have."""
         assert self.uncleaned is not None and self.uncleaned.rows is not None
-        places = untold.select(row_key("key", batch.key).alias("place"), F.col("order").alias("at"))
-        found = self.uncleaned.rows.every_event().frame.withColumn("place", row_key("key", self.uncleaned.key))
-        found = found.join(places, ["place"]).where(F.col("order") == F.col("at")).drop("place", "at").localCheckpoint()
-        rejected = quarantine.of_untold(self.uncleaned, found)
-        quarantine.check_share(batch.with_rejected(rejected), self.feed.options)
+        places = incomplete.select(row_key("key", batch.key).alias("place"), "order")
+        events = self.uncleaned.rows.every_event().frame
+        uncleaned = events.withColumn("place", row_key("key", self.uncleaned.key))
+        uncleaned = uncleaned.join(places, ["place", "order"], "left_semi").select(*events.columns).localCheckpoint()
+        self._keep_late_rejected(batch, quarantine.of_incomplete(self.uncleaned, uncleaned))
+
+    def _keep_late_rejected(self, batch: Batch, rejected: Rejected, events: int | None = None) -> None:
+        """Quarantine messages that are rejected after the batch's others; ``events`` is the number of all events."""
+        quarantine.check_share(batch.with_rejected(rejected), self.feed.options, events)
         self._keep_rejected(replace(batch, rejected=rejected))
 
     def _prepare(self, batch: Batch) -> None:
@@ -248,7 +251,7 @@ class TableRun:
         position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
         low = measured.low_order
         has_late = bool(low and mark and low <= mark) and not batch.source.in_order
-        with Merging(feed, batch, merge, mark, has_late, self._keep_untold).merged() as whole:
+        with Merging(feed, batch, merge, mark, has_late, self._keep_incomplete).merged() as whole:
             self._write(whole, self._choose_mode(whole, mark), position)
         feed.count_ops(measured.events)
 

@@ -179,7 +179,7 @@ def source_types(table: IcebergTable, target: Target) -> dict[str, str]:
 def own_columns(target: Target) -> list[tuple[str, str, bool]]:
     """Return the columns that lakecdc adds to a target's table: name, SQL type, NOT NULL.
 
-    A merged table has further ones for the order of values, see ``merging.slots``.
+    A merged table has further ones for the order of values, see ``model.merge_slots``.
     """
     if target.mode != "history":
         return definition.own_columns()
@@ -215,7 +215,7 @@ def _check_rules(batch: Batch, table: IcebergTable | None) -> None:
 
 
 def _refuse_renamed_rules(batch: Batch, moves: Mapping[str, str]) -> None:
-    """Raise an InputError for a renamed column whose rule, or the order of whose value, goes by its name."""
+    """Raise an InputError for a renamed column whose rule, or the order of whose value, depends on its name."""
     merge = batch.target.merge
     if merge is None:
         return

@@ -54,7 +54,7 @@ class Stretch:
 
 def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
     """Check a moment of a table, in UTC; raise InputError unless it can be restored with certainty."""
-    refuse_merged(table, "no history of single events makes its past rows")
+    refuse_merged(table, "its history table has single events, from which past rows cannot be restored")
     carrier = carrier_of(table.refresh().ancestors())
     position = current_position(carrier, table.properties)
     if carrier is None or position is None or not table.identifier_columns:

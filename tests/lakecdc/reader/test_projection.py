@@ -310,27 +310,26 @@ def expected(value: Any, kind: Any) -> Any:
     return [(key, expected(one, kind["value"])) for key, one in value]
 
 
+def with_changed_members(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """A nested type whose members are changed, or any other type as it is."""
+    if pa.types.is_struct(kind):
+        return pa.struct([change(member) for member in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(change(kind.key_field), change(kind.item_field))
+    return pa.list_(change(kind.value_field)) if pa.types.is_list(kind) else kind
+
+
 def without_ids(field: pa.Field) -> pa.Field:
     """A field as a writer without Iceberg has it."""
-    kind = field.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([without_ids(member) for member in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(without_ids(kind.key_field), without_ids(kind.item_field))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(without_ids(kind.value_field).with_name("item"))
+    kind = with_changed_members(field.type, without_ids)
+    if pa.types.is_list(kind):
+        kind = pa.list_(kind.value_field.with_name("item"))
     return field.with_type(kind).remove_metadata()
 
 
 def with_bytes(field: pa.Field) -> pa.Field:
     """A field with bytes for uuids, as Arrow makes nested columns of Python's values."""
-    kind = field.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([with_bytes(member) for member in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(with_bytes(kind.key_field), with_bytes(kind.item_field))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(with_bytes(kind.value_field))
+    kind = with_changed_members(field.type, with_bytes)
     return field.with_type(getattr(kind, "storage_type", kind))
 
 

@@ -106,7 +106,7 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
         if batch.full_load:
             full_load.stage(table, batch, staged)
         elif batch.rows is not None:
-            # rows that were merged tell themselves which keys the table has
+            # merging has looked up which keys the table has
             staged.proven = proof.refusal is None or batch.target.merge is not None
             _stage(table, batch, batch.rows, staged, specs, with_rows=not keeps_ids)
             if staged.delete_files and not staged.proven and log_position(position) is not None:

@@ -33,12 +33,12 @@ _IS_MOVED_OPEN = "op != 'd' AND coalesce(size(open), 0) > 0 AND old_key IS NOT N
 
 @dataclass(frozen=True)
 class Merging:
-    """A batch of every event, and the table that it is merged with.
+    """Merges the events of a batch with the rows of its table.
 
     :param batch: cleaned.
     :param mark: highest order key that the table has applied; None if it was never fed.
     :param has_late: the table may have applied something newer than an event.
-    :param keep_untold: quarantines events that leave out values which nothing tells, given the batch and the events.
+    :param keep_incomplete: quarantines events that leave out values which nothing else has, given the batch and these.
     """
 
     feed: TableFeed
@@ -46,7 +46,7 @@ class Merging:
     merge: Merge
     mark: str | None
     has_late: bool
-    keep_untold: Callable[[Batch, DataFrame], None]
+    keep_incomplete: Callable[[Batch, DataFrame], None]
 
     @contextmanager
     def merged(self) -> Iterator[Batch]:
@@ -55,19 +55,19 @@ class Merging:
         assert batch.rows is not None
         columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
         rules, state = Rules(self.merge, columns, batch.key), state_of(table)
-        with ExitStack() as kept:
-            events = _kept(kept, self._valid_events(batch.rows.every_event().frame))
+        with ExitStack() as stack:
+            events = _persisted(stack, self._valid_events(batch.rows.every_event().frame))
             facts = self._facts_of(events)
             if facts["moved_open"]:
                 events = self._without_moved_open(events)
-            combined = _kept(kept, self._combined(events, rules, facts))
+            combined = _persisted(stack, self._combined(events, rules, facts))
             count, lost, deletes = combined.agg(
                 F.count(F.lit(1)), F.count_if(F.expr("open IS NOT NULL")), F.count_if(F.expr("op = 'd'"))
             ).collect()[0]
             if lost:
-                # what the others say of these keys stays
-                told = self._without_untold(events, combined)
-                combined = _kept(kept, self._combined(told, rules, facts))
+                # the other events of these keys are applied
+                complete = self._without_incomplete(events, combined)
+                combined = _persisted(stack, self._combined(complete, rules, facts))
                 count, deletes = combined.count(), 1
             rows = Rows(self._counted(combined), folded=True, keys=count)
             rows = rows.with_frame(completed(table.spark, rows.frame, replace(batch, columns=columns), set()))
@@ -103,7 +103,7 @@ class Merging:
         return events.join(void, "key", "left").where(~(is_suspect(self.mark) & F.col("erased").isNotNull()))
 
     def _contributions(self, events: DataFrame, rules: Rules, *, by_order: bool) -> DataFrame:
-        """Return what events, the table's rows and its remembered deletes say of the keys of the events."""
+        """Return the contributions of events, and of the table's rows and remembered deletes, to the events' keys."""
         table, batch = self.feed.existing, self.batch
         contributions = contributions_of_events(events, rules)
         keys = events.select("key.*").distinct()
@@ -124,12 +124,12 @@ class Merging:
     def _changes(self, rules: Rules) -> Expression:
         """Return the condition that a key's row changes, or that its delete has to be remembered."""
         is_there = F.col("stored_order").isNotNull()
-        said = (F.col("applied") > 0) | (F.col("deletes") > 0)
+        has_events = (F.col("applied") > 0) | (F.col("deletes") > 0)
         if rules.is_first_row:
             is_same = (F.col("op") == "u") & (F.col("stored_order") == F.col("order")) & (F.col("deletes") == 0)
-            said = said & ~F.coalesce(is_same, F.lit(False))
+            has_events = has_events & ~F.coalesce(is_same, F.lit(False))
         forgets = F.lit(self.batch.source.in_order and not self.feed.waits)
-        return said & ((F.col("op") != "d") | is_there | ~forgets)
+        return has_events & ((F.col("op") != "d") | is_there | ~forgets)
 
     def _facts_of(self, events: DataFrame) -> Row:
         """Count events; refuse those of no source table where groups are of source tables."""
@@ -151,21 +151,21 @@ class Merging:
         """Quarantine changes of a key that leave values out, with the deletes of the old keys, whose rows stay."""
         moved = events.where(_IS_MOVED_OPEN)
         places = moved.select("key", "order").union(moved.select("old_key", "order")).localCheckpoint()
-        self.keep_untold(self.batch, moved)
+        self.keep_incomplete(self.batch, moved)
         return events.join(F.broadcast(places), ["key", "order"], "left_anti")
 
-    def _without_untold(self, events: DataFrame, combined: DataFrame) -> DataFrame:
-        """Quarantine the events that leave values out of keys for which nothing tells these.
+    def _without_incomplete(self, events: DataFrame, combined: DataFrame) -> DataFrame:
+        """Quarantine the events that leave out values which nothing else has.
 
         What a full load has overtaken is void: its row was deleted before the load reached it.
         """
         keys = combined.where("open IS NOT NULL").select("key").localCheckpoint()
-        untold = events.where(is_open()).join(keys, "key", "left_semi")
+        incomplete = events.where(is_open()).join(keys, "key", "left_semi")
         overtaken = self.batch.source.overtaken_below
-        waiting = (untold.where(F.col("order") >= overtaken) if overtaken else untold).localCheckpoint()
+        waiting = (incomplete.where(F.col("order") >= overtaken) if overtaken else incomplete).localCheckpoint()
         if not waiting.isEmpty():
-            self.keep_untold(self.batch, waiting)
-        return events.join(untold.select("key", "order"), ["key", "order"], "left_anti")
+            self.keep_incomplete(self.batch, waiting)
+        return events.join(incomplete.select("key", "order"), ["key", "order"], "left_anti")
 
     def _counted(self, rows: DataFrame) -> DataFrame:
         """Add the counts of events that tell, as for a fold, whether the table may have a row of the key."""
@@ -188,7 +188,7 @@ class Merging:
             remember_waited_for(self.feed, batch, rows)
 
 
-def _kept(kept: ExitStack, frame: DataFrame) -> DataFrame:
-    """Persist a frame until the stack ends."""
-    kept.callback(frame.unpersist)
+def _persisted(stack: ExitStack, frame: DataFrame) -> DataFrame:
+    """Persist a frame until the stack is closed."""
+    stack.callback(frame.unpersist)
     return frame.persist()

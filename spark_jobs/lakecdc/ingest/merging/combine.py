@@ -1,8 +1,8 @@
 """Combine events and stored rows of the same keys into the rows that the table should have.
 
-Everything that says something about a key is a *contribution*, one row of a frame: an event, the row of the table, or a
-delete that the table remembers. Each slot (see ``model.merge_slots``) has its order there, null where the contribution
-says nothing about the slot, and one aggregation per key gives every column its value.
+A *contribution* to a key is one row of a frame: an event, the row of the table, or a delete that the table remembers.
+It has an order for each slot (see ``model.merge_slots``), null where it has no values for the slot. One aggregation per
+key gives every column its value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IS_DELETE = f"op IN ('d', '{_REMEMBERED}')"
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a table.
+    """Rules, columns and key of a merged table.
 
     :param columns: of the table, without lakecdc's own.
     """
@@ -46,7 +46,7 @@ class Rules:
         """Each column outside the key with its slot and the slot's number."""
         return {name: (i, slot) for i, slot in enumerate(self.slots) for name in slot.columns}
 
-    @property
+    @cached_property
     def order_columns(self) -> list[str]:
         return order_columns(self.merge, [c.name for c in self.columns], self.key)
 
@@ -90,10 +90,10 @@ def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = F
             return _ordering(value(slot.sequence, kinds.get(slot.sequence, "string")), F.coalesce(kept, F.lit("")))
         if slot.order_column and not slot.may_be_null:
             # values without an order are older than all events; others wrote them, or a default filled them
-            is_told = reduce(or_, [value(name, kinds[name]).isNotNull() for name in slot.columns], F.lit(False))
-            return _ordering(F.when(kept.isNotNull() | is_told, F.coalesce(kept, F.lit(""))), F.lit(""))
+            has_values = reduce(or_, [value(name, kinds[name]).isNotNull() for name in slot.columns], F.lit(False))
+            return _ordering(F.when(kept.isNotNull() | has_values, F.coalesce(kept, F.lit(""))), F.lit(""))
         if slot.may_be_null or not slot.order_column:
-            # a remembered delete tells nothing of these
+            # a remembered delete has no values of these
             kept = F.when(F.lit(not remembered), F.coalesce(kept, row_order))
         return _ordering(kept, F.lit("" if slot.takes_last else "1"))
 
@@ -117,9 +117,9 @@ def combine(
     :param left_out: columns that some event leaves out.
     :param removes: a contribution may be older than a delete of its key.
     :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``row`` has the table's
-        order columns too; ``open`` names columns that events left out and nothing tells; ``stored_order`` is the order
-        key of the table's row, null without one; ``applied`` counts events that no delete came after, ``deletes`` the
-        deletes among the events.
+        order columns too; ``open`` names columns that events left out and nothing else has; ``stored_order`` is the
+        order key of the table's row, null without one; ``applied`` counts events that no delete came after, and
+        ``deletes`` the deletes among the events.
     """
     contributions = _without_removed(contributions, rules, removes=removes)
     opened = [(j, c) for j, c in _outside_key(rules) if c.name in left_out]
@@ -141,23 +141,23 @@ def combine(
         F.max("removal").alias("removal"),
         *[_merged_order(i, slot, whole.get(i, ())).alias(f"m{i}") for i, slot in enumerate(rules.slots)],
         *[_merged_value(c.name, *rules.slot_of[c.name]).alias(f"v{j}") for j, c in apart],
-        *[F.count_if(_tells(c.name, rules.slot_of[c.name][0])).alias(f"t{j}") for j, c in opened],
+        *[F.count_if(_provides(c.name, rules.slot_of[c.name][0])).alias(f"t{j}") for j, c in opened],
         *[F.count_if(~_is_given(c.name)).alias(f"u{j}") for j, c in opened],
     )
     lives = _lives(rules)
-    found = {name: F.col(f"k{i}") for i, name in enumerate(rules.key)}
-    found |= {c.name: F.col(f"v{j}")["v"] for j, c in apart}
-    found |= {name: F.col(f"m{i}")[f"v{place}"] for i, names in whole.items() for place, name in enumerate(names)}
+    values = {name: F.col(f"k{i}") for i, name in enumerate(rules.key)}
+    values |= {c.name: F.col(f"v{j}")["v"] for j, c in apart}
+    values |= {name: F.col(f"m{i}")[f"v{place}"] for i, names in whole.items() for place, name in enumerate(names)}
     orders = [_kept_order(name, rules).alias(name) for name in rules.order_columns]
-    # the row of the table tells all of its values, nulls too
+    # the row of the table has all values, nulls included
     is_new = F.col("stored_order").isNull()
-    untold = [F.when(is_new & (F.col(f"u{j}") > 0) & (F.col(f"t{j}") == 0), F.lit(c.name)) for j, c in opened]
-    unknown = F.array_compact(F.array(*untold).cast("array<string>"))
+    unknown = [F.when(is_new & (F.col(f"u{j}") > 0) & (F.col(f"t{j}") == 0), F.lit(c.name)) for j, c in opened]
+    unknown_names = F.array_compact(F.array(*unknown).cast("array<string>"))
     return merged.select(
         F.struct(*[F.col(f"k{i}").alias(name) for i, name in enumerate(rules.key)]).alias("key"),
         F.when(lives, "u").otherwise("d").alias("op"),
-        F.struct(*[found[c.name].alias(c.name) for c in rules.columns], *orders).alias("row"),
-        F.when(lives & (F.size(unknown) > 0), unknown).alias("open"),
+        F.struct(*[values[c.name].alias(c.name) for c in rules.columns], *orders).alias("row"),
+        F.when(lives & (F.size(unknown_names) > 0), unknown_names).alias("open"),
         F.when(lives, F.col("order")).otherwise(F.coalesce("deleted_at", "order")).alias("order"),
         F.when(lives, F.col("source_time")).otherwise(F.col("deleted_time")).alias("source_time"),
         *("stored_order", "applied", "deletes"),
@@ -165,7 +165,7 @@ def combine(
 
 
 def _order_in_event(slot: Slot, rules: Rules) -> Column:
-    """Return the order in which an event speaks of a slot; null if it does not."""
+    """Return the order of an event in a slot; null if the event has no values for the slot."""
     merge, order, is_delete = rules.merge, F.col("order"), F.col("op") == "d"
     is_its = ~is_delete
     if merge.by_source_table and not slot.sequence:
@@ -217,25 +217,25 @@ def _outside_key(rules: Rules) -> list[tuple[int, TableColumn]]:
     return [(j, c) for j, c in enumerate(rules.columns) if c.name not in rules.key]
 
 
-def _tells(name: str, number: int) -> Column:
-    """Return the condition that a contribution tells a column's value, null included."""
+def _provides(name: str, number: int) -> Column:
+    """Return the condition that a contribution has a value of a column, null included."""
     return F.col(f"o{number}").isNotNull() & _is_given(name)
 
 
-def _says(name: str, number: int, slot: Slot) -> Column:
-    """Return the condition that a contribution tells a column's value as the slot's rule takes it."""
-    tells = _tells(name, number)
-    return tells & F.col("row")[name].isNotNull() if slot.skips_nulls else tells
+def _takes(name: str, number: int, slot: Slot) -> Column:
+    """Return the condition that a contribution has a value of a column that the rule of its slot takes."""
+    provides = _provides(name, number)
+    return provides & F.col("row")[name].isNotNull() if slot.skips_nulls else provides
 
 
 def _merged_value(name: str, number: int, slot: Slot) -> Column:
-    """Return the aggregate of a column, in a struct, as it may be null; null if nothing tells it."""
-    value, says = F.col("row")[name], _says(name, number, slot)
+    """Return the aggregate of a column, in a struct, as it may be null; null without one."""
+    value, takes = F.col("row")[name], _takes(name, number, slot)
     if slot.is_ordered:
         by = F.max_by if slot.takes_last else F.min_by
-        return by(F.struct(value.alias("v")), F.when(says, F.col(f"o{number}")))
+        return by(F.struct(value.alias("v")), F.when(takes, F.col(f"o{number}")))
     fold = {"min": F.min, "max": F.max, "bool_or": F.bool_or, "bool_and": F.bool_and}[slot.rule]
-    return F.when(F.count_if(says) > 0, F.struct(fold(F.when(says, value)).alias("v")))
+    return F.when(F.count_if(takes) > 0, F.struct(fold(F.when(takes, value)).alias("v")))
 
 
 def _whole_slots(rules: Rules, left_out: Collection[str]) -> dict[int, tuple[str, ...]]:
@@ -248,10 +248,10 @@ def _whole_slots(rules: Rules, left_out: Collection[str]) -> dict[int, tuple[str
 def _merged_order(number: int, slot: Slot, columns: Sequence[str]) -> Column:
     """Return the aggregate of a slot's order, and of columns whose values come with it."""
     order = F.col(f"o{number}")
-    # of a single column, only what tells its value
-    says = _says(slot.columns[0], number, slot) if slot.may_be_null else order.isNotNull()
+    # of a single column, only contributions with a value
+    takes = _takes(slot.columns[0], number, slot) if slot.may_be_null else order.isNotNull()
     values = [F.col("row")[name].alias(f"v{place}") for place, name in enumerate(columns)]
-    order = F.when(says, F.struct(order["at"].alias("at"), order["tie"].alias("tie"), *values))
+    order = F.when(takes, F.struct(order["at"].alias("at"), order["tie"].alias("tie"), *values))
     return (F.max if slot.takes_last or not slot.is_ordered else F.min)(order)
 
 

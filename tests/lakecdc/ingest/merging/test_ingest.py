@@ -152,7 +152,7 @@ def test_rules_cannot_change(lake: Lake, tmp_path: Path) -> None:
         ({"engine": "first_row", "default": "max"}, "has no other rules"),
         ({"groups": [{"columns": ["a"]}]}, "has no order"),
         ({"groups": [{"columns": ["a"], "source_table": "shop.a"}]}, "one table feeds the target"),
-        ({"groups": [{"columns": ["a"], "sequence": "v"}], "deletes": "group"}, "it tells none"),
+        ({"groups": [{"columns": ["a"], "sequence": "v"}], "deletes": "group"}, "a delete has no sequence"),
         ({"groups": [{"columns": ["a"], "sequence": "v"}], "columns": {"v": "max"}}, "in a group and in columns"),
         ({"groups": [{"columns": ["a"], "sequence": "doc"}]}, "of type map"),
         ({"columns": {"flag": "bool_or"}}, "bool_or is for boolean columns"),
