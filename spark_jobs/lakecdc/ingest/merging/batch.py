@@ -21,7 +21,8 @@ from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.erased import erased_keys
 from lakecdc.ingest.fold import is_open, is_suspect, with_late, without_void
 from lakecdc.ingest.lookup import read_keys
-from lakecdc.ingest.merging.combine import Rules, combine, contributions_of_events, contributions_of_rows
+from lakecdc.ingest.merging.combine import Rules
+from lakecdc.ingest.merging.contributions import contributions_of_events, contributions_of_rows, merged
 from lakecdc.ingest.reconciliation import remember_waited_for, state_of
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.model.merge_slots import REMOVED_COLUMN
@@ -82,7 +83,7 @@ class Merging:
         by_order = rules.is_first_row and not (facts["left_out"] or facts["deletes"])
         contributions = self._contributions(events, rules, by_order=by_order)
         removes = bool(facts["deletes"]) or self.has_late or bool(self.feed.waits)
-        return combine(contributions, rules, left_out=facts["left_out"], removes=removes).where(self._changes(rules))
+        return merged(contributions, rules, left_out=facts["left_out"], removes=removes).where(self._changes(rules))
 
     def _valid_events(self, events: DataFrame) -> DataFrame:
         """Leave out events before a TRUNCATE, and late ones of keys that were erased."""

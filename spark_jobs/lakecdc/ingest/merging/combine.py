@@ -1,29 +1,31 @@
 """Combine events and stored rows of the same keys into the rows that the table should have.
 
-A *contribution* to a key is one row of a frame: an event, the row of the table, or a delete that the table remembers.
-It has an order for each slot (see ``model.merge_slots``), null where it has no values for the slot. One aggregation per
-key gives every column its value.
+A *contribution* to a key is an event, the row of the table, or a delete that the table remembers. It has an order for
+each slot (see ``model.merge_slots``) for which it has values. Numbers stand for orders: of each column the place of the
+contribution that wins is found, and the values are fetched by these places, whatever their type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.contract.merging import Merge
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
-from lakecdc.ingest.change import Column as TableColumn
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine.layout import Numbers
 from lakecdc.model.merge_slots import DELETED, REMOVED_COLUMN, REST_COLUMN, Slot, order_columns, slots_of
-from lakecdc.sql import holds, parsed_type, quoted_column
+from lakecdc.runtime.worker import settle
 
-# kinds of contributions beside the ops of events
-_STORED, _REMEMBERED = "stored", "remembered"
-_IS_DELETE = f"op IN ('d', '{_REMEMBERED}')"
+#: kinds of contributions beside the ops of events
+STORED, REMEMBERED = "stored", "remembered"
+# rows that a task returns at once
+_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Rules:
     """
 
     merge: Merge
-    columns: tuple[TableColumn, ...]
+    columns: tuple[Column, ...]
     key: tuple[str, ...]
 
     @cached_property
@@ -42,9 +44,9 @@ class Rules:
         return slots_of(self.merge, [c.name for c in self.columns], self.key)
 
     @cached_property
-    def slot_of(self) -> dict[str, tuple[int, Slot]]:
-        """Each column outside the key with its slot and the slot's number."""
-        return {name: (i, slot) for i, slot in enumerate(self.slots) for name in slot.columns}
+    def slot_of(self) -> dict[str, Slot]:
+        """Each column outside the key with its slot."""
+        return {name: slot for slot in self.slots for name in slot.columns}
 
     @cached_property
     def order_columns(self) -> list[str]:
@@ -55,224 +57,320 @@ class Rules:
         return self.merge.engine == "first_row"
 
 
-def contributions_of_events(events: DataFrame, rules: Rules) -> DataFrame:
-    """Return the contributions of a batch's events.
+@dataclass(frozen=True)
+class CombineTask:
+    """A task that merges the contributions of each key, all of which it has; see :func:`combine`."""
 
-    :param events: a change frame, with ``source_table`` where groups are of source tables.
-    """
-    if rules.merge.on_delete == "ignore":
-        events = events.where("op != 'd'")
-    there = {*events.select("row.*").columns}
-    values = [F.col("row")[c.name] if c.name in there else F.lit(None) for c in rules.columns]
-    row = F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, rules.columns, strict=True)])
-    orders = [_order_in_event(slot, rules).alias(f"o{i}") for i, slot in enumerate(rules.slots)]
-    removed = F.lit(None).cast("string").alias("removed")
-    return events.withColumn("row", row).select("key", "op", "order", "source_time", "row", "open", removed, *orders)
+    rules: Rules
+    left_out: tuple[str, ...] = ()
+    removes: bool = True
 
-
-def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = False) -> DataFrame:
-    """Return the contributions of rows of the table.
-
-    :param rows: columns by their names; missing ones are null.
-    :param remembered: they are deletes that the table remembers instead.
-    """
-    there = {*rows.columns}
-
-    def value(name: str, kind: str) -> Column:
-        return (F.col(quoted_column(name)) if name in there else F.lit(None)).cast(kind)
-
-    row_order = F.coalesce(value(ORDER_COLUMN, "string"), F.lit(""))
-    kinds = {c.name: c.type for c in rules.columns}
-
-    def order(slot: Slot) -> Column:
-        kept = value(slot.order_column, "string") if slot.order_column else row_order
-        if slot.sequence:
-            return _ordering(value(slot.sequence, kinds.get(slot.sequence, "string")), F.coalesce(kept, F.lit("")))
-        if slot.order_column and not slot.may_be_null:
-            # values without an order are older than all events; others wrote them, or a default filled them
-            has_values = reduce(or_, [value(name, kinds[name]).isNotNull() for name in slot.columns], F.lit(False))
-            return _ordering(F.when(kept.isNotNull() | has_values, F.coalesce(kept, F.lit(""))), F.lit(""))
-        if slot.may_be_null or not slot.order_column:
-            # a remembered delete has no values of these
-            kept = F.when(F.lit(not remembered), F.coalesce(kept, row_order))
-        return _ordering(kept, F.lit("" if slot.takes_last else "1"))
-
-    return rows.select(
-        F.struct(*[value(k, kinds[k]).alias(k) for k in rules.key]).alias("key"),
-        F.lit(_REMEMBERED if remembered else _STORED).alias("op"),
-        row_order.alias("order"),
-        value(TIME_COLUMN, "timestamp").alias("source_time"),
-        F.struct(*[value(c.name, c.type).alias(c.name) for c in rules.columns]).alias("row"),
-        F.lit(None).cast("array<string>").alias("open"),
-        value(REMOVED_COLUMN, "string").alias("removed"),
-        *[order(slot).alias(f"o{i}") for i, slot in enumerate(rules.slots)],
-    )
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        if arrived := [batch for batch in batches if batch.num_rows]:
+            merged = combine(pa.Table.from_batches(arrived), self.rules, left_out=self.left_out, removes=self.removes)
+            yield from merged.to_batches(_ROWS)
 
 
-def combine(
-    contributions: DataFrame, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True
-) -> DataFrame:
+def combine(contributions: pa.Table, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True) -> pa.Table:
     """Merge the contributions of each key.
 
+    :param contributions: ``key, op, order, source_time, source_table, open`` and ``row``, which has the columns of the
+        table and those of its orders.
     :param left_out: columns that some event leaves out.
     :param removes: a contribution may be older than a delete of its key.
-    :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``row`` has the table's
-        order columns too; ``open`` names columns that events left out and nothing else has; ``stored_order`` is the
-        order key of the table's row, null without one; ``applied`` counts events that no delete came after, and
-        ``deletes`` the deletes among the events.
+    :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``open`` names columns that
+        events left out and nothing else has; ``stored_order`` is the order key of the table's row, null without one;
+        ``applied`` counts events that no delete came after, and ``deletes`` the deletes among the events.
     """
-    contributions = _without_removed(contributions, rules, removes=removes)
-    opened = [(j, c) for j, c in _outside_key(rules) if c.name in left_out]
-    whole = _whole_slots(rules, left_out)
-    apart = [(j, c) for j, c in _outside_key(rules) if rules.slot_of[c.name][0] not in whole]
-    is_delete = F.expr(_IS_DELETE)
-    of_rows, of_deletes = (F.when(which, F.col("order")) for which in (~is_delete, is_delete))
-    newest, newest_by = (F.min, F.min_by) if rules.is_first_row else (F.max, F.max_by)
-    # Spark sorts single columns faster than structs
-    of_key = [F.col("key")[name].alias(f"k{i}") for i, name in enumerate(rules.key)]
-    merged = contributions.groupBy(*of_key).agg(
-        newest(of_rows).alias("order"),
-        newest_by("source_time", of_rows).alias("source_time"),
-        F.max(of_deletes).alias("deleted_at"),
-        F.max_by("source_time", of_deletes).alias("deleted_time"),
-        F.max("stored_order").alias("stored_order"),
-        F.count_if(~is_delete & (F.col("op") != _STORED)).alias("applied"),
-        F.count_if(F.col("op") == "d").alias("deletes"),
-        F.max("removal").alias("removal"),
-        *[_merged_order(i, slot, whole.get(i, ())).alias(f"m{i}") for i, slot in enumerate(rules.slots)],
-        *[_merged_value(c.name, *rules.slot_of[c.name]).alias(f"v{j}") for j, c in apart],
-        *[F.count_if(_provides(c.name, rules.slot_of[c.name][0])).alias(f"t{j}") for j, c in opened],
-        *[F.count_if(~_is_given(c.name)).alias(f"u{j}") for j, c in opened],
-    )
-    lives = _lives(rules)
-    values = {name: F.col(f"k{i}") for i, name in enumerate(rules.key)}
-    values |= {c.name: F.col(f"v{j}")["v"] for j, c in apart}
-    values |= {name: F.col(f"m{i}")[f"v{place}"] for i, names in whole.items() for place, name in enumerate(names)}
-    orders = [_kept_order(name, rules).alias(name) for name in rules.order_columns]
-    # the row of the table has all values, nulls included
-    is_new = F.col("stored_order").isNull()
-    unknown = [F.when(is_new & (F.col(f"u{j}") > 0) & (F.col(f"t{j}") == 0), F.lit(c.name)) for j, c in opened]
-    unknown_names = F.array_compact(F.array(*unknown).cast("array<string>"))
-    return merged.select(
-        F.struct(*[F.col(f"k{i}").alias(name) for i, name in enumerate(rules.key)]).alias("key"),
-        F.when(lives, "u").otherwise("d").alias("op"),
-        F.struct(*[values[c.name].alias(c.name) for c in rules.columns], *orders).alias("row"),
-        F.when(lives & (F.size(unknown_names) > 0), unknown_names).alias("open"),
-        F.when(lives, F.col("order")).otherwise(F.coalesce("deleted_at", "order")).alias("order"),
-        F.when(lives, F.col("source_time")).otherwise(F.col("deleted_time")).alias("source_time"),
-        *("stored_order", "applied", "deletes"),
-    )
+    return _Combination(contributions.combine_chunks(), rules, frozenset(left_out), removes).merged()
 
 
-def _order_in_event(slot: Slot, rules: Rules) -> Column:
-    """Return the order of an event in a slot; null if the event has no values for the slot."""
-    merge, order, is_delete = rules.merge, F.col("order"), F.col("op") == "d"
-    is_its = ~is_delete
-    if merge.by_source_table and not slot.sequence:
-        tables = [slot.source_table] if slot.source_table else [g.source_table for g in merge.groups if g.source_table]
-        is_of_one = reduce(or_, [_is_of(str(table)) for table in tables])
-        if slot.source_table and merge.on_delete == "group":
-            order = F.when(is_delete, F.concat(order, F.lit(DELETED))).otherwise(order)
-            is_its = is_of_one
+class _Combination:
+    """One merge of contributions; arrays of numbers have one for each contribution, or one for each key."""
+
+    def __init__(self, contributions: pa.Table, rules: Rules, left_out: frozenset[str], removes: bool) -> None:
+        self._rules, self._left_out = rules, left_out
+        arrays = dict(zip(contributions.column_names, map(_array, contributions.columns), strict=True))
+        self._order, self._time, self._open = arrays["order"], arrays["source_time"], arrays["open"]
+        self._source_table, self._key, self._row_type = arrays["source_table"], arrays["key"], arrays["row"].type
+        self._values = dict(zip(_names(self._row_type), arrays["row"].flatten(), strict=True))
+        op = arrays["op"]
+        self._is_delete = _mask(pc.is_in(op, pa.array(["d", REMEMBERED])))
+        self._is_stored, self._is_remembered = _mask(pc.equal(op, STORED)), _mask(pc.equal(op, REMEMBERED))
+        self._is_event = ~(self._is_stored | self._is_remembered)
+        self._group, self._groups = _grouped(self._key.flatten())
+        self._rank_orders()
+        self._judge_removals(removes and rules.merge.on_delete == "remove")
+
+    def _rank_orders(self) -> None:
+        """Number all texts that are compared with order keys; a higher number is a later order."""
+        kept = {name: self._values[name] for name in self._rules.order_columns}
+        emptied = pc.if_else(self._is_delete & self._is_event, _suffixed(self._order), None)
+        texts = [self._order, *([emptied] if self._empties else []), *kept.values()]
+        order, *others = _ranks(texts)
+        self._order_rank = order
+        self._emptied_rank = others.pop(0) if self._empties else order
+        self._kept_rank = dict(zip(kept, others, strict=True))
+        # orders and those of the deletes that a row tells
+        self._base = max([0, *(int(one.max(initial=0)) for one in (order, *others))]) + 2
+
+    @property
+    def _empties(self) -> bool:
+        return self._rules.merge.on_delete == "group"
+
+    def _judge_removals(self, removes: bool) -> None:
+        """Find the newest delete of each key, and leave out what is not newer."""
+        removed = self._kept_rank.get(REMOVED_COLUMN, np.full(len(self._group), -1))
+        deleted = np.where(self._is_delete, self._order_rank, -1) if removes else np.full(len(self._group), -1)
+        every = np.ones(len(self._group), np.bool_)
+        self._removed_by, self._deleted_by = self._last(removed, every), self._last(deleted, every)
+        by_removed, by_deleted = (
+            _at(rank, place) for rank, place in ((removed, self._removed_by), (deleted, self._deleted_by))
+        )
+        self._removal_is_kept = by_removed > by_deleted
+        newest = np.maximum(by_removed, by_deleted)
+        self._counts = every if not removes else self._is_delete | (self._order_rank > newest[self._group])
+
+    def merged(self) -> pa.Table:
+        """Return the merged rows."""
+        counts, is_row = self._counts, ~self._is_delete
+        find = self._first if self._rules.is_first_row else self._last
+        by_row, by_delete = find(self._order_rank, counts & is_row), self._last(self._order_rank, counts & ~is_row)
+        orders = {slot: self._slot_winners(slot) for slot in self._rules.slots}
+        lives = self._lives(by_row, orders)
+        decides = np.where(lives, by_row, np.where(by_delete >= 0, by_delete, by_row))
+        stored = self._last(self._order_rank, self._is_stored)
+        order = _taken(self._order, by_row)
+        row = {c.name: self._merged_values(c.name, orders) for c in self._rules.columns}
+        row |= {name: self._kept_order(name, orders, order) for name in self._rules.order_columns}
+        fields = [self._row_type.field(name) for name in row]
+        return pa.table(
+            {
+                "key": _taken(self._key, self._some),
+                "op": pc.if_else(lives, "u", "d"),
+                "row": pa.StructArray.from_arrays([*row.values()], fields=fields),
+                "open": self._unknown(lives & (stored < 0)),
+                "order": _taken(self._order, decides),
+                "source_time": _taken(self._time, np.where(lives, by_row, by_delete)),
+                "stored_order": _taken(self._order, stored),
+                "applied": self._number(counts & is_row & self._is_event),
+                "deletes": self._number(counts & ~is_row & self._is_event),
+            }
+        )
+
+    @cached_property
+    def _some(self) -> Numbers:
+        """A contribution of each key."""
+        places = np.empty(self._groups, np.int64)
+        places[self._group] = np.arange(len(self._group))
+        return places
+
+    def _slot_orders(self, slot: Slot) -> Numbers:
+        """Return the orders that contributions have in a slot; below zero without values for it."""
+        by_sequence = slot.sequence is not None
+        if slot.sequence is not None:
+            values = self._values.get(slot.sequence)
+            (at,) = _ranks([values]) if values is not None else (np.full(len(self._group), -1),)
+            at = np.where(self._is_event & ~self._given(slot.sequence), -1, at)
+            kept = self._kept_rank[str(slot.order_column)]
+            # among events of one sequence their order keys decide
+            tie = np.where(self._is_event, self._order_rank, np.maximum(kept, 0))
         else:
-            is_its = is_its & (is_of_one if slot.source_table else ~is_of_one)
-    elif slot.source_table:
-        is_its = is_its & _is_of(slot.source_table)
-    if slot.sequence:
-        there = slot.sequence in {c.name for c in rules.columns}
-        order = F.when(_is_given(slot.sequence), F.col("row")[slot.sequence]) if there else F.lit(None).cast("string")
-    # among events of one sequence their order keys decide
-    tie = F.col("order") if slot.sequence else F.lit("1" if slot.takes_last else "")
-    return _ordering(F.when(is_its, order), tie)
+            at = np.where(self._is_event, self._order_rank, self._kept_orders(slot))
+            if self._empties and slot.source_table:
+                at = np.where(self._is_event & self._is_delete, self._emptied_rank, at)
+            # an event wins over a row of the table that has the same order
+            tie = np.where(self._is_event == slot.takes_last, 1, 0)
+        at = np.where(self._is_event & ~self._feeds(slot), -1, at)
+        return np.where(at < 0, -1, at * (self._base if by_sequence else 2) + tie)
+
+    def _kept_orders(self, slot: Slot) -> Numbers:
+        """Return the orders that rows of the table have in a slot without a sequence."""
+        kept = self._kept_rank[slot.order_column] if slot.order_column else np.full(len(self._group), -1)
+        if slot.may_be_null or not slot.order_column:
+            # a remembered delete has no values of these
+            return np.where(self._is_remembered, -1, np.where(kept < 0, self._order_rank, kept))
+        # values without an order are older than all events; others wrote them, or a default filled them
+        has_values = np.zeros(len(self._group), np.bool_)
+        for name in slot.columns:
+            has_values |= _mask(self._values[name].is_valid())
+        return np.where(has_values & (kept < 0), 0, kept)
+
+    def _feeds(self, slot: Slot) -> Any:
+        """Return which events feed a slot."""
+        merge, is_row = self._rules.merge, ~self._is_delete
+        if not merge.by_source_table or (slot.sequence and not slot.source_table):
+            return is_row
+        tables = [slot.source_table] if slot.source_table else [g.source_table for g in merge.groups if g.source_table]
+        of_one = np.zeros(len(self._group), np.bool_)
+        for table in tables:
+            of_one |= self._is_of(str(table))
+        if not slot.source_table:
+            return is_row & ~of_one
+        return of_one if self._empties and not slot.sequence else of_one & is_row
+
+    def _is_of(self, table: str) -> Any:
+        """Return which events are of a source table, which is named by the end of its name."""
+        named = pc.binary_join_element_wise("", pc.fill_null(self._source_table, ""), ".")
+        return _mask(pc.ends_with(named, f".{table}"))
+
+    def _given(self, name: str) -> Any:
+        """Return which contributions do not leave out a column."""
+        given = np.ones(len(self._group), np.bool_)
+        if name in self._left_out:
+            given[self._open_places.filter(pc.equal(self._open_names, name)).to_numpy()] = False
+        return given
+
+    @cached_property
+    def _open_places(self) -> pa.Array:
+        return pc.list_parent_indices(self._open)
+
+    @cached_property
+    def _open_names(self) -> pa.Array:
+        return pc.list_flatten(self._open)
+
+    def _slot_winners(self, slot: Slot) -> tuple[Numbers, Numbers]:
+        """Return the orders in a slot, and for each key the contribution that has the slot's."""
+        orders = self._slot_orders(slot)
+        # of a single column, only contributions with a value
+        takes = self._takes(slot.columns[0], slot, orders) if slot.may_be_null else orders >= 0
+        find = self._last if slot.takes_last or not slot.is_ordered else self._first
+        return orders, find(orders, takes & self._counts)
+
+    def _takes(self, name: str, slot: Slot, orders: Numbers) -> Any:
+        """Return which contributions have a value of a column that the rule of its slot takes."""
+        takes = (orders >= 0) & self._given(name)
+        return takes & _mask(self._values[name].is_valid()) if slot.skips_nulls else takes
+
+    def _merged_values(self, name: str, orders: dict[Slot, tuple[Numbers, Numbers]]) -> pa.Array:
+        """Return the value of a column for each key."""
+        if name in self._rules.key:
+            return self._key.flatten()[_names(self._key.type).index(name)].take(pa.array(self._some))
+        slot, values = self._rules.slot_of[name], self._values[name]
+        by, winners = orders[slot]
+        if slot.is_ordered:
+            if self._left_out.isdisjoint(slot.columns):
+                return _taken(values, winners)
+            find = self._last if slot.takes_last else self._first
+            return _taken(values, find(by, self._takes(name, slot, by) & self._counts))
+        (rank,) = _ranks([values])
+        find = self._last if slot.rule in ("max", "bool_or") else self._first
+        return _taken(values, find(rank, self._takes(name, slot, by) & self._counts))
+
+    def _lives(self, by_row: Numbers, orders: dict[Slot, tuple[Numbers, Numbers]]) -> Any:
+        """Return the keys of which the table should have a row."""
+        is_there = by_row >= 0
+        if not self._empties:
+            return is_there
+        any_lives, any_gone = np.zeros(self._groups, np.bool_), np.zeros(self._groups, np.bool_)
+        for slot, (_, winners) in orders.items():
+            has = winners >= 0
+            if slot.source_table:
+                at = self._is_event & self._is_delete
+                kept = self._values[str(slot.order_column)]
+                at |= ~self._is_event & _mask(pc.fill_null(pc.ends_with(kept, DELETED), fill_value=False))
+                gone = has & at[np.maximum(winners, 0)]
+                any_lives |= has & ~gone
+                any_gone |= gone
+            elif slot.order_column == REST_COLUMN:
+                any_lives |= has
+        return any_lives | (is_there & ~any_gone)
+
+    def _kept_order(self, name: str, orders: dict[Slot, tuple[Numbers, Numbers]], order: pa.Array) -> pa.Array:
+        """Return what a column of the table that keeps an order has after the merge."""
+        kept = self._values[name]
+        if name == REMOVED_COLUMN:
+            newest = _taken(self._order, self._deleted_by), _taken(kept, self._removed_by)
+            return pc.if_else(self._removal_is_kept, newest[1], newest[0])
+        slot = next(slot for slot in orders if slot.order_column == name)
+        own = self._order
+        if self._empties and slot.source_table and not slot.sequence:
+            own = pc.if_else(self._is_delete, _suffixed(own), own)
+        if slot.may_be_null:
+            kept = pc.coalesce(kept, own)
+        at = _taken(pc.if_else(self._is_event, own, pc.fill_null(kept, "")), orders[slot][1])
+        return pc.if_else(pc.fill_null(pc.not_equal(at, order), fill_value=True), at, None) if slot.may_be_null else at
+
+    def _unknown(self, is_new: Any) -> pa.Array:
+        """Return the columns of new rows that events left out and nothing else has; null without any."""
+        chosen, names = np.zeros((self._groups, len(self._left_out)), np.bool_), sorted(self._left_out)
+        for place, name in enumerate(names):
+            if name not in self._rules.slot_of:
+                continue
+            given, orders = self._given(name), self._slot_orders(self._rules.slot_of[name])
+            leaves_out, provides = (
+                self._number(~given & self._counts),
+                self._number(given & (orders >= 0) & self._counts),
+            )
+            chosen[:, place] = is_new & (leaves_out > 0) & (provides == 0)
+        counts = chosen.sum(axis=1)
+        offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
+        values = pa.array(names, pa.string()).take(pa.array(np.nonzero(chosen)[1]))
+        return pa.ListArray.from_arrays(offsets, values, mask=pa.array(counts == 0))
+
+    def _number(self, mask: Any) -> Numbers:
+        """Count contributions of each key."""
+        return np.bincount(self._group[mask], minlength=self._groups)
+
+    def _last(self, by: Numbers, mask: Any) -> Numbers:
+        """Return for each key the contribution with the highest number, below zero without one."""
+        return self._winners(by, mask, 1)
+
+    def _first(self, by: Numbers, mask: Any) -> Numbers:
+        """Return for each key the contribution with the lowest number, below zero without one."""
+        return self._winners(by, mask, -1)
+
+    def _winners(self, by: Numbers, mask: Any, step: int) -> Numbers:
+        places = np.flatnonzero(mask & (by >= 0))
+        places = places[np.argsort(by[places], kind="stable")][::step]
+        winners = np.full(self._groups, -1)
+        # of several places for one key the last one stays
+        winners[self._group[places]] = places
+        return winners
 
 
-def _is_given(name: str) -> Column:
-    return ~F.coalesce(F.array_contains("open", name), F.lit(False))
+def _grouped(key: Sequence[pa.Array]) -> tuple[Numbers, int]:
+    """Number the keys of contributions, and count them."""
+    group, groups = np.zeros(len(key[0]), np.int64), 1
+    for column in key:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        together = pa.array(group * len(encoded.dictionary) + encoded.indices.to_numpy().astype(np.int64))
+        found = together.dictionary_encode()
+        group, groups = found.indices.to_numpy().astype(np.int64), len(found.dictionary)
+    return group, groups
 
 
-def _is_of(table: str) -> Column:
-    """Return the condition that an event is of a source table, which is named by the end of its name."""
-    return F.endswith(F.concat(F.lit("."), F.coalesce("source_table", F.lit(""))), F.lit(f".{table}"))
+def _ranks(arrays: Sequence[pa.Array]) -> list[Numbers]:
+    """Number values in their order among all arrays, equal ones alike, from 1; null is below zero."""
+    together = pa.chunked_array([*arrays])
+    known = together.drop_null()
+    ranks = np.full(len(together), -1)
+    ranks[_mask(together.is_valid())] = pc.rank(known, tiebreaker="dense").to_numpy()
+    return np.split(ranks, np.cumsum([len(one) for one in arrays])[:-1])
 
 
-def _ordering(order: Column, tie: Column) -> Column:
-    """Return an order, null if it is; ``tie`` lets an event win over a row of the table that has the same one."""
-    return F.when(order.isNotNull(), F.struct(order.alias("at"), tie.alias("tie")))
+def _suffixed(orders: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(orders, DELETED, "")
 
 
-def _without_removed(contributions: DataFrame, rules: Rules, *, removes: bool) -> DataFrame:
-    """Leave out what is not newer than a delete of its key, whose order key is ``removal``; add ``stored_order``."""
-    stored = F.when(F.col("op") == _STORED, F.col("order"))
-    if rules.merge.on_delete != "remove" or not removes:
-        return contributions.withColumns({"stored_order": stored, "removal": F.col("removed")})
-    is_delete, of_key = F.expr(_IS_DELETE), Window.partitionBy("key")
-    removal = F.greatest(F.when(is_delete, F.col("order")), F.col("removed"))
-    judged = contributions.withColumns(
-        {"stored_order": F.max(stored).over(of_key), "removal": F.max(removal).over(of_key)}
-    )
-    return judged.where(is_delete | F.col("removal").isNull() | (F.col("order") > F.col("removal")))
+def _taken(values: pa.Array, places: Numbers) -> pa.Array:
+    """Return values by their places; null for a place below zero."""
+    return values.take(pa.array(places, mask=places < 0))
 
 
-def _outside_key(rules: Rules) -> list[tuple[int, TableColumn]]:
-    return [(j, c) for j, c in enumerate(rules.columns) if c.name not in rules.key]
+def _at(numbers: Numbers, places: Numbers) -> Numbers:
+    return np.where(places < 0, -1, numbers[np.maximum(places, 0)])
 
 
-def _provides(name: str, number: int) -> Column:
-    """Return the condition that a contribution has a value of a column, null included."""
-    return F.col(f"o{number}").isNotNull() & _is_given(name)
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _takes(name: str, number: int, slot: Slot) -> Column:
-    """Return the condition that a contribution has a value of a column that the rule of its slot takes."""
-    provides = _provides(name, number)
-    return provides & F.col("row")[name].isNotNull() if slot.skips_nulls else provides
+def _mask(values: Any) -> Any:
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return array.to_numpy(zero_copy_only=False)
 
 
-def _merged_value(name: str, number: int, slot: Slot) -> Column:
-    """Return the aggregate of a column, in a struct, as it may be null; null without one."""
-    value, takes = F.col("row")[name], _takes(name, number, slot)
-    if slot.is_ordered:
-        by = F.max_by if slot.takes_last else F.min_by
-        return by(F.struct(value.alias("v")), F.when(takes, F.col(f"o{number}")))
-    fold = {"min": F.min, "max": F.max, "bool_or": F.bool_or, "bool_and": F.bool_and}[slot.rule]
-    return F.when(F.count_if(takes) > 0, F.struct(fold(F.when(takes, value)).alias("v")))
-
-
-def _whole_slots(rules: Rules, left_out: Collection[str]) -> dict[int, tuple[str, ...]]:
-    """Return the columns of the slots whose values are all from the contribution that has their order."""
-    unordered = {c.name for c in rules.columns if holds(parsed_type(c.type), "map", "variant")}
-    apart = {*left_out} | unordered
-    return {i: slot.columns for i, slot in enumerate(rules.slots) if slot.is_ordered and apart.isdisjoint(slot.columns)}
-
-
-def _merged_order(number: int, slot: Slot, columns: Sequence[str]) -> Column:
-    """Return the aggregate of a slot's order, and of columns whose values come with it."""
-    order = F.col(f"o{number}")
-    # of a single column, only contributions with a value
-    takes = _takes(slot.columns[0], number, slot) if slot.may_be_null else order.isNotNull()
-    values = [F.col("row")[name].alias(f"v{place}") for place, name in enumerate(columns)]
-    order = F.when(takes, F.struct(order["at"].alias("at"), order["tie"].alias("tie"), *values))
-    return (F.max if slot.takes_last or not slot.is_ordered else F.min)(order)
-
-
-def _lives(rules: Rules) -> Column:
-    """Return the condition that the table should have a row of the key."""
-    is_there = F.col("order").isNotNull()
-    if rules.merge.on_delete != "group":
-        return is_there
-    orders = [F.col(f"m{i}")["at"] for i, slot in enumerate(rules.slots) if slot.source_table]
-    gone = [F.endswith(at, F.lit(DELETED)) for at in orders]
-    lives = [F.coalesce(~each, F.lit(False)) for each in gone]
-    lives += [F.col(f"m{i}").isNotNull() for i, slot in enumerate(rules.slots) if slot.order_column == REST_COLUMN]
-    any_lives = reduce(or_, lives)
-    any_gone = reduce(or_, [F.coalesce(each, F.lit(False)) for each in gone])
-    return any_lives | (is_there & ~any_gone)
-
-
-def _kept_order(name: str, rules: Rules) -> Column:
-    """Return what a column of the table that keeps an order has after the merge."""
-    if name == REMOVED_COLUMN:
-        return F.col("removal")
-    number, slot = next((i, slot) for i, slot in enumerate(rules.slots) if slot.order_column == name)
-    at = F.col(f"m{number}")["tie" if slot.sequence else "at"]
-    return F.when(at != F.col("order"), at) if slot.may_be_null else at
+def _names(struct: pa.StructType) -> list[str]:
+    return [field.name for field in struct]

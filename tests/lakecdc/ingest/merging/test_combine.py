@@ -5,15 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from lakecdc.contract.merging import Merge, MergeGroup
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.merging.combine import Rules, combine, contributions_of_events, contributions_of_rows
-from tests.conftest import Lake
+from lakecdc.ingest.merging.combine import REMEMBERED, STORED, Rules, combine
 from tests.lakecdc.ingest.merging.model import TABLES, Event, arrivals, history, merged_rows
 
 COLUMNS = (
@@ -21,11 +18,7 @@ COLUMNS = (
     Column("flag", "boolean"),
 )
 NAMES = tuple(c.name for c in COLUMNS if c.name != "id")
-_ROW = "struct<id: bigint, a: int, b: string, version: int, flag: boolean>"
-_EVENTS = (
-    f"op string, key struct<id: bigint>, row {_ROW}, open array<string>, old_key struct<id: bigint>, order string, "
-    "source_time timestamp, source_table string"
-)
+_KINDS = {"id": pa.int64(), "a": pa.int32(), "b": pa.string(), "version": pa.int32(), "flag": pa.bool_()}
 SETTINGS = {
     "last": Merge(),
     "last_non_null": Merge(default="last_non_null"),
@@ -39,40 +32,41 @@ SETTINGS = {
 }
 
 
-def frame_of(spark: SparkSession, events: list[Event]) -> DataFrame:
-    rows = [
-        (e.op, (e.key,), (e.key, *(e.row[n] for n in NAMES)) if e.row else None, list(e.open) or None, None)
-        + (e.order, None, e.source_table)
-        for e in events
-    ]
-    return spark.createDataFrame(rows, _EVENTS)
+def contributions(rows: list[dict[str, Any]], rules: Rules) -> pa.Table:
+    """Return contributions as Spark hands them to a task."""
+    row = pa.struct([*_KINDS.items(), *[(name, pa.string()) for name in rules.order_columns]])
+    texts = [(name, pa.string()) for name in ("op", "order", "source_table")]
+    key = pa.struct([pa.field("id", pa.int64(), nullable=False)])
+    more = [("key", key), ("row", row), ("open", pa.list_(pa.string())), ("source_time", pa.timestamp("us", "UTC"))]
+    return pa.Table.from_pylist(rows, pa.schema([*texts, *more]))
 
 
-def as_stored(combined: DataFrame, op: str) -> DataFrame:
-    """Return rows as the table, or that of its remembered deletes, would have them."""
-    own = F.col("order").alias(ORDER_COLUMN), F.col("source_time").alias(TIME_COLUMN)
-    return combined.where(F.col("op") == op).select("row.*", *own)
+def of_event(event: Event) -> dict[str, Any]:
+    row = {"id": event.key, **event.row} if event.row else None
+    key, opened = {"id": event.key}, list(event.open) or None
+    table, order = event.source_table, event.order
+    return {"key": key, "op": event.op, "order": order, "source_table": table, "open": opened, "row": row}
 
 
-@pytest.mark.parametrize("late", [True, pytest.param(False, marks=pytest.mark.soak)])
+def of_row(merged: dict[str, Any]) -> dict[str, Any]:
+    """Return the contribution of a merged row, as the table or its remembered deletes would have it."""
+    op = STORED if merged["op"] == "u" else REMEMBERED
+    row = merged["row"] if op == STORED else {name: merged["row"][name] for name in merged["row"] if name not in NAMES}
+    return {"key": merged["key"], "op": op, "order": merged["order"], "row": row}
+
+
+@pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_random_history(lake: Lake, name: str, late: bool) -> None:
-    merge, rng, spark = SETTINGS[name], random.Random(f"{name}{late}"), lake.spark
+def test_a_random_history(name: str, late: bool) -> None:
+    merge, rng = SETTINGS[name], random.Random(f"{name}{late}")
     tables = TABLES if merge.by_source_table else TABLES[:1]
     # what is left out is told by the event before, which a sequence may place behind
     events = history(rng, 60, 400, tables, leaves_out=not any(group.sequence for group in merge.groups))
-    rules, state, remembered = Rules(merge, COLUMNS, ("id",)), None, None
+    rules, state = Rules(merge, COLUMNS, ("id",)), list[dict[str, Any]]()
     for batch in arrivals(rng, events, 3, late=late):
-        contributions = contributions_of_events(frame_of(spark, batch), rules)
-        if state is not None and remembered is not None:
-            contributions = contributions.unionByName(contributions_of_rows(state, rules))
-            contributions = contributions.unionByName(contributions_of_rows(remembered, rules, remembered=True))
-        combined = combine(contributions, rules, left_out=["b"]).localCheckpoint()
-        state = as_stored(combined, "u")
-        remembered = as_stored(combined, "d")
-    assert state is not None
-    assert _rows(state) == merged_rows(events, merge, NAMES)
-
-
-def _rows(state: DataFrame) -> dict[int, dict[str, Any]]:
-    return {row["id"]: {name: row[name] for name in NAMES} for row in state.collect()}
+        arrived = [of_event(event) for event in batch if event.op != "d" or merge.on_delete != "ignore"]
+        state = combine(
+            contributions(arrived + [of_row(row) for row in state], rules), rules, left_out=["b"]
+        ).to_pylist()
+    rows = {row["key"]["id"]: {n: row["row"][n] for n in NAMES} for row in state if row["op"] == "u"}
+    assert rows == merged_rows(events, merge, NAMES)

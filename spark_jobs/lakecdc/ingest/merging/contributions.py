@@ -1,0 +1,68 @@
+"""Frames of contributions to the rows of a merged table, and their merge by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.iceberg.core_time import counted
+from lakecdc.ingest.merging.combine import REMEMBERED, STORED, CombineTask, Rules
+from lakecdc.sql import quoted_column
+
+_COLUMNS = "key", "op", "order", "source_time", "source_table", "open", "row"
+
+
+def contributions_of_events(events: DataFrame, rules: Rules) -> DataFrame:
+    """Return the contributions of a batch's events.
+
+    :param events: a change frame with ``source_table``.
+    """
+    if rules.merge.on_delete == "ignore":
+        events = events.where("op != 'd'")
+    there = {*events.select("row.*").columns}
+    values = [
+        (F.col("row")[c.name] if c.name in there else F.lit(None)).cast(c.type).alias(c.name) for c in rules.columns
+    ]
+    orders = [F.lit(None).cast("string").alias(name) for name in rules.order_columns]
+    return events.withColumn("row", F.struct(*values, *orders)).select(*_COLUMNS)
+
+
+def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = False) -> DataFrame:
+    """Return the contributions of rows of the table.
+
+    :param rows: columns by their names; missing ones are null.
+    :param remembered: they are deletes that the table remembers instead.
+    """
+    there = {*rows.columns}
+
+    def value(name: str, kind: str) -> Column:
+        return (F.col(quoted_column(name)) if name in there else F.lit(None)).cast(kind).alias(name)
+
+    kinds = {c.name: c.type for c in rules.columns} | dict.fromkeys(rules.order_columns, "string")
+    return rows.select(
+        F.struct(*[value(k, kinds[k]) for k in rules.key]).alias("key"),
+        F.lit(REMEMBERED if remembered else STORED).alias("op"),
+        F.coalesce(value(ORDER_COLUMN, "string"), F.lit("")).alias("order"),
+        value(TIME_COLUMN, "timestamp").alias("source_time"),
+        F.lit(None).cast("string").alias("source_table"),
+        F.lit(None).cast("array<string>").alias("open"),
+        F.struct(*[value(name, kind) for name, kind in kinds.items()]).alias("row"),
+    )
+
+
+def merged(
+    contributions: DataFrame, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True
+) -> DataFrame:
+    """Merge the contributions of each key; parameters and columns are those of ``combine.combine``."""
+    spark, kinds = contributions.sparkSession, {field.name: field.dataType for field in contributions.schema}
+    texts = {name: kinds[name] for name in ("open", "order", "source_time")}
+    counts = {"stored_order": T.StringType(), "applied": T.LongType(), "deletes": T.LongType()}
+    columns = {"key": kinds["key"], "op": T.StringType(), "row": kinds["row"], **texts, **counts}
+    schema = T.StructType([T.StructField(name, kind) for name, kind in columns.items()])
+    of_key = [F.col("key")[name] for name in rules.key]
+    task = CombineTask(rules, tuple(left_out), removes)
+    return contributions.repartition(*of_key).mapInArrow(counted(spark, task), schema)
