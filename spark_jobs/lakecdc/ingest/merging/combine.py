@@ -24,6 +24,8 @@ from lakecdc.runtime.worker import settle
 
 #: kinds of contributions beside the ops of events
 STORED, REMEMBERED = "stored", "remembered"
+#: between the names that are left out
+SEPARATOR = "\0"
 # rows that a task returns at once
 _ROWS = 50_000
 
@@ -75,13 +77,13 @@ class CombineTask:
 def combine(contributions: pa.Table, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True) -> pa.Table:
     """Merge the contributions of each key.
 
-    :param contributions: ``key, op, order, source_time, source_table, open`` and ``row``, which has the columns of the
-        table and those of its orders.
+    :param contributions: ``key, op, order, source_time, source_table``, ``open`` with the names of columns that are
+        left out, and ``row``, which has the columns of the table and those of its orders.
     :param left_out: columns that some event leaves out.
     :param removes: a contribution may be older than a delete of its key.
-    :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``open`` names columns that
-        events left out and nothing else has; ``stored_order`` is the order key of the table's row, null without one;
-        ``applied`` counts events that no delete came after, and ``deletes`` the deletes among the events.
+    :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``open`` lists columns
+        that events left out and nothing else has; ``stored_order`` is the order key of the table's row, null without
+        one; ``applied`` counts events that no delete came after, and ``deletes`` the deletes among the events.
     """
     return _Combination(contributions.combine_chunks(), rules, frozenset(left_out), removes).merged()
 
@@ -92,7 +94,8 @@ class _Combination:
     def __init__(self, contributions: pa.Table, rules: Rules, left_out: frozenset[str], removes: bool) -> None:
         self._rules, self._left_out = rules, left_out
         arrays = dict(zip(contributions.column_names, map(_array, contributions.columns), strict=True))
-        self._order, self._time, self._open = arrays["order"], arrays["source_time"], arrays["open"]
+        self._order, self._time = arrays["order"], arrays["source_time"]
+        self._open = pc.split_pattern(arrays["open"], SEPARATOR)
         self._source_table, self._key, self._row_type = arrays["source_table"], arrays["key"], arrays["row"].type
         self._values = dict(zip(_names(self._row_type), arrays["row"].flatten(), strict=True))
         op = arrays["op"]
@@ -104,7 +107,7 @@ class _Combination:
         self._judge_removals(removes and rules.merge.on_delete == "remove")
 
     def _rank_orders(self) -> None:
-        """Number all texts that are compared with order keys; a higher number is a later order."""
+        """Give numbers to all texts that are compared with order keys; a higher number is a later order."""
         kept = {name: self._values[name] for name in self._rules.order_columns}
         emptied = pc.if_else(self._is_delete & self._is_event, _suffixed(self._order), None)
         texts = [self._order, *([emptied] if self._empties else []), *kept.values()]
@@ -331,7 +334,7 @@ class _Combination:
 
 
 def _grouped(key: Sequence[pa.Array]) -> tuple[Numbers, int]:
-    """Number the keys of contributions, and count them."""
+    """Give each contribution the number of its key, and count the keys."""
     group, groups = np.zeros(len(key[0]), np.int64), 1
     for column in key:
         encoded = column.dictionary_encode(null_encoding="encode")
@@ -342,7 +345,7 @@ def _grouped(key: Sequence[pa.Array]) -> tuple[Numbers, int]:
 
 
 def _ranks(arrays: Sequence[pa.Array]) -> list[Numbers]:
-    """Number values in their order among all arrays, equal ones alike, from 1; null is below zero."""
+    """Give values numbers in their order among all arrays, equal ones alike, from 1; null is below zero."""
     together = pa.chunked_array([*arrays])
     known = together.drop_null()
     ranks = np.full(len(together), -1)

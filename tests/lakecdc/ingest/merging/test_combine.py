@@ -10,7 +10,7 @@ import pytest
 
 from lakecdc.contract.merging import Merge, MergeGroup
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.merging.combine import REMEMBERED, STORED, Rules, combine
+from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, Rules, combine
 from tests.lakecdc.ingest.merging.model import TABLES, Event, arrivals, history, merged_rows
 
 COLUMNS = (
@@ -35,15 +35,15 @@ SETTINGS = {
 def contributions(rows: list[dict[str, Any]], rules: Rules) -> pa.Table:
     """Return contributions as Spark hands them to a task."""
     row = pa.struct([*_KINDS.items(), *[(name, pa.string()) for name in rules.order_columns]])
-    texts = [(name, pa.string()) for name in ("op", "order", "source_table")]
+    texts = [(name, pa.string()) for name in ("op", "order", "source_table", "open")]
     key = pa.struct([pa.field("id", pa.int64(), nullable=False)])
-    more = [("key", key), ("row", row), ("open", pa.list_(pa.string())), ("source_time", pa.timestamp("us", "UTC"))]
+    more = [("key", key), ("row", row), ("source_time", pa.timestamp("us", "UTC"))]
     return pa.Table.from_pylist(rows, pa.schema([*texts, *more]))
 
 
 def of_event(event: Event) -> dict[str, Any]:
     row = {"id": event.key, **event.row} if event.row else None
-    key, opened = {"id": event.key}, list(event.open) or None
+    key, opened = {"id": event.key}, SEPARATOR.join(event.open) or None
     table, order = event.source_table, event.order
     return {"key": key, "op": event.op, "order": order, "source_table": table, "open": opened, "row": row}
 
