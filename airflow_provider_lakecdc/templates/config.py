@@ -351,7 +351,7 @@ def load_config(path: str | Path | None = None) -> LakeConfig:
         raise SpecError(
             "No configuration is set.",
             hint=f"Set the environment variable {settings.CONFIG_FILE_VARIABLE}, or config_file in section [lakecdc] "
-            "of airflow.cfg, to the path of a JSON file, see docs/settings.md.",
+            "of airflow.cfg, to the path of a JSON file, see docs/reference/settings.md.",
         )
     try:
         document = json.loads(Path(file).read_text(encoding="utf-8"))
