@@ -42,8 +42,8 @@ from local_services.postgres import Postgres
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DOCS = [page for page in PAGES if page.parent != ROOT]
-#: pages that are lists of words or figures
-WITHOUT_EXAMPLE = {"architecture", "glossary"}
+#: pages that are lists
+WITHOUT_EXAMPLE = {"architecture", "faq", "glossary"}
 _BLOCK = re.compile(r"^```(\w+) (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
