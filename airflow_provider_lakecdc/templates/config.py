@@ -119,8 +119,8 @@ class LakeConfig:
         Default: no limit.
     :param query_log: a table with the reads of other tables; work on frequently read tables goes first. Default: all
         tables count the same, unless a policy sets their reads.
-    :param prices: prices of CPU time and read requests, by which plans, reports and the page tell money. Default: they
-        tell core-seconds only.
+    :param prices: prices of CPU time and read requests, to show costs in money in plans, reports and on the page.
+        Default: only core-seconds are shown.
     :param alerts: when and how to send alerts about unhealthy tables. Default: never.
     :param spark: settings of the submission to Spark.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
