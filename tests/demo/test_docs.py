@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import psycopg
@@ -28,14 +28,17 @@ from airflow_provider_lakecdc.cli.definition import get_lakecdc_commands
 from demo.readme import with_sample
 from demo.run import Demo
 from demo.settings import Settings
+from lakecdc.contract.fields import coerce
+from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import parse_report
+from lakecdc.contract.sources import Source
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import parse_spec
-from lakecdc.contract.target import parse_targets
+from lakecdc.contract.target import Target, parse_targets
 from local_services.paths import reachable_folder
 from local_services.postgres import Postgres
 
@@ -191,6 +194,22 @@ def test_what_options_determine_is_generated(monkeypatch: pytest.MonkeyPatch) ->
     generate = runpy.run_path(str(ROOT / ".ci" / "generate.py"))
     stale = [str(path.relative_to(ROOT)) for path, text in generate["outputs"]() if path.read_text() != text]
     assert stale == [], "run: make generate"
+
+
+def test_examples_of_options_have_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    pages = importlib.import_module("reference_pages")
+
+    def check(described: type[Any], section: str) -> Iterator[str]:
+        for option in pages.options_of(described):
+            coerce(option.hint, option.example(section), f"{section}.{option.name}")
+            yield option.name
+            for inner in pages.objects_in(option.hint):
+                yield from check(inner, option.name)
+
+    described = [*OPTIONS.items(), ("target", Target), *((pages.by_type(each), each) for each in get_args(Source))]
+    used = {name for section, each in described for name in check(each, section)}
+    assert {name.rpartition(".")[2] for name in pages.EXAMPLES} - used == set()
 
 
 def test_every_operator_is_listed_with_its_arguments() -> None:
