@@ -32,7 +32,7 @@ collect: setup  ## import all tests once, which leaves them compiled
 test: setup build/spark-classes.jsa  ## run all tests that need no servers but Postgres
 	$(PYTEST) -m "not services and not soak" $(ARGS)
 
-cluster-env: setup  ## pack the Python packages of executors into build/cluster-env.tar.gz (docs/clusters.md)
+cluster-env: setup  ## pack the Python packages of executors into build/cluster-env.tar.gz (docs/operations/clusters.md)
 	$(BIN)/python .ci/bootstrap.py --cluster-env
 
 services: setup  ## install the servers of test-services

@@ -2,8 +2,8 @@
 
 The dataclasses in ``lakecdc.contract`` are the only list of options that people edit; ``make generate`` writes the rest
 as plain source, and a test fails where it differs. In an operator's file the summary of the docstring and every method
-but ``__init__`` are written by hand. The map in docs/architecture.md comes from import-linter's contracts and from the
-docstrings of packages.
+but ``__init__`` are written by hand. The map of the architecture comes from import-linter's contracts and from the
+docstrings of packages. Tables of docs/reference are made in ``reference_pages``.
 """
 
 from __future__ import annotations
@@ -19,24 +19,18 @@ import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_lakecdc.get_provider_info import get_provider_info
-from airflow_provider_lakecdc.governance.discovery import QueryLog
+from reference_pages import Option, error_page, job_page, options_of, setting_table, source_page, table, target_page
+
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, SparkConfig
-from airflow_provider_lakecdc.templates.schedules import Schedules
 from airflow_provider_lakecdc.templates.schema import config_schema
 from lakecdc.contract.job_options import JobOptions, Outcome
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 from lakecdc.contract.spec import SOURCE_JOBS
-from lakecdc.metadata.cost import Prices
-from lakecdc.metadata.debt import DebtLimits
-from lakecdc.metadata.hurts import Alerts
-from lakecdc.metadata.policy import TablePolicy, Window
 from lakecdc.metadata.readers import ReaderName, reader_rows, source_rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,44 +49,12 @@ from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 from lakecdc.metadata.readers import ReaderName
 """
-#: classes of settings that docs/settings.md has a table of
-SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Prices, Alerts)
 _SETTING_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _ALIASES = {Curve: "Curve", Outcome: "Outcome", ReaderName: "ReaderName"}
 _ALIASES |= {StorageClass: "StorageClass", Verify: "Verify"}
-_PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
 #: arguments of every job operator that have the name of an option
 _BASE_ARGUMENTS = set(inspect.signature(inspect.unwrap(LakecdcJobOperator.__init__)).parameters)
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """One option of a job.
-
-    :param hint: its type.
-    :param default: None means an empty mapping too.
-    :param meaning: one or more sentences.
-    """
-
-    name: str
-    hint: Any
-    default: Any
-    meaning: str
-
-    @property
-    def is_mapping(self) -> bool:
-        """Return whether the option is an object with arbitrary keys."""
-        return typing.get_origin(self.hint) in (dict, Mapping)
-
-    def argument(self) -> str:
-        """Return the argument in an operator's signature; everything but text may be a template."""
-        kind, default = annotation(self.hint), self.default
-        if "str" not in kind.split(" | "):
-            kind = kind.replace(" | None", "") + " | str" + (" | None" if " | None" in kind else "")
-        if self.is_mapping:
-            kind, default = f"{kind} | None", None
-        return f"{self.name}: {kind} = {literal(default)}"
 
 
 def main() -> None:
@@ -109,16 +71,21 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for job, (path, name) in operators.items():
         yield path, with_operator(path, name, job)
     classes = {job: f"{path.stem}.{name}" for job, (path, name) in operators.items()}
+    summaries = {job: summary_of(*place) for job, place in operators.items()}
     pages = {
-        "operators.md": operator_table(classes),
-        "job-contract.md": option_table(),
-        "architecture.md": house_map(import_contracts()),
-        "readers.md": f"{table(*reader_rows())}\n{table(*source_rows())}",
+        "reference/operators.md": operator_table(classes),
+        "reference/jobs.md": job_page(summaries, governed=False),
+        "reference/maintenance-jobs.md": job_page(summaries, governed=True),
+        "reference/targets.md": target_page(),
+        "reference/sources.md": source_page(),
+        "operations/troubleshooting.md": error_page(),
+        "concepts/architecture.md": house_map(import_contracts()),
+        "guides/readers.md": f"{table(*reader_rows())}\n{table(*source_rows())}",
     }
     for page, generated in pages.items():
         path = ROOT / "docs" / page
         yield path, between_marks(path.read_text(), generated)
-    settings = ROOT / "docs" / "settings.md"
+    settings = ROOT / "docs" / "reference" / "settings.md"
     yield settings, _SETTING_TABLE.sub(lambda place: f"{place[1]}\n{setting_table(place[2])}\n", settings.read_text())
     yield ROOT / "docs" / "lakecdc.schema.json", json.dumps(config_schema(), indent=1) + "\n"
 
@@ -144,20 +111,14 @@ def job_of(node: ast.ClassDef) -> str | None:
     return None
 
 
-def options_of(described: type[JobOptions]) -> list[Option]:
-    """Return the options of a job: its own, then shared ones, ``dry_run`` and ``fail_on`` last."""
-    hints, fields = typing.get_type_hints(described), {each.name: each for each in dataclasses.fields(described)}
-    options: dict[str, Option] = {}
-    for owner in described.__mro__:
-        for name, meaning in _PARAMETER.findall(inspect.cleandoc(owner.__doc__ or "")):
-            if name in options:
-                continue
-            field = fields[name]
-            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            options[name] = Option(name, hints[name], default, " ".join(meaning.split()))
-    assert set(options) == set(fields), f"{described.__name__} does not document {set(fields) - set(options)}"
-    last = [options.pop(each.name) for each in dataclasses.fields(JobOptions) if each.name in options]
-    return [*options.values(), *last]
+def argument(option: Option) -> str:
+    """Return the argument of an option in an operator's signature; everything but text may be a template."""
+    kind, default = annotation(option.hint), option.default
+    if "str" not in kind.split(" | "):
+        kind = kind.replace(" | None", "") + " | str" + (" | None" if " | None" in kind else "")
+    if option.is_mapping:
+        kind, default = f"{kind} | None", None
+    return f"{option.name}: {kind} = {literal(default)}"
 
 
 def annotation(hint: Any) -> str:
@@ -239,7 +200,7 @@ def shared_options(described: type[JobOptions]) -> list[type[JobOptions]]:
 def init_source(job: str, options: list[Option]) -> str:
     """Return the source of an operator's ``__init__``, indented."""
     signature = SOURCE_SIGNATURE if job in SOURCE_JOBS else {}
-    arguments = [*map(": ".join, signature.items()), *(each.argument() for each in options), "**kwargs: Any"]
+    arguments = [*map(": ".join, signature.items()), *(argument(each) for each in options), "**kwargs: Any"]
     passed = [f"{name}={name}" for name in signature]
     passed += [f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS]
     source = (
@@ -283,58 +244,12 @@ def operator_table(classes: Mapping[str, str]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def option_table() -> str:
-    """Return the table of the options of all jobs."""
-    rows = ["| job | option | default | meaning |", "|---|---|---|---|"]
-    rows += [option_row("all", each) for each in options_of(JobOptions)]
-    for job, described in OPTIONS.items():
-        usual = {each.name: each for each in options_of(JobOptions)}
-        rows += [option_row(f"`{job}`", each) for each in options_of(described) if usual.get(each.name) != each]
-    return "\n".join(rows) + "\n"
-
-
-def option_row(job: str, option: Option) -> str:
-    """Return one row of the table of options."""
-    meaning = option.meaning.replace("``", "`").replace("|", "\\|")
-    return f"| {job} | `{option.name}` | `{json.dumps(option.default)}` | {meaning} |"
-
-
-def table(*rows: Sequence[str]) -> str:
-    """Return a table of Markdown whose first row has the headings."""
-    return "".join(f"| {' | '.join(row)} |\n" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
-
-
-def setting_table(name: str) -> str:
-    """Return the table of a class of settings, or of a section of Airflow's configuration."""
-    classes: dict[str, type[Any]] = {each.__name__: each for each in SETTINGS}
-    rows = settings_of(classes[name]) if name in classes else airflow_options(name)
-    return table(("setting", "meaning", "default"), *rows)
-
-
-def settings_of(described: type[Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield the rows of a class of settings, with the meanings in its docstring."""
-    meanings = dict(_PARAMETER.findall(described.__doc__ or ""))
-    for field in dataclasses.fields(described):
-        meaning = " ".join(meanings[field.name].split()).rstrip(".").replace("``", "`").replace("|", "\\|")
-        yield f"`{field.name}`", meaning, setting_default(field)
-
-
-def setting_default(field: dataclasses.Field[Any]) -> str:
-    """Return the default of a setting, as a cell of a table."""
-    if field.default_factory is not dataclasses.MISSING:
-        # nested settings have a table of their own
-        return "`{}`" if isinstance(field.default_factory(), dict) else "see below"
-    if field.default is dataclasses.MISSING:
-        return "required"
-    value = list(field.default) if isinstance(field.default, tuple) else field.default
-    return "" if value is None else f"`{json.dumps(value)}`"
-
-
-def airflow_options(section: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the rows of a section of Airflow's configuration, as the provider declares it."""
-    for option, described in get_provider_info()["config"][section]["options"].items():
-        default = described["default"]
-        yield f"`{option}`", described["description"].rstrip("."), f"`{default}`" if default else ""
+def summary_of(path: Path, name: str) -> str:
+    """Return the first sentence about an operator's class."""
+    (node,) = (
+        each for each in ast.parse(path.read_text()).body if isinstance(each, ast.ClassDef) and each.name == name
+    )
+    return " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split()).replace("``", "`")
 
 
 # --- the map of the house -----------------------------------------------------------------------------------------
@@ -348,7 +263,7 @@ def import_contracts() -> list[dict[str, Any]]:
 
 
 def house_map(contracts: list[dict[str, Any]]) -> str:
-    """Return the part of docs/architecture.md about rooms: layers, exceptions and sentences of both packages."""
+    """Return the part of the architecture about rooms: layers, exceptions and sentences of both packages."""
     layered = [each for each in contracts if each["type"] == "layers"]
     parts = [part for contract in layered for part in package_map(contract)]
     rules = "\n".join(f"- {each['name']}" for each in contracts if each not in layered)
@@ -391,7 +306,7 @@ def source_of(room: str) -> Path:
 def first_sentence(room: str) -> str:
     """Return the first paragraph of the docstring of a module or package, as a cell of a table."""
     docstring = ast.get_docstring(ast.parse(source_of(room).read_text()))
-    assert docstring, f"{room} has no docstring, which docs/architecture.md shows"
+    assert docstring, f"{room} has no docstring, which docs/concepts/architecture.md shows"
     return " ".join(docstring.partition("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
 
 

@@ -1,8 +1,8 @@
 """A moment restored from the nearest snapshot and the events behind it, against folding the whole history.
 
 A table is fed in one batch and then in twenty small ones, its history table beside it. ``restore_moment`` makes the
-branch of a moment in the middle of the eleventh. The whole history is folded by the query of ``docs/ingest-modes.md``,
-whose rows are counted.
+branch of a moment in the middle of the eleventh. The whole history is folded by the query of
+``docs/concepts/modes.md``, whose rows are counted.
 """
 
 from __future__ import annotations

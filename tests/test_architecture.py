@@ -1,4 +1,4 @@
-"""The map in docs/architecture.md: its laws name tests that exist, and its drawings follow imports that exist."""
+"""The architecture page: its laws name tests that exist, and its drawings follow imports that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
 LAWS = dict(re.findall(r"^\| (\d+) \| (\*\*.*) \|$", PAGE, re.M))
 _STEP = re.compile(r"( *)([a-z_]+(?:\.[a-z0-9_]+)+) {2,}\S")
 

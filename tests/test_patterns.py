@@ -37,7 +37,7 @@ ROOTS = {PROVIDER: PROVIDER.parent, LIBRARY: LIBRARY.parent}
 FOUND = [use for folder, root in ROOTS.items() for path in modules(folder) for use in uses(root, path)]
 USES = [
     *(use for use in FOUND if isinstance(use, Use)),
-    *(Use(f"failures:{n}", re.compile(pattern), "search") for n, (pattern, _) in enumerate(failures._SYMPTOMS)),
+    *(Use(f"failures:{n}", re.compile(pattern), "search") for n, (pattern, _) in enumerate(failures.SYMPTOMS)),
     *(Use(f"sql_tokens:{mode}", sql_tokens._pattern(mode), "search") for mode in (0, 4, 0x100000, 0x100004)),
 ]
 

@@ -87,7 +87,7 @@ def dags(config: LakeConfig) -> Finding | str:
     if config.tables or config.targets:
         makers += DAGS.values()
     if not makers:
-        remedy = "Name tables, or source and targets (docs/settings.md)."
+        remedy = "Name tables, or source and targets (docs/reference/settings.md)."
         return Finding("configuration", "fail", "it has neither tables nor targets", remedy)
     return ", ".join(make(config).dag_id for make in makers)
 

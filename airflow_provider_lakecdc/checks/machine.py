@@ -73,7 +73,7 @@ def jars(coordinates: Sequence[str], conf: Mapping[str, str], repositories: str 
         "warn",
         f"{', '.join(away)} is not in {ivy}, and this machine cannot fetch it from {places}",
         'Let workers reach Maven Central, name a mirror in "spark": {"repositories": …} of the configuration, or copy '
-        "the folder from a machine that has it (docs/getting-started.md, step 3).",
+        "the folder from a machine that has it (docs/start/getting-started.md, step 3).",
     )
 
 

@@ -68,7 +68,7 @@ def _findings(args: Namespace) -> Iterator[Finding]:
 def _configuration(args: Namespace, configs: list[LakeConfig]) -> Finding | str:
     config = configuration(args)
     if config is None:
-        remedy = "Write one with source and tables for the provider's DAGs: docs/getting-started.md, step 5."
+        remedy = "Write one with source and tables for the provider's DAGs: docs/start/getting-started.md, step 5."
         return Finding("configuration", "warn", "no configuration is set, so no source is checked", remedy)
     if config.tables or config.targets:
         configs.append(config)

@@ -33,7 +33,7 @@ _SINCE = Arg(("--since",), metavar="MOMENT", help="ISO-8601 (UTC without a zone)
 _LIMIT = Arg(
     ("--limit",), type=positive_int(allow_zero=False), default=100, metavar="N", help="Rows at most; default 100."
 )
-_JOB = Arg(("job",), metavar="JOB", help="Such as compact_data_files; see docs/job-contract.md for all.")
+_JOB = Arg(("job",), metavar="JOB", help="Such as compact_data_files; see docs/reference/job-contract.md for all.")
 _ONLY = Arg(
     ("--tables",),
     nargs="+",

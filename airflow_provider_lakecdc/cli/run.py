@@ -37,7 +37,7 @@ from lakecdc.metadata.policy import matching
 
 #: DAG id in the documents folder, in metrics and in the audit
 DAG_ID = "lakecdc_run"
-# precedence of exit codes (docs/job-contract.md)
+# precedence of exit codes (docs/reference/job-contract.md)
 _GRAVEST = (EXIT_UNKNOWN, EXIT_BAD_INPUT, EXIT_CONFLICT)
 # jobs whose options always belong to single tables
 _NAMED_ALONE = ("rebucket",)

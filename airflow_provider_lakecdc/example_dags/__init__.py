@@ -1,1 +1,1 @@
-"""DAG files to copy into Airflow's DAG folder; a JSON file configures them, see docs/settings.md."""
+"""DAG files to copy into Airflow's DAG folder; a JSON file configures them, see docs/reference/settings.md."""

@@ -67,7 +67,7 @@ class LakecdcJobOperator(SubmitOperator):
     :param predicted_core_seconds: the plan's prediction by job and table, for the audit. (templated)
     :param guessed_core_seconds: the same before correction by measured runs. (templated)
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
-    :param conn_id: connection to Spark, see docs/managed-spark.md; default: ``[lakecdc] spark_conn_id``.
+    :param conn_id: connection to Spark, see docs/operations/managed-spark.md; default: ``[lakecdc] spark_conn_id``.
     :param application: the job's script, such as ``local:///opt/jobs/ingest.py``; default: the installed one.
     :param packages: Maven coordinates besides those that the catalog needs.
     :param py_files: Python files besides the job library.

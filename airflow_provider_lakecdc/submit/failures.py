@@ -33,8 +33,8 @@ _CLASS_HINTS = {
 }
 # maximum characters of an error in one line
 _LONGEST_LINE = 4000
-# symptoms in the output of a job that left no report
-_SYMPTOMS: tuple[tuple[str, str], ...] = (
+#: symptoms in the output of a job that left no report, and what to do; docs/operations/troubleshooting.md shows them
+SYMPTOMS: tuple[tuple[str, str], ...] = (
     (
         r"OutOfMemoryError|Container killed by YARN|OOMKilled|exit code:? (137|-9)\b|\bKilled\b",
         "Increase driver_memory or executor_memory, or run fewer tasks in parallel: memory ran out, or the system "
@@ -119,7 +119,7 @@ def one_line(error: Exception) -> str:
 
 def _no_report(submit_error: Exception | None) -> LakecdcJobError:
     text = mask(str(submit_error)) if submit_error else "Its application ended without an error."
-    for pattern, hint in _SYMPTOMS:
+    for pattern, hint in SYMPTOMS:
         if re.search(pattern, text):
             return JobClusterError(f"The job left no report. {text}", hint=hint)
     return LakecdcJobError(f"The job left no report. {text}", hint=_CLASS_HINTS["unknown"])

@@ -119,8 +119,8 @@ class LakeConfig:
         Default: no limit.
     :param query_log: a table with the reads of other tables; work on frequently read tables goes first. Default: all
         tables count the same, unless a policy sets their reads.
-    :param prices: prices of CPU time and read requests, by which plans, reports and the page tell money. Default: they
-        tell core-seconds only.
+    :param prices: prices of CPU time and read requests, to show costs in money in plans, reports and on the page.
+        Default: only core-seconds are shown.
     :param alerts: when and how to send alerts about unhealthy tables. Default: never.
     :param spark: settings of the submission to Spark.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
@@ -351,7 +351,7 @@ def load_config(path: str | Path | None = None) -> LakeConfig:
         raise SpecError(
             "No configuration is set.",
             hint=f"Set the environment variable {settings.CONFIG_FILE_VARIABLE}, or config_file in section [lakecdc] "
-            "of airflow.cfg, to the path of a JSON file, see docs/settings.md.",
+            "of airflow.cfg, to the path of a JSON file, see docs/reference/settings.md.",
         )
     try:
         document = json.loads(Path(file).read_text(encoding="utf-8"))

@@ -16,6 +16,8 @@ from typing import Any
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.schedules import DAGS
 from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.sources import FEEDING, Source
+from lakecdc.contract.target import Target
 
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -24,9 +26,11 @@ _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", floa
 def config_schema() -> dict[str, Any]:
     """Return the schema of the configuration for :func:`airflow_provider_lakecdc.templates.load_config`.
 
-    It does not describe sources and targets; see ``docs/``. The ingest DAG validates them.
+    Of a source only ``type`` is required: the connection ``source_conn_id`` may provide the rest.
     """
     root = _of_class(LakeConfig)
+    root["properties"]["source"] |= {"$ref": "#/$defs/source"}
+    root["properties"]["targets"]["items"] = {"$ref": "#/$defs/target"}
     jobs = {job: {"$ref": f"#/$defs/{job}"} for job in OPTIONS}
     by_dag = {f"{dag}.{job}": schema for dag in DAGS for job, schema in jobs.items()}
     root["properties"]["options"] |= {"properties": {**jobs, **by_dag}, "additionalProperties": False}
@@ -37,8 +41,24 @@ def config_schema() -> dict[str, Any]:
     # for editors
     root["properties"]["$schema"] = {"type": "string"}
     definitions = {job: _of_class(options) for job, options in OPTIONS.items()}
+    definitions |= {"target": _of_class(Target), "source": _sources()}
     schema = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": schema, "title": "lakecdc", **root, "$defs": definitions}
+
+
+def _sources() -> dict[str, Any]:
+    """Return the schema of a source, whose ``type`` decides on the other members."""
+    kinds = {str(_type_of(each)): each for each in typing.get_args(Source) if _type_of(each) in FEEDING}
+    choices = [
+        {"if": {"properties": {"type": {"const": name}}}, "then": {**_of_class(each), "required": ["type"]}}
+        for name, each in kinds.items()
+    ]
+    return {"required": ["type"], "properties": {"type": {"enum": list(kinds)}}, "allOf": choices}
+
+
+def _type_of(described: type[Any]) -> Any:
+    """Return the fixed value of a dataclass's field ``type``; None without one."""
+    return next((each.default for each in dataclasses.fields(described) if each.name == "type"), None)
 
 
 def _of_class(described: type[Any]) -> dict[str, Any]:
@@ -52,7 +72,7 @@ def _of_class(described: type[Any]) -> dict[str, Any]:
     required = [
         each.name
         for each in fields
-        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        if (each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING) or each.name == "type"
     ]
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": required} if required else schema

@@ -108,7 +108,7 @@ def test_they_follow_the_configuration_file_without_deprecations_or_heavy_librar
 
 
 def test_getting_started_shows_their_tasks() -> None:
-    page = (REPOSITORY / "docs" / "getting-started.md").read_text()
+    page = (REPOSITORY / "docs" / "start" / "getting-started.md").read_text()
     shown = {
         dag: re.findall(r"`(\w+)`", tasks) for dag, tasks in re.findall(r"^\| `lakecdc_(\w+)` \| (.*) \|$", page, re.M)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -15,8 +16,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import jsonschema
 import psycopg
 import pytest
 from rich.console import Console
@@ -26,19 +28,25 @@ from airflow_provider_lakecdc.cli.definition import get_lakecdc_commands
 from demo.readme import with_sample
 from demo.run import Demo
 from demo.settings import Settings
+from lakecdc.contract.fields import coerce
+from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import parse_report
+from lakecdc.contract.sources import Source
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import parse_spec
-from lakecdc.contract.target import parse_targets
+from lakecdc.contract.target import Target, parse_targets
 from local_services.paths import reachable_folder
 from local_services.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [page for page in PAGES if page.parent != ROOT]
+#: pages that are lists
+WITHOUT_EXAMPLE = {"architecture", "faq", "glossary"}
 _BLOCK = re.compile(r"^```(\w+) (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
@@ -55,7 +63,8 @@ def blocks(kind: str) -> list[Any]:
 
 def rows(page: str, columns: int) -> Iterator[list[str]]:
     """Cells of the tables with so many columns on a page, without headings."""
-    for line in (ROOT / "docs" / page).read_text().splitlines():
+    (path,) = (ROOT / "docs").rglob(page)
+    for line in path.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if len(cells) == columns and set(cells[-1]) != {"-"}:
             yield cells
@@ -180,10 +189,27 @@ def test_connections_name_a_catalog(text: str, in_airflow: dict[str, Any]) -> No
     assert in_airflow[text] == "lake"
 
 
-def test_what_options_determine_is_generated() -> None:
+def test_what_options_determine_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
     generate = runpy.run_path(str(ROOT / ".ci" / "generate.py"))
     stale = [str(path.relative_to(ROOT)) for path, text in generate["outputs"]() if path.read_text() != text]
     assert stale == [], "run: make generate"
+
+
+def test_examples_of_options_have_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    pages = importlib.import_module("reference_pages")
+
+    def check(described: type[Any], section: str) -> Iterator[str]:
+        for option in pages.options_of(described):
+            coerce(option.hint, option.example(section), f"{section}.{option.name}")
+            yield option.name
+            for inner in pages.objects_in(option.hint):
+                yield from check(inner, option.name)
+
+    described = [*OPTIONS.items(), ("target", Target), *((pages.by_type(each), each) for each in get_args(Source))]
+    used = {name for section, each in described for name in check(each, section)}
+    assert {name.rpartition(".")[2] for name in pages.EXAMPLES} - used == set()
 
 
 def test_every_operator_is_listed_with_its_arguments() -> None:
@@ -215,33 +241,13 @@ def test_commands_are_such_as_the_command_line_takes(page: Path) -> None:
 
 def test_every_command_is_described_with_its_options() -> None:
     (group,) = get_lakecdc_commands()
-    page = (ROOT / "docs" / "cli.md").read_text()
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     common, *sections = re.split(r"^## ", page, flags=re.M)
     assert [section.split()[0] for section in sections] == [command.name for command in group.subcommands]
     for command, section in zip(group.subcommands, sections, strict=True):
         arguments = [argument for each in getattr(command, "subcommands", [command]) for argument in each.args]
         options = {flag for argument in arguments for flag in argument.flags if flag.startswith("--")}
         assert {option for option in options if f"`{option}`" not in common + section} == set()
-
-
-@pytest.mark.parametrize(
-    ("page", "source", "elsewhere"),
-    [
-        ("ingest-postgres.md", PostgresSource, {"dsn", "password", "type"}),
-        ("ingest-mysql.md", MysqlSource, {"type"}),
-        ("ingest-kafka.md", KafkaSource, {"type"}),
-        ("ingest-files.md", FilesSource, {"type"}),
-        ("ingest-jdbc.md", JdbcSource, {"type"}),
-    ],
-)
-def test_every_source_option_is_listed(page: str, source: type[Any], elsewhere: set[str]) -> None:
-    listed = {quoted(row[0])[0]: row[2] for row in rows(page, 3) if quoted(row[0])}
-    del listed["source"]
-    options = {field.name: field for field in dataclasses.fields(source)}
-    assert set(listed) == set(options) - elsewhere
-    for name, default in listed.items():
-        if quoted(default):
-            assert quoted(default) == [str(options[name].default).lower()]
 
 
 def test_what_ends_a_micro_batch_are_settings() -> None:
@@ -286,10 +292,50 @@ def test_types_become_what_the_page_says(session: psycopg.Connection[Any]) -> No
 
 
 def test_types_that_the_page_calls_unmapped_are_so(session: psycopg.Connection[Any]) -> None:
-    text = (ROOT / "docs" / "ingest-postgres.md").read_text()
+    text = (ROOT / "docs" / "guides" / "ingest-postgres.md").read_text()
     (line,) = re.findall(r"^Not mapped: (.*?), composite", text, re.MULTILINE)
     assert len(quoted(line)) > 4
     assert {name: mapped(session, name) for name in quoted(line)} == dict.fromkeys(quoted(line))
+
+
+@pytest.mark.parametrize("text", blocks("json config"))
+def test_configurations_fit_the_schema_of_editors(text: str) -> None:
+    schema = json.loads((ROOT / "docs" / "lakecdc.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_pages_are_short_and_begin_with_a_sentence_and_an_example(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.splitlines()) <= 300
+    title, opening, *rest = re.split(r"\n\n+", text)
+    assert title.startswith("# ") and "\n" not in title
+    assert re.match(r"[A-Z\[`].*[.:]$", opening, re.DOTALL), "the page begins with what its reader gets"
+    if page.stem not in WITHOUT_EXAMPLE:
+        first = re.split(r"^## ", "\n\n".join(rest), flags=re.MULTILINE)[0]
+        assert re.search(r"^(?:```| {4}\S|!\[)", first, re.MULTILINE), "an example stands before the first heading"
+
+
+def test_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "operations" / "troubleshooting.md").read_text()
+    (section,) = re.findall(r"^## By message\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    messages = re.findall(r"^\| `(.*?)` \|", section, re.MULTILINE)
+    texts = "\0".join(
+        text
+        for folder in ("spark_jobs", "airflow_provider_lakecdc")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (text := _text_of(node))
+    )
+    assert len(messages) > 10
+    assert [message for message in messages if message not in texts] == []
+
+
+def _text_of(node: ast.AST) -> str:
+    """A text in the code, with … in place of what it is filled with; empty for anything else."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text_of(part) or "…" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -309,6 +355,4 @@ def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
     searched = {entry["location"].partition("#")[0] for entry in found}
-    assert {page.stem for page in PAGES if page.parent.name == "docs"} - {"README"} <= {
-        Path(location).stem for location in searched
-    }
+    assert {page.stem for page in DOCS} - {"README"} <= {Path(location).stem for location in searched}

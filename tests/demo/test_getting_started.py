@@ -22,7 +22,7 @@ from local_services.postgres import Postgres
 from local_services.process import free_port
 from local_services.setup_program import setup_program
 
-PAGE = (REPOSITORY / "docs" / "getting-started.md").read_text()
+PAGE = (REPOSITORY / "docs" / "start" / "getting-started.md").read_text()
 _BLOCK = re.compile(r"^```bash (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 KINDS = ("hourly_governance", "ingest", "nightly_governance", "replay_quarantine", "weekly_governance")
 DAGS = [f"lakecdc_{kind}" for kind in KINDS]

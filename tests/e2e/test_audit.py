@@ -24,7 +24,7 @@ from lakecdc.metadata import names
 from tests.conftest import CATALOG, Lake
 from tests.lakecdc.maintain.support import live_files, run
 
-PAGE = Path(home.REPOSITORY, "docs", "audit.md").read_text()
+PAGE = Path(home.REPOSITORY, "docs", "guides", "audit.md").read_text()
 NOW = datetime.now(UTC)
 
 

@@ -1,4 +1,4 @@
-"""What jobs and the provider ask of a catalog, of every kind of catalog (docs/catalogs.md)."""
+"""What jobs and the provider ask of a catalog, of every kind of catalog (docs/operations/catalogs.md)."""
 
 from __future__ import annotations
 

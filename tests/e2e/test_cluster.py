@@ -44,7 +44,7 @@ LINES = "shop.lines"
 LINES_PER_FILE = 100_000
 EVENTS, FILES = 200_000, 4
 PRIMES = (2_147_483_647, 1_000_003, 998_244_353)
-# as docs/clusters.md has it
+# as docs/operations/clusters.md has it
 PACKED: dict[str, Any] = {
     "archives": f"{ENVIRONMENT}#environment",
     "env_vars": {"PYSPARK_PYTHON": "./environment/bin/python"},
@@ -262,5 +262,5 @@ def test_a_python_that_does_not_fit_is_told_before_anything_is_written(
     (tmp_path / "0.jsonl").write_text(lines(History.of(1, 5).events))
     with pytest.raises(JobBadInputError, match=told) as refused:
         run(IngestOperator, context, **ingestion(tmp_path), archives=None, env_vars={"PYSPARK_PYTHON": python})
-    assert "docs/clusters.md" in str(refused.value)
+    assert "docs/operations/clusters.md" in str(refused.value)
     assert not FedTable.open(lake).table_exists(TABLE)

@@ -20,7 +20,7 @@ from lakecdc.maintain.rollback import rollback_tables
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, append_parts, create, delete_by_key, head, run
 
-PAGE = (Path(__file__).parents[2] / "docs/changes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/guides/changes.md").read_text()
 
 
 def told(

@@ -54,43 +54,64 @@ def about(table: str | None, text: str) -> str:
 
 
 class SpecError(LakecdcError):
-    """The job spec is wrong: an unknown key, a missing value, a wrong type, a literal secret."""
+    """The job spec is wrong: an unknown key, a missing value, a wrong type, a literal secret.
+
+    Remedy: Correct what the message names, then clear the task. ``lakecdc.schema.json`` lets an editor find it earlier.
+    """
 
     failure_class = "bad input"
 
 
 class InputError(LakecdcError):
-    """The spec names something that cannot be used: no such table, no key, a lost slot, an unknown type."""
+    """The spec names something that cannot be used: no such table, no key, a lost slot, an unknown type.
+
+    Remedy: Do what the message says, then clear the task. ``airflow lakecdc check`` finds most of these before a run.
+    """
 
     failure_class = "bad input"
 
 
 class UnsupportedError(LakecdcError):
-    """The job skips tables of this shape on purpose; the reason says which."""
+    """The job skips tables of this shape on purpose; the reason says which.
+
+    Remedy: Change the table or the option that the reason names, or leave the table out of the job.
+    """
 
     outcome = "unsupported"
     failure_class = "bad input"
 
 
 class ConflictError(LakecdcError):
-    """Another writer was faster or is at work; nothing was published and a later try may succeed."""
+    """Another writer was faster or is at work; nothing was published and a later try may succeed.
+
+    Remedy: Wait for the retry. If conflicts continue, put the tasks that share the table into a pool with one slot.
+    """
 
     outcome = "conflict"
     failure_class = "conflict"
 
 
 class SourceUnavailableError(LakecdcError):
-    """The source or the catalog could not be reached; a retry may succeed."""
+    """The source or the catalog could not be reached; a retry may succeed.
+
+    Remedy: Check that the worker reaches the address in the message; the retry continues from the table's position.
+    """
 
     failure_class = "cluster"
 
 
 class VerificationError(LakecdcError):
-    """The proof before publication failed; nothing was published."""
+    """The proof before publication failed; nothing was published.
+
+    Remedy: Run the job again with ``keep_failed_files``, and report a bug with the files that the report lists.
+    """
 
 
 class CommitStateUnknownError(LakecdcError):
-    """The catalog did not confirm the commit, and its outcome is unknown."""
+    """The catalog did not confirm the commit, and its outcome is unknown.
+
+    Remedy: Run the job again: it looks at the table first, and applies no batch twice.
+    """
 
     failure_class = "cluster"
 

@@ -132,7 +132,7 @@ def refuse_unfit(name: str, settings: Mapping[str, Any]) -> None:
         raise SpecError(
             f"The catalog {name!r} is Nessie: of a table it keeps the last snapshot alone, and no tags, so jobs would "
             "lose the positions of their sources.",
-            hint="Use another catalog; docs/catalogs.md lists those that work.",
+            hint="Use another catalog; docs/operations/catalogs.md lists those that work.",
         )
 
 

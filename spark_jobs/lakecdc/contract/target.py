@@ -94,7 +94,7 @@ class Target:
     """A table to feed.
 
     :param table: ``namespace.name`` in the catalog.
-    :param key: columns that identify a row; default: the source's primary key, where the source tells it.
+    :param key: columns that identify a row; default: the source's primary key, if the source has one.
     :param mode: ``upsert`` and ``merge`` keep the source's current rows, by equality deletes or ``MERGE INTO``;
         ``auto`` takes the better of the two for each batch; ``append`` adds the rows of an insert-only source;
         ``history`` adds one row per change event.
@@ -121,8 +121,8 @@ class Target:
     :param clean: rename, compute, filter and select columns; event time.
     :param on_truncate: effect of a TRUNCATE at the source: ``apply`` empties the table, ``mark`` keeps its rows and
         notes it in snapshot summary and report, ``stop`` fails the table.
-    :param on_dropped_column: effect of a column dropped at the source, where the source tells: ``keep`` keeps it, null
-        in later rows; ``drop`` drops it; ``stop`` fails the table.
+    :param on_dropped_column: effect of a column dropped at the source, if the source reports it: ``keep`` keeps it,
+        null in later rows; ``drop`` drops it; ``stop`` fails the table.
     :param properties: further properties of a new table.
     :param merge: what each column of a row is after several events; default: the values of the last event.
     :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, which is merge-on-read in

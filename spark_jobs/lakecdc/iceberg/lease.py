@@ -30,7 +30,10 @@ _POLL_SECONDS = 1.0
 
 
 class LeaseHeldError(ConflictError):
-    """Another run holds the table's lease and keeps renewing it."""
+    """Another run holds the table's lease and keeps renewing it.
+
+    Remedy: Wait: the task is rescheduled every minute until the run that the message names has ended, for six hours.
+    """
 
 
 class LeaseLostError(ConflictError):

@@ -22,7 +22,10 @@ _WINDOW = 64
 
 
 class MissingManifestError(InputError):
-    """A manifest list or manifest that the metadata references is missing."""
+    """A manifest list or manifest that the metadata references is missing.
+
+    Remedy: Restore the file from a backup or the trash of the store, or roll the table back to a snapshot without it.
+    """
 
 
 def newest_metadata(table: IcebergTable, known: dict[str, Any] | None = None) -> dict[str, Any]:

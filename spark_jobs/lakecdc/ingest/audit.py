@@ -24,7 +24,10 @@ from lakecdc.metadata import names
 
 
 class AuditError(InputError):
-    """A batch fails its checks; it is on the branch, which owns its files."""
+    """A batch fails its checks; it is on the branch, which owns its files.
+
+    Remedy: Correct the rows at the source, or the checks of the target; the next run reads the batch again.
+    """
 
 
 class Audit:

@@ -1,6 +1,6 @@
 """Work of a job on a table: benefit for readers and cost, estimated from metadata.
 
-The cost is a first guess from measurements on one machine (docs/benchmarks.md); measured runs correct it
+The cost is a first guess from measurements on one machine (docs/operations/benchmarks.md); measured runs correct it
 (:mod:`lakecdc.metadata.calibration`).
 """
 

@@ -116,7 +116,8 @@ class Directory:
         except (ValueError, KeyError, TypeError) as error:
             raise UnsupportedError(
                 f"The catalog's document {self._location(names)} cannot be read: {error!r}.",
-                hint="Restore it from an older version of the object, or write it anew as docs/catalogs.md says.",
+                hint="Restore it from an older version of the object, or write it again: "
+                "docs/operations/object-store.md describes it.",
             ) from error
         return Entry(names, document, stored.tag)
 

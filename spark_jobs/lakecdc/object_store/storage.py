@@ -15,7 +15,10 @@ Document = Mapping[str, Any]
 
 
 class DeniedError(InputError):
-    """The login may not do that to the storage, or it was opened for reads alone; nothing was written."""
+    """The login may not do that to the storage, or it was opened for reads alone; nothing was written.
+
+    Remedy: Grant the right that the message names, as docs/operations/object-store.md lists them.
+    """
 
 
 class Answer(Enum):

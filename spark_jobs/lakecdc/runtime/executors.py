@@ -23,7 +23,7 @@ SOURCE_PACKAGES = {"kafka": ("confluent_kafka",), "mysql": ("pymysql",), "postgr
 
 _REMEDY = (
     "Ship a packed environment (make cluster-env) with archives, and set PYSPARK_PYTHON to its Python; see "
-    "docs/clusters.md."
+    "docs/operations/clusters.md."
 )
 
 

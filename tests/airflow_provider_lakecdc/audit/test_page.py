@@ -14,7 +14,7 @@ from lakecdc.contract.report import TableReport
 from tests.airflow_provider_lakecdc.audit.conftest import application
 from tests.airflow_provider_lakecdc.home import REPOSITORY
 
-PAGE = Path(REPOSITORY, "docs", "audit.md").read_text()
+PAGE = Path(REPOSITORY, "docs", "guides", "audit.md").read_text()
 
 
 def test_the_python_on_the_page_runs(catalog: CatalogConnection) -> None:

@@ -60,6 +60,6 @@ def test_people_are_told_when_it_begins_and_when_it_is_over(
 
 
 def test_the_mail_of_the_guide_escapes_what_it_tells() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "governance.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "govern.md").read_text()
     (content,) = re.findall(r'"html_content": "(.*?)"', guide)
     assert "&lt;b&gt;" in Template(content).render(hurts="shop.<b>orders</b>: <b>")

@@ -252,7 +252,7 @@ def test_opentelemetry_gets_the_same(collector: Collector) -> None:
 
 
 def test_every_name_is_documented() -> None:
-    text = (home.REPOSITORY / "docs" / "metrics.md").read_text()
+    text = (home.REPOSITORY / "docs" / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| (.+?) \| (counter|gauge|timer) \|", text, re.MULTILINE)
     documented = {(name, kind) for names, kind in rows for name in re.findall(r"`([^`]+)`", names)}
     # what a job of several steps has done is sent as its steps'

@@ -9,7 +9,7 @@ from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
 from tests.airflow_provider_lakecdc.tables import FedTable
 
-PAGE = (home.REPOSITORY / "docs" / "operators.md").read_text()
+PAGE = (home.REPOSITORY / "docs" / "reference" / "operators.md").read_text()
 (EXAMPLE,) = [text for text in re.findall(r"```python dag\n(.*?)```", PAGE, re.DOTALL) if '"own_governance"' in text]
 
 

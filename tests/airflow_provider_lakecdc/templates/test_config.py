@@ -16,6 +16,7 @@ from airflow_provider_lakecdc.templates.schedules import DAGS
 from airflow_provider_lakecdc.templates.schema import config_schema
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.target import parse_targets
 
 ROOT = Path(__file__).resolve().parents[3]
 NIGHT = {"begins": "22:00", "ends": "06:00"}
@@ -152,6 +153,34 @@ def test_the_published_schema_is_that_of_the_code_and_takes_what_the_code_takes(
         assert not check(wrong), wrong
         with pytest.raises(SpecError):
             parse_config(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"keys": ["id"]},
+        {"clean": {"renamed": {}}},
+        {"checks": [{"type": "not_null", "column": "id"}]},
+        {"mode": "upsrt"},
+    ],
+)
+def test_the_schema_refuses_a_wrong_member_of_a_target(wrong: dict[str, Any]) -> None:
+    check = jsonschema.Draft202012Validator(config_schema()).is_valid
+    target = {"table": "shop.orders", "key": ["id"], "checks": [{"type": "not_null", "columns": ["id"]}]}
+    assert check({"targets": [target]})
+    assert not check({"targets": [target | wrong]})
+    with pytest.raises(SpecError):
+        parse_targets([target | wrong])
+
+
+@pytest.mark.parametrize("wrong", [{"slots": "shop"}, {"type": "postgresql"}, {"topics": ["shop"]}, {"slot": 1}])
+def test_the_schema_refuses_a_wrong_member_of_a_source(wrong: dict[str, Any]) -> None:
+    check = jsonschema.Draft202012Validator(config_schema()).is_valid
+    source = {"type": "postgres", "slot": "shop"}
+    assert check({"source": source})
+    assert not check({"source": source | wrong})
+    # the connection may give all but the type
+    assert check({"source": {"type": "postgres"}}) and not check({"source": {"slot": "shop"}})
 
 
 @pytest.mark.parametrize(

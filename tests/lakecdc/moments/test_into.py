@@ -22,7 +22,7 @@ from tests.lakecdc.ingest.killing import Run, act_at
 from tests.lakecdc.maintain.support import metadata_location, run
 from tests.lakecdc.moments.support import Remembered, fed, iso, restored
 
-PAGE = (Path(__file__).parents[3] / "docs/restore-moment.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/guides/restore-moment.md").read_text()
 
 
 def made(feed: Feed, moment: int, name: str = "", **options: Any) -> TableReport:

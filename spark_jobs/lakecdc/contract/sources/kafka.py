@@ -40,6 +40,7 @@ class KafkaSource:
     """Topics of a Kafka cluster, read by offsets, without a consumer group or committed offsets.
 
     :param bootstrap_servers: ``host:port``, several separated by commas.
+    :param format: format of the messages.
     :param topics: names of topics; use either these or ``topic_pattern``.
     :param topic_pattern: regular expression of whole topic names, including topics that appear later.
     :param routes: by target, a regular expression of the whole names of its topics. Other targets are fed from topics

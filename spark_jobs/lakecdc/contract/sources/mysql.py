@@ -13,6 +13,7 @@ class MysqlSource:
     """A MySQL or MariaDB server: a full load of each table, then its binary log.
 
     :param host: server whose binary log is read, usually the primary.
+    :param port: port of the server.
     :param user: login with SELECT on the tables, REPLICATION CLIENT (MariaDB: BINLOG MONITOR) and REPLICATION SLAVE;
         full loads from MySQL also need RELOAD.
     :param password: a secret reference; default: none.

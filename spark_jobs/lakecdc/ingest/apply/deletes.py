@@ -33,7 +33,7 @@ _SEARCHES, _WITHOUT_LEASE = 10, 4
 
 
 class StagedBeforeError(ConflictError):
-    """Others have committed since the changes were staged or checked, so that these have to be staged anew."""
+    """Others have committed since the changes were staged or checked: they have to be staged again."""
 
 
 class Deletes:

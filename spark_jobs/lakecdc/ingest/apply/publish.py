@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class OvertakenError(ConflictError):
-    """The batch must be staged anew: what it was staged or checked with is not the table's state any more."""
+    """The table has changed since the batch was staged or checked: it has to be staged again."""
 
 
 class StateMovedError(ConflictError):
-    """Rows have changed, expired or were erased since the batch was compared with them: it must be compared again."""
+    """Rows have changed, expired or were erased since the batch was compared with them: it is compared again."""
 
 
 @dataclass(frozen=True)

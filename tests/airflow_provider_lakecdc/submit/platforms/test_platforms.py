@@ -253,7 +253,7 @@ def test_the_documented_connections_lead_to_each_platform_once(monkeypatch: pyte
     for make in (fakes.Livy, fakes.Databricks, fakes.Dataproc, fakes.Kubernetes):
         make(monkeypatch)
     fakes.stub_aws(monkeypatch, "glue", "GlueJobHook", "glue")
-    page = (REPOSITORY / "docs" / "managed-spark.md").read_text()
+    page = (REPOSITORY / "docs" / "operations" / "managed-spark.md").read_text()
     names = []
     for document in re.findall(r"^```json platform\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         connection(monkeypatch, "documented", **json.loads(document))

@@ -119,7 +119,7 @@ def test_what_nothing_tells_waits_in_the_quarantine(lake: Lake, tmp_path: Path) 
 
 
 def test_the_wide_row_of_the_documentation(lake: Lake, tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "merging.md").read_text()
+    page = (REPOSITORY / "docs" / "concepts" / "merging.md").read_text()
     target = next(json.loads(text) for text in re.findall(r"```json target\n(.*?)```", page, re.S) if "wide" in text)
     events = json.loads(re.findall(r"```json events\n(.*?)```", page, re.S)[0])
     table = re.findall(r"^\| (\d.*) \|$", page, re.M)

@@ -36,7 +36,7 @@ def test_types_become_what_the_page_says(shop: Shop) -> None:
 
 
 def test_types_that_the_page_calls_unmapped_are_so(shop: Shop) -> None:
-    text = (ROOT / "docs" / "ingest-mysql.md").read_text()
+    text = (ROOT / "docs" / "guides" / "ingest-mysql.md").read_text()
     (line,) = re.findall(r"^Not mapped: (.*?), compressed", text, re.MULTILINE)
     for i, name in enumerate(quoted(line)):
         shop.sql(f"CREATE TABLE s.t{i} (id int PRIMARY KEY, odd {name})")
