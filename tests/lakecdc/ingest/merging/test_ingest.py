@@ -21,6 +21,7 @@ from local_services.paths import REPOSITORY
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
 from tests.lakecdc.ingest.histories import PLACEHOLDER
+from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.maintain.support import meanwhile
 
 Row = dict[str, Any]
@@ -164,6 +165,27 @@ def test_mistakes_are_refused_when_the_dag_is_parsed(merge: Row, message: str) -
             {"table": "shop.t", "key": ["id"], "columns": {"flag": "int", "doc": "map<string,int>"}, "merge": merge}
         )
     assert message in f"{error.value} {error.value.hint}"
+
+
+@pytest.mark.parametrize("moment", ["after_staging", "before_commit", "after_commit"])
+def test_a_run_that_ends_at_a_commit_is_run_again(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    name, log = lake.new_name("merged"), Log()
+    settings = {"deletes": "resolved", "history_table": f"{name}_history"}
+    feed = Feed(lake, tmp_path, {"merge": {"default": "last_non_null", "columns": {"n": "max"}}, **settings}, name)
+    feed.take(
+        [log.event("t", "c", {"id": 1, "name": "a", "n": 3}), log.event("t", "c", {"id": 2, "name": "b", "n": 1})]
+    )
+    updates = [log.event("t", "u", {"id": i, "name": f"new {i}" if i > 1 else None, "n": 2}) for i in (1, 2, 3)]
+    feed.write([*updates, log.event("t", "d", {"id": 3, "name": None, "n": None})])
+    # the history table is committed before the second moment
+    act_at(monkeypatch, f"{moment}=raise")
+    assert feed.run().outcome == "failed"
+    act_at(monkeypatch, "")
+    feed.run()
+    assert feed.rows(columns="id, name, n") == [(1, "a", 3), (2, "new 2", 2)]
+    assert len(lake.duckdb_rows(f"{name}_history", "id")) == 6
 
 
 @pytest.mark.parametrize("mode", ["upsert", "merge"])
