@@ -23,6 +23,7 @@ from tests.lakecdc.ingest.apply.support import Feed
 from tests.lakecdc.ingest.histories import PLACEHOLDER
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.maintain.support import meanwhile
+from tests.lakecdc.reconcile.support import reconciled
 
 Row = dict[str, Any]
 _TYPES = {"flag": "int", "doc": "map<string,int>"}
@@ -104,6 +105,29 @@ def test_a_wide_row_of_several_tables(lake: Lake, tmp_path: Path) -> None:
     assert feed.rows(columns=columns) == [(2, None, None, "Nice")]
     feed.take([log.event("person", "c", {"id": 1, "name": "Eve", "mail": "e@x"})])
     assert feed.rows(columns=columns) == [(1, "Eve", "e@x", None), (2, None, None, "Nice")]
+
+
+def test_a_group_is_compared_with_its_source_table(lake: Lake, tmp_path: Path) -> None:
+    name, person = lake.new_name("wide"), lake.new_name("person")
+    groups = [
+        {"columns": ["name"], "source_table": person.rpartition(".")[2]},
+        {"columns": ["city"], "source_table": "address"},
+    ]
+    feed, log = feed_of(lake, tmp_path, {"groups": groups}, source_tables=[".*"]), Log()
+    feed.table = name
+    people = [log.event(person.rpartition(".")[2], "c", {"id": i, "name": f"n {i}"}) for i in range(4)]
+    gone = log.event(person.rpartition(".")[2], "d", {"id": 3})
+    feed.take([*people, *[log.event("address", "c", {"id": i, "city": "Rome"}) for i in (0, 3, 9)], gone])
+    lake.sql(f"CREATE TABLE lake.{person} USING iceberg AS SELECT id, concat('n ', id) AS name FROM range(3)")
+    target = {"table": name, "source_table": person, "key": ["id"]}
+    report = reconciled(lake, {"type": "iceberg"}, target)
+    assert (report.outcome, report.metrics["rows_source"], report.metrics["rows_table"]) == ("nothing", 3, 3)
+    lake.sql(f"UPDATE lake.{person} SET name = 'other' WHERE id = 0")
+    report = reconciled(lake, {"type": "iceberg"}, target, max_wait=0)
+    assert report.metrics["ranges_different"] == 1
+    other = lake.new_name("other")
+    lake.sql(f"CREATE TABLE lake.{other} USING iceberg AS SELECT id FROM range(3)")
+    assert "feeds no group" in str(reconciled(lake, {"type": "iceberg"}, {**target, "source_table": other}).reason)
 
 
 def test_what_nothing_tells_waits_in_the_quarantine(lake: Lake, tmp_path: Path) -> None:
