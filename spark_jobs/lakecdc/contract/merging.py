@@ -79,6 +79,11 @@ class Merge:
         given = {name: value for name, value in asdict(self).items() if value}
         return json.dumps(given | {"deletes": self.on_delete}, sort_keys=True)
 
+    def group_of(self, source_table: str) -> MergeGroup | None:
+        """Return the group that one source table alone feeds, in the order of its events; None without one."""
+        named = (g for g in self.groups if g.source_table and not g.sequence)
+        return next((g for g in named if f".{source_table}".endswith(f".{g.source_table}")), None)
+
     def rule_of(self, column: str) -> Rule:
         """Return the rule of a column outside groups."""
         return "first" if self.engine == "first_row" else self.columns.get(column, self.default)

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.contract import fields
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.merging import Merge
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, is_own_column
 from lakecdc.iceberg.jvm import java_list, java_message, jvm, listed, mapping
 from lakecdc.iceberg.table import IcebergTable, exists
@@ -283,6 +285,12 @@ def refuse_merged(table: IcebergTable, what: str) -> None:
             table=table.name,
             hint="Leave the table out, or read one of its own snapshots.",
         )
+
+
+def merge_of(table: IcebergTable) -> Merge | None:
+    """Return the rules by which the table's rows are merged from several events; None if each is its last event."""
+    text = table.properties.get(names.MERGE)
+    return fields.parse(Merge, json.loads(text), names.MERGE) if text else None
 
 
 def source_types(table: IcebergTable) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.merging import ORDER_PREFIX, MergeGroup
 from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition, widening
 from lakecdc.iceberg.table import IcebergTable
@@ -32,6 +33,7 @@ from lakecdc.ingest.api import (
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
 from lakecdc.metadata.positions import Position
+from lakecdc.model.merge_slots import DELETED
 from lakecdc.sql import exact_json, exact_value, holds, quoted_column
 
 
@@ -41,6 +43,7 @@ class Pair:
 
     :param types: of the columns on both sides, key first: types that hold the values of both.
     :param alone: columns on one side only.
+    :param fed: condition for the table's rows that the source table feeds, of which it has one group of columns.
     """
 
     table: IcebergTable
@@ -49,6 +52,7 @@ class Pair:
     key: tuple[str, ...]
     types: dict[str, str]
     alone: tuple[str, ...]
+    fed: str = "true"
 
     def leading(self) -> KeyCondition | None:
         """Return the leading key column, if both sides have it in the same order."""
@@ -70,7 +74,7 @@ class Pair:
 
     def table_rows(self, snapshot: int | None, condition: KeyCondition | None = None) -> DataFrame:
         """Read the table's rows, perhaps more than a condition asks for."""
-        rows = self.table.read(snapshot, where=condition.in_spark() if condition else "true")
+        rows = self.table.read(snapshot, where=condition.in_spark() if condition else "true").where(self.fed)
         return rows.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
 
     @contextmanager
@@ -87,15 +91,30 @@ class Pair:
 
 def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
     """Match a table with its source table; refuse other keys, and types that cannot be compared."""
-    definition.refuse_merged(table, "it has no single source to compare it with")
+    group = _fed_group(table, target)
     batch = clean_for_table(table, _batch(target, source))
     theirs, ours = {c.name: c.type for c in batch.columns}, source_types(table, target)
+    if group is not None:
+        ours = {name: kind for name, kind in ours.items() if name in (*batch.key, *group.columns)}
     missing = [name for name in batch.key if name not in ours]
     if missing:
         raise InputError(f"Key column {missing[0]!r} is missing from the table.", table=table.name)
     names = [*batch.key, *(name for name in ours if name in theirs and name not in batch.key)]
     types = {name: _common(table.name, name, ours[name], theirs[name]) for name in names}
-    return Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})))
+    sides = Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})))
+    if group is None:
+        return sides
+    order = quoted_column(f"{ORDER_PREFIX}{group.title}")
+    return replace(sides, fed=f"{order} IS NOT NULL AND NOT endswith({order}, '{DELETED}')")
+
+
+def _fed_group(table: IcebergTable, target: Target) -> MergeGroup | None:
+    """Return the group of a merged table that the target's source table feeds; None for a table of whole rows."""
+    merge = definition.merge_of(table)
+    group = merge.group_of(target.source_name) if merge else None
+    if group is None:
+        definition.refuse_merged(table, "the source table feeds no group of it, which could be compared")
+    return group
 
 
 def _batch(target: Target, source: SourceTable) -> Batch:

@@ -13,6 +13,7 @@ from lakecdc.contract.feeding import ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
+from lakecdc.iceberg.definition import refuse_merged
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import described
 from lakecdc.ingest.api import Source, expand_targets, open_source
@@ -53,6 +54,8 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
 def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec) -> TableReport:
     options = spec.options_as(ReconcileOptions)
+    if options.repair:
+        refuse_merged(table, "a group of columns cannot be loaded again alone")
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
     columns = list(map(quoted_column, sides.key))

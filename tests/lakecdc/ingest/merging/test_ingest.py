@@ -21,7 +21,9 @@ from local_services.paths import REPOSITORY
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
 from tests.lakecdc.ingest.histories import PLACEHOLDER
+from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.maintain.support import meanwhile
+from tests.lakecdc.reconcile.support import reconciled
 
 Row = dict[str, Any]
 _TYPES = {"flag": "int", "doc": "map<string,int>"}
@@ -105,6 +107,29 @@ def test_a_wide_row_of_several_tables(lake: Lake, tmp_path: Path) -> None:
     assert feed.rows(columns=columns) == [(1, "Eve", "e@x", None), (2, None, None, "Nice")]
 
 
+def test_a_group_is_compared_with_its_source_table(lake: Lake, tmp_path: Path) -> None:
+    name, person = lake.new_name("wide"), lake.new_name("person")
+    groups = [
+        {"columns": ["name"], "source_table": person.rpartition(".")[2]},
+        {"columns": ["city"], "source_table": "address"},
+    ]
+    feed, log = feed_of(lake, tmp_path, {"groups": groups}, source_tables=[".*"]), Log()
+    feed.table = name
+    people = [log.event(person.rpartition(".")[2], "c", {"id": i, "name": f"n {i}"}) for i in range(4)]
+    gone = log.event(person.rpartition(".")[2], "d", {"id": 3})
+    feed.take([*people, *[log.event("address", "c", {"id": i, "city": "Rome"}) for i in (0, 3, 9)], gone])
+    lake.sql(f"CREATE TABLE lake.{person} USING iceberg AS SELECT id, concat('n ', id) AS name FROM range(3)")
+    target = {"table": name, "source_table": person, "key": ["id"]}
+    report = reconciled(lake, {"type": "iceberg"}, target)
+    assert (report.outcome, report.metrics["rows_source"], report.metrics["rows_table"]) == ("nothing", 3, 3)
+    lake.sql(f"UPDATE lake.{person} SET name = 'other' WHERE id = 0")
+    report = reconciled(lake, {"type": "iceberg"}, target, max_wait=0)
+    assert report.metrics["ranges_different"] == 1
+    other = lake.new_name("other")
+    lake.sql(f"CREATE TABLE lake.{other} USING iceberg AS SELECT id FROM range(3)")
+    assert "feeds no group" in str(reconciled(lake, {"type": "iceberg"}, {**target, "source_table": other}).reason)
+
+
 def test_what_nothing_tells_waits_in_the_quarantine(lake: Lake, tmp_path: Path) -> None:
     groups = [{"columns": ["name", "mail"], "source_table": "person"}, {"columns": ["city"], "source_table": "address"}]
     feed, log = feed_of(lake, tmp_path, {"groups": groups}, source_tables=["person", "address"]), Log()
@@ -164,6 +189,27 @@ def test_mistakes_are_refused_when_the_dag_is_parsed(merge: Row, message: str) -
             {"table": "shop.t", "key": ["id"], "columns": {"flag": "int", "doc": "map<string,int>"}, "merge": merge}
         )
     assert message in f"{error.value} {error.value.hint}"
+
+
+@pytest.mark.parametrize("moment", ["after_staging", "before_commit", "after_commit"])
+def test_a_run_that_ends_at_a_commit_is_run_again(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    name, log = lake.new_name("merged"), Log()
+    settings = {"deletes": "resolved", "history_table": f"{name}_history"}
+    feed = Feed(lake, tmp_path, {"merge": {"default": "last_non_null", "columns": {"n": "max"}}, **settings}, name)
+    feed.take(
+        [log.event("t", "c", {"id": 1, "name": "a", "n": 3}), log.event("t", "c", {"id": 2, "name": "b", "n": 1})]
+    )
+    updates = [log.event("t", "u", {"id": i, "name": f"new {i}" if i > 1 else None, "n": 2}) for i in (1, 2, 3)]
+    feed.write([*updates, log.event("t", "d", {"id": 3, "name": None, "n": None})])
+    # the history table is committed before the second moment
+    act_at(monkeypatch, f"{moment}=raise")
+    assert feed.run().outcome == "failed"
+    act_at(monkeypatch, "")
+    feed.run()
+    assert feed.rows(columns="id, name, n") == [(1, "a", 3), (2, "new 2", 2)]
+    assert len(lake.duckdb_rows(f"{name}_history", "id")) == 6
 
 
 @pytest.mark.parametrize("mode", ["upsert", "merge"])
