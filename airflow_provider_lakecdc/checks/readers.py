@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from airflow_provider_lakecdc.lake.tables import read_tables
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.secrets import mask
 from lakecdc.contract.target import Target, parse_targets
-from lakecdc.metadata.policy import matching
+from lakecdc.metadata.policy import matching, pattern_of
 from lakecdc.metadata.readers import Deletes, explain_form
 
 if TYPE_CHECKING:
@@ -41,9 +40,9 @@ def findings(config: LakeConfig) -> Iterator[Finding]:
 def _existing(config: LakeConfig, targets: Sequence[Target], found: list[Finding]) -> str:
     fed: dict[str, Fed] = {}
     for target in targets:
-        fed[_pattern(target.table)] = target.readers, target.form.deletes
+        fed[pattern_of(target.table)] = target.readers, target.form.deletes
         if target.history_table:
-            fed[_pattern(target.history_table)] = target.readers, "none"
+            fed[pattern_of(target.history_table)] = target.readers, "none"
 
     def read(name: str, table: Table | None) -> Finding | None:
         return None if table is None else _finding(config, fed, name, table)
@@ -55,10 +54,6 @@ def _existing(config: LakeConfig, targets: Sequence[Target], found: list[Finding
     more = TableSelection(tuple(dict.fromkeys((*selection.tables, *fed))), selection.fed)
     found += [each for each in read_tables(catalog, select_tables(catalog, more).tables, read, failed).values() if each]
     return "read"
-
-
-def _pattern(name: str) -> str:
-    return re.sub(r"\{[^{}]*\}", "*", name)
 
 
 def _finding(config: LakeConfig, fed: Mapping[str, Fed], name: str, table: Table) -> Finding | None:

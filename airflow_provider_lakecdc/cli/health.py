@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider_lakecdc.cli.tables import selected
+from airflow_provider_lakecdc.cli.tables import configuration, selected
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
 from airflow_provider_lakecdc.lake.status import report_statuses
 from airflow_provider_lakecdc.observe.number_format import age
+from lakecdc.metadata.freshness import judge_table
 from lakecdc.metadata.health import grade, worst_losses
 
 _HEADINGS = {
@@ -35,12 +37,21 @@ def main(args: Namespace) -> int:
     """Measure tables and print them; return 1 if one of them does not exist or cannot be read, else 0."""
     catalog, tables = selected(args)
     statuses = report_statuses(catalog, tables, partitions=args.partitions, health=True)
+    config = configuration(args)
+    promises = config.promises if config else {}
+    statuses = {name: status | _freshness(promises, name, status) for name, status in statuses.items()}
     statuses = dict(sorted(statuses.items(), key=lambda named: _score(named[1])))
     if args.json:
         print_json(statuses)
     else:
         _show(statuses)
     return int(any("error" in status for status in statuses.values()))
+
+
+def _freshness(promises: Mapping[str, str], name: str, status: Status) -> dict[str, Any]:
+    source_time = (status.get("last_write") or {}).get("source_time")
+    freshness = None if "error" in status else judge_table(promises, name, source_time, datetime.now(UTC))
+    return {"freshness_problem": freshness.problem, **freshness.facts()} if freshness else {}
 
 
 def _score(status: Status) -> float:
@@ -57,8 +68,8 @@ def _show(statuses: Mapping[str, Status]) -> None:
         print_grid(_HEADINGS, map(_row, readable, readable.values()), styles)
         print_lines("", _LEGEND)
     for name, status in readable.items():
-        if status["readers_problem"]:
-            print_lines("", f"{name}: {status['readers_problem']}")
+        for problem in filter(None, (status["readers_problem"], status.get("freshness_problem"))):
+            print_lines("", f"{name}: {problem}")
         if status.get("partitions"):
             print_lines("", f"{name} by partition")
             headings = {"partition": "left", "records": "right", "last changed": "left"}

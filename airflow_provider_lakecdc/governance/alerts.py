@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow.sdk import Context
+from airflow.sdk import DAG, Context
 
 from airflow_provider_lakecdc.governance.assessment import Assessment
 from airflow_provider_lakecdc.observe.assets import lake_asset
 from lakecdc.contract.secrets import resolve
-from lakecdc.metadata.hurts import Alerts, News, low_scores, unpaid_debts
+from lakecdc.metadata.hurts import Alerts, News, low_scores, missed_promises, unpaid_debts
 from lakecdc.metadata.plan import Action, Plan
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 HURTS_KEY = "hurts"
 #: outcomes of jobs that have no work left
 _PAID = ("done", "nothing")
-_LOW = "low_scores"
+_LOW, _LATE = "low_scores", "missed_freshness"
 #: actions of a plan, each with its job's report of the table
 Results = Sequence[tuple[Action, Mapping[str, Any]]]
 # in place of a job, for tables that could not be assessed
@@ -48,6 +49,11 @@ def send_alerts(
         alerted: Any = state.get(_LOW, [])
         low, known[_LOW] = low_scores(health, alerted, alerts.score_below, owners)
         news += low
+    if alerts.missed_freshness:
+        freshness = {each.table: each.freshness for each in assessment.tables if each.freshness}
+        missed: Any = state.get(_LATE, [])
+        late, known[_LATE] = missed_promises(freshness, missed, owners)
+        news += late
     if alerts.unpaid_runs is not None:
         key = f"unpaid_runs:{context['ti'].dag_id}"
         runs: Any = state.get(key, {})
@@ -85,6 +91,23 @@ def _notify(context: Context, alerts: Alerts, news: News) -> None:
     for line in news.over:
         log.info("Recovered: %s", line)
     if news and alerts.notifier:
-        arguments = resolve(alerts.arguments, "alerts.arguments")
-        # a wrong path fails the task, so that it is noticed
-        pkgutil.resolve_name(alerts.notifier)(**arguments)({**context, HURTS_KEY: str(news)})
+        _send(alerts.notifier, alerts.arguments, {**context}, str(news))
+
+
+async def alert_missed_deadline(
+    promised: str, notifier: str, arguments: Mapping[str, Any], context: Mapping[str, Any]
+) -> None:
+    """Alert about an ingest run that did not succeed within a promised freshness; Airflow's triggerer calls it."""
+    run = context["dag_run"]
+    # backfills queue many runs, and promise nothing
+    if run["run_type"] != "backfill":
+        text = f"{run['dag_id']}: run {run['dag_run_id']} has not succeeded within the promised freshness of {promised}"
+        # templates of the notifier may name the DAG, as in alerts of tasks
+        dag = DAG(run["dag_id"], schedule=None)
+        await asyncio.to_thread(_send, notifier, arguments, {**context, "dag": dag}, text)
+
+
+def _send(notifier: str, arguments: Mapping[str, Any], context: dict[str, Any], text: str) -> None:
+    # a wrong path fails the task, so that it is noticed
+    sender = pkgutil.resolve_name(notifier)(**resolve(arguments, "alerts.arguments"))
+    sender({**context, HURTS_KEY: text})

@@ -23,6 +23,7 @@ from airflow_provider_lakecdc.governance.table_assessment import (
 )
 from airflow_provider_lakecdc.lake.tables import read_tables
 from lakecdc.metadata import names
+from lakecdc.metadata.freshness import judge_table
 from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, tighter
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def _assess(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candi
             return assess_loaded(table, scope, by_name[name])
         # a table that matched a pattern may be gone since the catalog was listed
         is_named = name in scope.selection.named
-        return Result(Assessed(name, is_absent=True), NOTHING) if is_named else None
+        freshness = judge_table(scope.selection.promises, name, None, scope.moment)
+        return Result(Assessed(name, is_absent=True, freshness=freshness), NOTHING) if is_named else None
 
     def failed(name: str, error: Exception) -> Result:
         return plan_unreadable(scope, by_name[name], error)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lakecdc.contract import fields
+from lakecdc.metadata.freshness import Freshness
 from lakecdc.metadata.plan import Action, Skipped
 
 
@@ -45,6 +46,7 @@ class Assessed:
         measured by a job.
     :param measured_at: ISO-8601 time of a job's measurement; None if measured now.
     :param idle: jobs with nothing to do, with the reason.
+    :param freshness: how it keeps its promise; None if nothing is promised, or the table cannot be read.
     :param error: why the table cannot be assessed.
     """
 
@@ -56,6 +58,7 @@ class Assessed:
     health: dict[str, Any] | None = None
     measured_at: str | None = None
     idle: dict[str, str] = field(default_factory=dict)
+    freshness: Freshness | None = None
     error: str | None = None
     is_absent: bool = False
 

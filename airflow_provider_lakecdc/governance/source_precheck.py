@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,8 @@ from airflow_provider_lakecdc.submit.failures import one_line
 from airflow_provider_lakecdc.submit.submission import Submission
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import RECONCILE, JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.metadata.freshness import judge
 from lakecdc.metadata.names import parked_of
 from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState
@@ -75,7 +78,8 @@ def _idle(
         heads = dict(zip(spec.tables, pool.map(record, spec.tables), strict=True))
     if not all(heads.values()):
         return FirstLook()
-    return FirstLook(tuple(_report(table, heads[table], state.idle[table], state.facts) for table in spec.tables))
+    idle = state.idle
+    return FirstLook(tuple(_report(each, heads[each.table], idle[each.table], state.facts) for each in spec.targets))
 
 
 def _record(
@@ -89,9 +93,14 @@ def _record(
         return str(head.snapshot_id) if head else None
 
 
-def _report(table: str, head: str | None, position: Position, facts: Mapping[str, Any]) -> TableReport:
+def _report(target: Target, head: str | None, position: Position, facts: Mapping[str, Any]) -> TableReport:
     metrics = {**facts, "commits": 0, "position": position.offsets, "read_through": position.read_through}
-    return TableReport(table, "nothing", "the source has no changes for it", None, head, head, metrics)
+    reason = "the source has no changes for it"
+    if target.freshness is not None:
+        freshness = judge(target.freshness, position.read_through, datetime.now(UTC))
+        metrics |= freshness.facts()
+        reason = "; ".join(filter(None, (reason, freshness.problem)))
+    return TableReport(target.table, "nothing", reason, None, head, head, metrics)
 
 
 def _has_parked(catalog: CatalogConnection, name: str) -> bool:

@@ -12,7 +12,7 @@ from airflow_provider_lakecdc.audit.reading import LATELY, latest_health
 from airflow_provider_lakecdc.governance.assessment import Assessed, Steps
 from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Undecided, assess_job
-from airflow_provider_lakecdc.lake.tables import is_fed
+from airflow_provider_lakecdc.lake.tables import is_fed, standing_position
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.job_options import JobOptions
@@ -21,6 +21,7 @@ from lakecdc.contract.protection import Protection
 from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
+from lakecdc.metadata.freshness import judge_table
 from lakecdc.metadata.health import REGAINED_BY
 from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.plan import Action, Skipped
@@ -144,7 +145,11 @@ def assess_loaded(table: Table, scope: Scope, candidate: Candidate) -> Result:
     verdicts = {job: _assess_job(opened, job, typed[job]) for job in options}
     idle = {job: verdict.reason for job, verdict in verdicts.items() if isinstance(verdict, Idle)}
     needed = {job: verdict for job, verdict in verdicts.items() if not isinstance(verdict, Idle)}
-    assessed = replace(_assessed(candidate, governed), **_health(opened, scope.moment), idle=idle)
+    position = standing_position(table)
+    source_time = position.read_through if position else None
+    freshness = judge_table(scope.selection.promises, candidate.table, source_time, scope.moment)
+    health = _health(opened, scope.moment, freshness.facts() if freshness else {})
+    assessed = replace(_assessed(candidate, governed), **health, idle=idle, freshness=freshness)
     reads, zone = scope.reads_of(candidate, governed), scope.selection.zone
     pressing = _pressing(assessed.health, needed, governed.min_score)
     window = Protection(windows=governed.windows, zone=zone).closed_at(scope.moment)
@@ -188,7 +193,7 @@ def _assessed(candidate: Candidate, governed: Governed) -> Assessed:
     )
 
 
-def _health(opened: OpenTable, now: datetime) -> dict[str, Any]:
+def _health(opened: OpenTable, now: datetime, freshness: Mapping[str, Any]) -> dict[str, Any]:
     """Return the known health of a table, as fields of :class:`Assessed`."""
     if opened.head is None:
         return {}
@@ -200,7 +205,8 @@ def _health(opened: OpenTable, now: datetime) -> dict[str, Any]:
         if row is None:
             return {}
         facts, measured_at = row.as_facts(), iso(int(row.measured_at.timestamp() * 1000))
-    return {"health": {**facts, **standing(opened.snapshots, opened.table.properties, now)}, "measured_at": measured_at}
+    stands = {**standing(opened.snapshots, opened.table.properties, now), **freshness}
+    return {"health": {**facts, **stands}, "measured_at": measured_at}
 
 
 def _measured_by_a_job(table: Table, now: datetime) -> HealthRow | None:

@@ -81,7 +81,10 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _by_job(_WORK, _OWN_COUNTERS)
+_FRESHNESS = ("freshness_promised_seconds", "freshness_late_seconds")
 _OWN_GAUGES: dict[str, tuple[str, ...]] = {
+    "ingest": _FRESHNESS,
+    "replay_quarantine": _FRESHNESS,
     "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
     "sort_data_files": ("cold_files_left", "cold_bytes_left"),
     "compact_data_files": ("cold_files_left", "cold_bytes_left"),
@@ -151,8 +154,9 @@ def _of_feeding(prefix: str, report: JobReport, table: TableReport) -> Iterator[
         yield Measurement("gauge", f"{prefix}.rows_per_second", numbers.get("rows_written", 0) / seconds)
     ended = datetime.fromisoformat(report.finished_at)
     if numbers.get("read_through"):
-        lag = ended - datetime.fromisoformat(numbers["read_through"])
-        yield Measurement("gauge", f"{prefix}.source_lag_seconds", max(lag.total_seconds(), 0.0))
+        source_time = datetime.fromisoformat(numbers["read_through"])
+        yield Measurement("gauge", f"{prefix}.source_time", source_time.timestamp())
+        yield Measurement("gauge", f"{prefix}.source_lag_seconds", max((ended - source_time).total_seconds(), 0.0))
     if numbers.get("commits"):
         yield Measurement("gauge", f"{prefix}.last_write", ended.timestamp())
 

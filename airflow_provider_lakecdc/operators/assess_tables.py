@@ -42,6 +42,7 @@ class AssessTablesOperator(BaseOperator):
     :param only: assess only these of the tables; empty means all. (templated)
     :param zone: time zone of the windows of policies.
     :param query_log: fields of ``airflow_provider_lakecdc.governance.discovery.QueryLog``, for read frequencies.
+    :param freshness: promised freshness by name or pattern of ingestion's targets, such as ``30m``.
     :param is_dry: run all jobs dry. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)
@@ -65,6 +66,7 @@ class AssessTablesOperator(BaseOperator):
         only: str | Sequence[str] = (),
         zone: str = "UTC",
         query_log: Mapping[str, Any] | None = None,
+        freshness: Mapping[str, str] | None = None,
         is_dry: bool | str = False,
         strict_run_conf: bool = False,
         documents_uri: str | None = None,
@@ -82,6 +84,7 @@ class AssessTablesOperator(BaseOperator):
         self.only = only
         self.zone = zone
         self.query_log = dict(query_log) if query_log else None
+        self.freshness = dict(freshness or {})
         self.is_dry = is_dry
         self.strict_run_conf = strict_run_conf
         self.documents_uri = documents_uri or settings.documents_uri()
@@ -105,7 +108,7 @@ class AssessTablesOperator(BaseOperator):
         query_log = parse(QueryLog, self.query_log, "query_log") if self.query_log else None
         return assess(
             get_catalog(self.catalog_conn_id),
-            TableSelection(tuple(self.tables), tuple(self.fed), policies, self.zone, query_log),
+            TableSelection(tuple(self.tables), tuple(self.fed), policies, self.zone, query_log, self.freshness),
             Steps({job: typed_options(job, options) for job, options in self.steps.items()}, self.beside, self.own),
             history=self.history,
             only=only,

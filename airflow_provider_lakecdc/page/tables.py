@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,26 +12,56 @@ from airflow_provider_lakecdc.audit.reading import LATELY
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.assess_table import OpenTable
 from airflow_provider_lakecdc.lake.status import status_of
-from airflow_provider_lakecdc.lake.tables import open_table, summary_of
+from airflow_provider_lakecdc.lake.tables import branch_snapshots, open_table, read_tables, snapshot_facts, summary_of
 from airflow_provider_lakecdc.page.lakes import Lake, no_such_table
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from lakecdc.metadata import names
+from lakecdc.metadata.freshness import judge_table
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, grade
-from lakecdc.metadata.last_write import source_lag_seconds
+from lakecdc.metadata.last_write import source_lag_seconds, standing
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _SNAPSHOTS = 20
+#: the list reads the metadata of so many tables; longer ones use the moments of the last measurement
+_MOST_READ = 100
 
 
 def tables_of(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
     """Return the template's values of the tables, lowest score first, unmeasured tables last."""
     known = trends(lake, heads)
     scores = {name: known[name].latest.score if name in known else 101.0 for name in lake.tables}
-    rows = [{"name": name, "trend": known.get(name)} for name in sorted(scores, key=lambda name: (scores[name], name))]
+    stands = _stands(lake, list(scores), known)
+    order = sorted(scores, key=lambda name: (scores[name], name))
+    rows = [{"name": name, "trend": known.get(name), **stands[name]} for name in order]
     grades = [grade(score) if name in known else "unmeasured" for name, score in scores.items()]
-    return {"rows": rows, "counts": {each: grades.count(each) for each in ("bad", "poor", "good", "unmeasured")}}
+    counts = {each: grades.count(each) for each in ("bad", "poor", "good", "unmeasured")}
+    late = sum(1 for row in rows if row["freshness"] and not row["freshness"].is_kept)
+    return {"rows": rows, "counts": counts | {"late": late}}
+
+
+def _stands(lake: Lake, tables: list[str], known: Mapping[str, Trend]) -> dict[str, dict[str, Any]]:
+    """Return last write, lag and freshness of each table as of now; by the last measurement if it cannot be read."""
+    read = read_tables(lake.catalog, tables, _moments, lambda *_: None) if len(tables) <= _MOST_READ else {}
+    measured = {name: trend.latest.facts for name, trend in known.items()}
+    return {name: _stand(lake, name, read.get(name) or measured.get(name, {})) for name in tables}
+
+
+def _moments(_: str, table: Table | None) -> dict[str, Any] | None:
+    if table is None:
+        return None
+    return standing(map(snapshot_facts, branch_snapshots(table)), table.properties, datetime.now(UTC))
+
+
+def _stand(lake: Lake, table: str, moments: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare a table's moments with now; lags grow without commits and measurements."""
+    source_time, now = moments.get("source_time"), datetime.now(UTC)
+    return {
+        "written_at": moments.get("written_at"),
+        "lag": source_lag_seconds(source_time, now),
+        "freshness": judge_table(lake.config.promises if lake.config else {}, table, source_time, now),
+    }
 
 
 def trends(lake: Lake, heads: MetadataCache) -> dict[str, Trend]:
@@ -49,10 +80,8 @@ def table_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
     lake.check_shown(table)
     catalog = lake.catalog
     values = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
-    written = values["status"]["last_write"]
-    # the lag grows without commits
-    lag = source_lag_seconds(written["source_time"], datetime.now(UTC)) if written else None
-    return {"name": table, "trend": trends(lake, heads).get(table), "lag": lag, **values}
+    stands = _stand(lake, table, values["status"]["last_write"] or {})
+    return {"name": table, "trend": trends(lake, heads).get(table), **stands, **values}
 
 
 def _read(catalog: CatalogConnection, table: str) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -32,13 +31,13 @@ from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT
 from airflow_provider_lakecdc.governance.discovery import QueryLog, TableSelection
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import parse, parse_moment, refuse_unknown
+from lakecdc.contract.fields import parse, parse_duration, parse_moment, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
 from lakecdc.metadata.cost import Prices
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.names import quarantine_of
-from lakecdc.metadata.policy import TablePolicy, inherited, is_pattern, matching
+from lakecdc.metadata.policy import TablePolicy, inherited, is_pattern, matching, pattern_of
 from lakecdc.metadata.readers import ReaderName
 
 #: seconds; plans are calibrated by rows of that age
@@ -113,6 +112,8 @@ class LakeConfig:
         matches. Default: the targets and their history tables. Side tables of ingestion need not be named.
     :param readers: engines that read the tables, such as ``snowflake`` and ``trino``: they choose format version and
         deletes of the targets. ``policy`` names those of a namespace or a table, and a target can have its own.
+    :param freshness: promised highest age of the newest source moment that readers of the targets see, such as ``30m``.
+        ``policy`` promises another one for a namespace or a table, and a target can have its own. Default: no promise.
     :param policy: rules for tables by pattern: allowed jobs for tables that are matched by patterns only (without a
         rule they are only assessed), options, windows, approvals.
     :param budgets: by DAG, the core-minutes that a run may be predicted to take; the most valuable work goes first.
@@ -152,6 +153,7 @@ class LakeConfig:
     spark: SparkConfig = field(default_factory=SparkConfig)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     readers: tuple[ReaderName, ...] = ()
+    freshness: str | None = None
     policy: dict[str, TablePolicy] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
     query_log: QueryLog | None = None
@@ -196,7 +198,9 @@ class LakeConfig:
             )
         self._check_approvals()
         self._check_debt()
-        self._check_readers()
+        self._check_patterns("readers")
+        self._check_patterns("freshness")
+        self._check_freshness()
         parse_moment(self.start_date, "start_date")
 
     def _check_debt(self) -> None:
@@ -214,17 +218,27 @@ class LakeConfig:
                 hint="Remove one of them: runs outside the window would repeat without doing anything.",
             )
 
-    def _check_readers(self) -> None:
-        """Refuse readers of some tables of a target that feeds many in one form."""
-        for name in (str(target["table"]) for target in self.targets if "readers" not in target):
+    def _check_freshness(self) -> None:
+        for table, promise in {"the configuration": self.freshness, **self.promises}.items():
+            if promise is not None:
+                parse_duration(promise, f"freshness of {table}")
+        if self.alerts.missed_freshness and not self.promises:
+            raise SpecError(
+                "alerts.missed_freshness is set, but no target has a freshness.",
+                hint='Set freshness, such as "30m", for the configuration, in a policy or in a target.',
+            )
+
+    def _check_patterns(self, setting: str) -> None:
+        """Refuse a setting of some tables of a target that feeds many alike."""
+        for name in (str(target["table"]) for target in self.targets if setting not in target):
             namespace = name.rpartition(".")[0]
             for pattern, policy in self.policy.items():
                 is_near = "{" in namespace or fnmatchcase(namespace, pattern.rpartition(".")[0])
-                if "{" in name and policy.readers is not None and is_near and not fnmatchcase(name, pattern):
+                if "{" in name and getattr(policy, setting) is not None and is_near and not fnmatchcase(name, pattern):
                     raise SpecError(
-                        f"The policy of {pattern!r} has readers for some tables of a target that feeds many.",
+                        f"The policy of {pattern!r} has {setting} for some tables of a target that feeds many.",
                         table=name,
-                        hint="Give them a target of their own, or set readers in the target.",
+                        hint=f"Give them a target of their own, or set {setting} in the target.",
                     )
 
     def _check_approvals(self) -> None:
@@ -259,10 +273,19 @@ class LakeConfig:
 
     @property
     def complete_targets(self) -> list[dict[str, Any]]:
-        """Return the targets, each with the readers that it has or inherits."""
-        readers = [list(self.readers_of(name)) for name in self.target_tables]
-        pairs = zip(self.targets, readers, strict=True)
-        return [{"readers": known, **target} if known else dict(target) for target, known in pairs]
+        """Return the targets, each with the readers and the freshness that it has or inherits."""
+        return [self._inherited(str(target["table"])) | target for target in self.targets]
+
+    def _inherited(self, table: str) -> dict[str, Any]:
+        promised = inherited(self.policy, table, is_named=True).freshness or self.freshness
+        known = {"readers": list(self.readers_of(table)), "freshness": promised}
+        return {name: value for name, value in known.items() if value}
+
+    @property
+    def promises(self) -> dict[str, str]:
+        """Return the promised freshness by name or pattern of the targets that have one."""
+        promised = {str(target["table"]): target.get("freshness") for target in self.complete_targets}
+        return {pattern_of(name): str(freshness) for name, freshness in promised.items() if freshness is not None}
 
     def readers_of(self, table: str) -> tuple[ReaderName, ...]:
         """Return the readers of a table without readers of its own."""
@@ -288,12 +311,13 @@ class LakeConfig:
             self.policy,
             self.schedules.timezone,
             self.query_log,
+            self.promises,
         )
 
     @property
     def fed_tables(self) -> list[str]:
         """Return targets and their history tables; placeholders are replaced by patterns."""
-        return [re.sub(r"\{[^{}]*\}", "*", name) for name in self._fed]
+        return [pattern_of(name) for name in self._fed]
 
     @property
     def _fed(self) -> list[str]:

@@ -272,6 +272,7 @@ def _assessment(config: LakeConfig, options: StepOptions) -> AssessTablesOperato
         only=ONLY_TABLES,
         zone=config.schedules.timezone,
         query_log=asdict(config.query_log) if config.query_log else None,
+        freshness=config.promises,
         is_dry=IS_DRY_RUN,
         strict_run_conf=True,
         catalog_conn_id=config.catalog,

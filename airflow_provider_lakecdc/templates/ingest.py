@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param, TriggerRule
+from datetime import timedelta
 
+from airflow.sdk import DAG, Param, TriggerRule
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+from airflow_provider_lakecdc.governance.alerts import alert_missed_deadline
 from airflow_provider_lakecdc.hooks.source import placeholder_address
 from airflow_provider_lakecdc.operators.announce import AnnounceOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
@@ -21,6 +26,7 @@ from airflow_provider_lakecdc.templates.steps import (
     run_params,
 )
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse_duration
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.spec import LOADED_SOURCES
 from lakecdc.contract.target import parse_targets
@@ -75,7 +81,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
         reload = {"reload": RELOADED}
     # a replication slot has one reader, and a log should be read once: the tables share one application
     size = 0 if kind in ("postgres", "mysql") else config.tables_per_application
-    with new_dag(config, "ingest", doc, form, may_backfill=by_time) as dag:
+    with new_dag(config, "ingest", doc, form, may_backfill=by_time, deadline=_deadline(config)) as dag:
         step = feeding_step(
             IngestOperator,
             config,
@@ -96,6 +102,21 @@ def ingest_dag(config: LakeConfig) -> DAG:
         step >> announce
         finish([step, announce])
     return dag
+
+
+def _deadline(config: LakeConfig) -> DeadlineAlert | None:
+    """Return the alert about runs that take longer than the shortest promised freshness, if alerts are configured."""
+    alerts = config.alerts
+    if not alerts.missed_freshness or alerts.notifier is None:
+        return None
+    seconds, promised = min((parse_duration(each, "freshness"), each) for each in config.promises.values())
+    arguments = {"promised": promised, "notifier": alerts.notifier, "arguments": alerts.arguments}
+    # readers see the changes that a run finds when it begins only once it has committed them
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=timedelta(seconds=seconds),
+        callback=AsyncCallback(alert_missed_deadline, arguments),
+    )
 
 
 def replay_quarantine_dag(config: LakeConfig) -> DAG:

@@ -19,6 +19,7 @@ from airflow.sdk import (
     XComArg,
 )
 from airflow.sdk.definitions.asset import BaseAsset
+from airflow.sdk.definitions.deadline import DeadlineAlert
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
@@ -46,7 +47,15 @@ RULES = "{{ (params.rules or []) | join(',') }}"
 RELOADED = "{{ (params.reload or []) | join(',') }}"
 
 
-def new_dag(config: LakeConfig, kind: str, doc: str, params: dict[str, Param], *, may_backfill: bool = False) -> DAG:
+def new_dag(
+    config: LakeConfig,
+    kind: str,
+    doc: str,
+    params: dict[str, Param],
+    *,
+    may_backfill: bool = False,
+    deadline: DeadlineAlert | None = None,
+) -> DAG:
     """Create an empty DAG.
 
     It has one active run: changes are applied in order, and concurrent maintenance would conflict.
@@ -54,6 +63,7 @@ def new_dag(config: LakeConfig, kind: str, doc: str, params: dict[str, Param], *
     :param kind: one of ``schedules.DAGS``, with its schedule, or ``schedules.REPLAY``; part of the DAG id.
     :param doc: Markdown for Airflow's web page.
     :param may_backfill: whether runs depend on their data interval; otherwise Airflow rejects backfills.
+    :param deadline: alert about runs that take too long.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
@@ -69,6 +79,7 @@ def new_dag(config: LakeConfig, kind: str, doc: str, params: dict[str, Param], *
         },
         tags={"lakecdc", kind, *config.tags},
         params=params,
+        deadline=deadline,
         # Airflow accepts the values, but the enumeration is not public
         allowed_run_types=None if may_backfill else _NO_BACKFILL,  # type: ignore[arg-type]
         doc_md=doc + _FORM,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,8 @@ from zoneinfo import ZoneInfo
 from lakecdc.contract.errors import SpecError
 
 T = TypeVar("T")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(?P<number>[1-9][0-9]{0,8})(?P<unit>[smhd])")
 
 
 def parse(cls: type[T], document: Any, where: str) -> T:
@@ -72,6 +75,16 @@ def parse_moment(text: str, where: str) -> datetime:
             hint='Use the form "2026-01-31T00:00:00+00:00"; without an offset it is UTC.',
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def parse_duration(text: str, where: str) -> float:
+    """Parse a duration such as ``30m`` to seconds; ``where`` is its path in the spec, for the error."""
+    if (parts := _DURATION.fullmatch(text)) is None:
+        raise SpecError(
+            f"{where} is {text!r}, which is not a duration.",
+            hint='Use a whole number above 0 and a unit: s, m, h or d, such as "30m".',
+        )
+    return float(int(parts["number"]) * _UNITS[parts["unit"]])
 
 
 def check_least(options: object, where: str, **least: float) -> None:

@@ -105,6 +105,7 @@ class Target:
     :param format_version: format version of a new table.
     :param readers: engines that read the table, such as ``snowflake`` and ``trino``: they choose ``format_version`` and
         ``deletes``, unless these are set.
+    :param freshness: promised highest age of the newest source moment that readers see, such as ``30m``.
     :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for messages.
     :param source_tables: regular expressions of source tables, matched against ``schema.table`` or its last part. If
         ``table`` contains ``{table}`` (and ``{schema}``), each source table feeds a target of its own; else all feed
@@ -141,6 +142,7 @@ class Target:
     partition_by: tuple[str, ...] = ()
     format_version: Literal[2, 3] = 2
     readers: tuple[ReaderName, ...] = ()
+    freshness: str | None = None
     source_table: str | None = None
     source_tables: tuple[str, ...] = ()
     exclude_source_tables: tuple[str, ...] = ()
@@ -296,6 +298,8 @@ def _check(target: Target) -> None:
     for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes, _merge_mistakes):
         for message, hint in mistakes(target):
             raise SpecError(message, table=target.table, hint=hint)
+    if target.freshness is not None:
+        fields.parse_duration(target.freshness, f"freshness of {target.table}")
     check_transforms(target.partition_by, "partition_by", target.table)
     check_transforms(target.history_partition_by, "history_partition_by", target.table)
 

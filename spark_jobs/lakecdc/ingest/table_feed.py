@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,7 @@ from lakecdc.ingest.apply.modes import equality_delete_files
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.ingest.fold import FoldStats
 from lakecdc.metadata import names
+from lakecdc.metadata.freshness import judge
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
 from lakecdc.metadata.readers import explain_form, find_misfit
 from lakecdc.runtime.run import failure
@@ -139,7 +141,7 @@ class TableFeed:
         if position:
             self.metrics |= {"position": position.offsets, "read_through": position.read_through}
         left = self._promise_not_kept()
-        warning = self._note_readers(head) or left
+        warning = "; ".join(filter(None, (self._note_readers(head) or left, self._note_freshness()))) or None
         facts: dict[str, Any] = {
             "snapshot_before": self.snapshot_before,
             "snapshot_after": str(head.id) if head else None,
@@ -174,6 +176,16 @@ class TableFeed:
             "warning": warning,
         }
         return warning
+
+    def _note_freshness(self) -> str | None:
+        """Report whether the table keeps its promised freshness; return a warning if it does not."""
+        if self.target.freshness is None:
+            return None
+        # until a reload commits, readers see what was there before
+        seen = self.position or (self.carrier.position if self.carrier else None)
+        freshness = judge(self.target.freshness, seen.read_through if seen else None, datetime.now(UTC))
+        self.metrics |= freshness.facts()
+        return freshness.problem
 
     def _promise_not_kept(self) -> str | None:
         """Say which equality deletes a table has although its target resolves them."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import refuse_literals
+from lakecdc.metadata.freshness import Freshness
 
 #: points above the limit at which a table counts as recovered, so that a score around the limit alerts once
 _ABOVE = 5.0
@@ -20,6 +21,7 @@ class Alerts:
 
     :param score_below: alert about a table whose score is below this.
     :param unpaid_runs: alert about a table whose work a job left undone in this many consecutive runs of a DAG.
+    :param missed_freshness: alert about a table whose promised freshness is missed.
     :param notifier: import path of an Airflow notifier, such as
         ``airflow.providers.smtp.notifications.smtp.SmtpNotifier``; default: only the log and an XCom.
     :param arguments: of the notifier; Airflow renders its templated ones, where ``{{ hurts }}`` is the text of the
@@ -28,6 +30,7 @@ class Alerts:
 
     score_below: float | None = None
     unpaid_runs: int | None = None
+    missed_freshness: bool = False
     notifier: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
@@ -39,7 +42,9 @@ class Alerts:
         if self.notifier is not None and not all(part.isidentifier() for part in f".{self.notifier}".split(".")[1:]):
             raise SpecError(f"alerts.notifier {self.notifier!r} is not the import path of a class.")
         if self.notifier is not None and not self.any_limit:
-            raise SpecError("alerts has a notifier but no limit.", hint="Set score_below, unpaid_runs, or both.")
+            raise SpecError(
+                "alerts has a notifier but no limit.", hint="Set score_below, unpaid_runs or missed_freshness."
+            )
         if self.arguments and self.notifier is None:
             raise SpecError("alerts has arguments but no notifier.")
         refuse_literals(self.arguments, "alerts.arguments")
@@ -47,7 +52,7 @@ class Alerts:
     @property
     def any_limit(self) -> bool:
         """Check whether any alert is configured."""
-        return self.score_below is not None or self.unpaid_runs is not None
+        return self.score_below is not None or self.unpaid_runs is not None or self.missed_freshness
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,27 @@ def low_scores(
         elif known and table not in low:
             over.append(f"{_named(table, owners)}: its score is {score:g} again")
     return News(tuple(began), tuple(over)), sorted(low)
+
+
+def missed_promises(
+    freshness: Mapping[str, Freshness], alerted: Collection[str], owners: Mapping[str, str | None]
+) -> tuple[News, list[str]]:
+    """Find tables that no longer keep their promised freshness, and those that keep it again.
+
+    :param freshness: of each table that was read; one that was not stays alerted.
+    :param alerted: tables that were alerted before.
+    :param owners: contact by table.
+    :return: the news, and the tables alerted by now.
+    """
+    late = {table: each.problem for table, each in freshness.items() if each.problem}
+    began = [f"{_named(table, owners)}: {problem}" for table, problem in late.items() if table not in alerted]
+    over = [
+        f"{_named(table, owners)}: its promised freshness is kept again"
+        for table in freshness
+        if table in alerted and table not in late
+    ]
+    waiting = [table for table in alerted if table not in freshness]
+    return News(tuple(began), tuple(over)), sorted({*late, *waiting})
 
 
 def unpaid_debts(

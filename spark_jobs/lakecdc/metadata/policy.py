@@ -8,6 +8,7 @@ be read grants nothing.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from functools import reduce
 from typing import Any
 
 from lakecdc.contract.errors import SpecError, UnsupportedError
-from lakecdc.contract.fields import parse, parse_moment, refuse_unknown
+from lakecdc.contract.fields import parse, parse_duration, parse_moment, refuse_unknown
 from lakecdc.contract.job_options import JobOptions
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.protection import Protection
@@ -73,6 +74,8 @@ class TablePolicy:
     :param owner: contact for the tables.
     :param readers: engines that read the tables, instead of those of the whole configuration; a target can have its
         own.
+    :param freshness: promised highest age of the newest source moment that readers see, such as ``30m``, instead of
+        that of the whole configuration; a target can have its own.
     """
 
     allow: tuple[str, ...] | None = None
@@ -84,6 +87,7 @@ class TablePolicy:
     min_score: float | None = None
     owner: str | None = None
     readers: tuple[ReaderName, ...] | None = None
+    freshness: str | None = None
 
     def __post_init__(self) -> None:
         refuse_unknown(dict.fromkeys(self.allow or ()), {*KEEPING, *REMOVING, "*"}, "allow")
@@ -99,6 +103,8 @@ class TablePolicy:
         for name in ("max_wait", "min_score"):
             if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
                 raise SpecError(f"Expected {name} of 0 or more, got {value}.")
+        if self.freshness is not None:
+            parse_duration(self.freshness, "freshness")
         if self.reads is not None and not 0 <= self.reads <= MOST_READS:
             raise SpecError(f"Expected reads from 0 to {MOST_READS:g}, got {self.reads}.")
 
@@ -133,6 +139,7 @@ class Governed:
     min_score: float | None = None
     owner: str | None = None
     readers: tuple[ReaderName, ...] | None = None
+    freshness: str | None = None
 
     def forbids(self, job: str) -> bool:
         """Check whether the table's own property excludes a job."""
@@ -232,6 +239,11 @@ def is_pattern(name: str) -> bool:
     return name.startswith("!") or any(sign in name for sign in _WILD)
 
 
+def pattern_of(target: str) -> str:
+    """Return the pattern of the tables that a target feeds, with ``*`` in place of its placeholders."""
+    return re.sub(r"\{[^{}]*\}", "*", target)
+
+
 def matching(entries: Iterable[str], tables: Iterable[str]) -> list[str]:
     """Return the tables that a list of names and patterns matches, in the order of the tables.
 
@@ -259,7 +271,7 @@ def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool
     for policy in (policies[pattern] for pattern in patterns):
         own = {
             name: value
-            for name in ("reads", "max_wait", "min_score", "owner", "readers")
+            for name in ("reads", "max_wait", "min_score", "owner", "readers", "freshness")
             if (value := getattr(policy, name)) is not None
         }
         governed = replace(

@@ -42,6 +42,22 @@ def config(folder: Path, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Path:
 
 
 @pytest.mark.usefixtures("shop")
+def test_a_table_that_is_later_than_promised_says_so(
+    lakecdc: Lakecdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = [{"table": f"shop.{name}", "key": ["id"]} for name in ("orders", "empty")]
+    config(tmp_path, monkeypatch, targets=[*targets, {"table": "shop.items", "freshness": "9999999d"}], freshness="1h")
+    said = " ".join(lakecdc("health").out.split())
+    assert (
+        "shop.orders: readers see its source as of 2026-01-01 05:00:00 UTC, " in said
+        and "shop.items: readers" not in said
+    )
+    assert "shop.empty: no source moment of its rows is known" in said
+    shown = json.loads(lakecdc("health", "shop.items", "--json").out)["shop.items"]
+    assert (shown["freshness_late_seconds"], shown["freshness_problem"]) == (0.0, None)
+
+
+@pytest.mark.usefixtures("shop")
 def test_the_worst_table_comes_first_and_says_why(lakecdc: Lakecdc) -> None:
     ended = lakecdc("health", "--catalog", "lake")
     assert (ended.code, ended.err) == (0, "")

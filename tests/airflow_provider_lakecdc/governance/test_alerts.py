@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Template
 
+from airflow_provider_lakecdc.governance.alerts import alert_missed_deadline
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
 from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, dag_file, states, xcoms
 from tests.airflow_provider_lakecdc.tables import FedTable
 
-HOURLY = "lakecdc_hourly_governance"
+HOURLY, INGEST = "lakecdc_hourly_governance", "lakecdc_ingest"
 UNDONE = "shop.orders (shop-team): compact_data_files has left its work undone for 2 runs; no"
 OVER = "shop.orders (shop-team): compact_data_files has done its work again"
 LOW = (
@@ -57,6 +61,90 @@ def test_people_are_told_when_it_begins_and_when_it_is_over(
     spark_submit.behave()
     assert told("success") == {"began": [], "over": [OVER]}
     assert mail.read_text().splitlines() == [f"{HOURLY}: {line}" for line in (LOW, UNDONE, OVER)]
+
+
+def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again(
+    install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
+) -> None:
+    mail = tmp_path / "mail"
+    notifier = {
+        "notifier": "tests.airflow_provider_lakecdc.notifiers.FileNotifier",
+        "arguments": {"path": str(mail), "text": "{{ hurts }}"},
+    }
+    changes = {"freshness": "30m", "alerts": {"missed_freshness": True, **notifier}}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    spark_submit.behave()
+    now = datetime.now(UTC)
+    orders, items = FedTable(lake), FedTable(lake, "shop.items")
+    orders.ingest((now - timedelta(hours=2)).isoformat())
+    items.ingest(now.isoformat())
+    dag = install(HOURLY, dag_file(HOURLY))
+
+    def told() -> dict[str, list[str]]:
+        return xcoms(dag.test().run_id)["hurts"][0]
+
+    (line,) = told()["began"]
+    assert line.startswith("shop.orders: readers see its source as of ") and "missed by 1 h 30 min" in line
+    assert told() == {"began": [], "over": []}
+    orders.ingest(now.isoformat())
+    assert told() == {"began": [], "over": ["shop.orders: its promised freshness is kept again"]}
+    assert mail.read_text().splitlines() == [line, "shop.orders: its promised freshness is kept again"]
+
+
+def test_airflow_tells_of_a_run_that_does_not_succeed_within_the_promise(
+    install: Install, config: dict[str, Any], tmp_path: Path
+) -> None:
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.deadline import Deadline
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.triggers.callback import CallbackTrigger
+    from airflow.utils.session import create_session
+    from airflow.utils.state import DagRunState
+    from airflow.utils.types import DagRunTriggeredByType, DagRunType
+
+    mail, now = tmp_path / "mail", datetime.now(UTC)
+    notifier = {
+        "notifier": "tests.airflow_provider_lakecdc.notifiers.FileNotifier",
+        "arguments": {"path": str(mail), "text": "{{ dag.dag_id }}: {{ hurts }}"},
+    }
+    changes = {"freshness": "30m", "alerts": {"missed_freshness": True, **notifier}}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    file = str(install(INGEST, dag_file(INGEST)).fileloc)
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(DagBag(file, bundle_path=Path(file).parent, bundle_name="dags-folder"), "dags-folder", None)
+
+    async def call(arguments: Mapping[str, Any]) -> list[str]:
+        return [event.payload["state"] async for event in CallbackTrigger(**arguments).run()]
+
+    with create_session() as session:
+        dag = SerializedDagModel.get_dag(INGEST, session=session)
+        assert dag is not None
+        run = dag.create_dagrun(
+            run_id=f"manual__{now.isoformat()}",
+            run_after=now,
+            run_type=DagRunType.MANUAL,
+            triggered_by=DagRunTriggeredByType.TEST,
+            state=DagRunState.QUEUED,
+            session=session,
+        )
+        session.flush()
+        deadline = session.query(Deadline).filter(Deadline.dagrun_id == run.id).one()
+        assert run.queued_at and deadline.deadline_time == run.queued_at + timedelta(minutes=30)
+        # what the scheduler does once the time has passed, and the triggerer then
+        deadline.handle_miss(session)
+        called = asyncio.run(call(deadline.callback.trigger.kwargs))
+        run_id = run.run_id
+        session.rollback()
+    assert called == ["running", "success"]
+    line = f"{INGEST}: {INGEST}: run {run_id} has not succeeded within the promised freshness of 30m"
+    assert mail.read_text().splitlines() == [line]
+
+
+def test_deadlines_of_backfills_are_not_told(tmp_path: Path) -> None:
+    context = {"dag_run": {"dag_id": INGEST, "dag_run_id": "backfill__1", "run_type": "backfill"}}
+    # there is no such notifier
+    asyncio.run(alert_missed_deadline("30m", "no.Notifier", {}, context))
 
 
 def test_the_mail_of_the_guide_escapes_what_it_tells() -> None:

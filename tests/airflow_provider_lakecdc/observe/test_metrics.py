@@ -30,6 +30,7 @@ DERIVED = {
     "events": "counter",
     "events_per_second": "gauge",
     "rows_per_second": "gauge",
+    "source_time": "gauge",
     "source_lag_seconds": "gauge",
     "last_write": "gauge",
 }
@@ -39,6 +40,7 @@ FED = TableReport(
     "done",
     metrics={
         **{"events": 3, "events_c": 40, "events_d": 2, "rows_written": 40, "quarantined": 0, "commits": 1},
+        **{"freshness_promised_seconds": 20.0, "freshness_late_seconds": 10.0},
         **{"seconds": 2.0, "read_through": "2026-01-01T05:59:30+00:00", "position": {"lsn": "0/1"}},
     },
 )
@@ -121,7 +123,10 @@ def test_statsd_gets_what_the_report_says(statsd: StatsdServer, context: Any) ->
         f"airflow.lakecdc.ingest.events,{tags},op=d": "2|c",
         f"airflow.lakecdc.ingest.events_per_second,{tags}": "21.0|g",
         f"airflow.lakecdc.ingest.rows_per_second,{tags}": "20.0|g",
+        f"airflow.lakecdc.ingest.source_time,{tags}": "1767247170.0|g",
         f"airflow.lakecdc.ingest.source_lag_seconds,{tags}": "30.0|g",
+        f"airflow.lakecdc.ingest.freshness_promised_seconds,{tags}": "20.0|g",
+        f"airflow.lakecdc.ingest.freshness_late_seconds,{tags}": "10.0|g",
         f"airflow.lakecdc.ingest.last_write,{tags}": "1767247200.0|g",
     }
 
@@ -251,19 +256,25 @@ def test_opentelemetry_gets_the_same(collector: Collector) -> None:
     assert sorted(value for _, value in points["airflow.lakecdc.ingest.events"]) == [2, 40]
 
 
+def sent_metrics() -> set[tuple[str, str]]:
+    """Names and kinds of all metrics that the code sends."""
+    # what a job of several steps has done is sent as its steps'
+    sent = {(TABLES, "counter")} | {(f"lakecdc.{job}.{DURATION}", "timer") for job in OPTIONS if job != GOVERN}
+    for kind, by_job in (("counter", COUNTERS), ("gauge", GAUGES)):
+        sent |= {(f"lakecdc.{job}.{name}", kind) for job, names in by_job.items() for name in names}
+    return sent | {
+        (f"lakecdc.{job}.{n}", kind) for job in ("ingest", "replay_quarantine") for n, kind in DERIVED.items()
+    }
+
+
 def test_every_name_is_documented() -> None:
     text = (home.REPOSITORY / "docs" / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| (.+?) \| (counter|gauge|timer) \|", text, re.MULTILINE)
     documented = {(name, kind) for names, kind in rows for name in re.findall(r"`([^`]+)`", names)}
-    # what a job of several steps has done is sent as its steps'
     single = set(OPTIONS) - {GOVERN}
-    sent = {(TABLES, "counter")} | {(f"lakecdc.{job}.{DURATION}", "timer") for job in single}
-    for kind, by_job in (("counter", COUNTERS), ("gauge", GAUGES)):
-        sent |= {(f"lakecdc.{job}.{name}", kind) for job, names in by_job.items() for name in names}
-    sent |= {(f"lakecdc.{job}.{n}", kind) for job in ("ingest", "replay_quarantine") for n, kind in DERIVED.items()}
     jobs = {job: {(n.replace("<job>", job), k) for n, k in documented if "<job>" in n} for job in single}
     for job in single - set(SOURCE_JOBS):
         jobs[job] |= {(n.replace("<maintenance job>", job), k) for n, k in documented if "<maintenance job>" in n}
     plain = {(name, kind) for name, kind in documented if "<" not in name}
     replayed = {(n.replace(".ingest.", ".replay_quarantine."), k) for n, k in plain if ".ingest." in n}
-    assert plain | replayed | set().union(*jobs.values()) == sent
+    assert plain | replayed | set().union(*jobs.values()) == sent_metrics()

@@ -213,9 +213,12 @@ def test_an_idle_postgres_starts_no_spark_and_the_watermark_moves_on(
     assert has_watermark(FIVE) and not has_watermark(began)
     # the log goes on for other tables
     execute(postgres, "CREATE TABLE others (id int)", "INSERT INTO others SELECT generate_series(1, 9)", "CHECKPOINT")
-    found = ingest(**fed).execute(context)["shop.orders"]
+    promised = [{**TARGETS[0], "freshness": "30m"}]
+    found = ingest(**fed, targets=promised).execute(context)["shop.orders"]
     assert spark_submit.calls == [] and has_watermark(began)
     assert (found["outcome"], found["reason"]) == ("nothing", "the source has no changes for it")
+    # readers see the source as of now, although nothing was written
+    assert found["metrics"]["freshness_late_seconds"] == 0.0
     after = read_position(get_catalog("lake"), "shop.orders")
     assert before and after and after.storage == before.storage
     assert lsn(after.offsets["lsn"]) >= lsn(before.offsets["lsn"])

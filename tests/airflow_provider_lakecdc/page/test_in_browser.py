@@ -115,6 +115,8 @@ def address(
         "targets": [{"table": f"shop.{name}", "key": ["id"]} for name in (*TABLES, "carts")],
         "dag_id_prefix": "shop",
         "budgets": {"nightly_governance": 0.1},
+        "freshness": "30m",
+        "policy": {"shop.orders": {"freshness": "2m"}},
     }
     config = tmp_path / "lakecdc.json"
     config.write_text(json.dumps(document))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.page import tables
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.tables import tables_of, trends
@@ -35,27 +38,57 @@ def health(score: float, **lost: float) -> dict[str, Any]:
 
 
 def cells(text: str, table: str) -> list[str]:
-    """What a row of the list says, cell by cell."""
+    """What a row of the list says, cell by cell; ages of some seconds are now."""
     (row,) = re.findall(rf'<tr data-name="{re.escape(table)}">(.*?)</tr>', text, re.DOTALL)
     texts = re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.DOTALL)
-    return [" ".join(re.sub(r"<.*?>", "", each).split()) for each in texts]
+    found = [" ".join(re.sub(r"<.*?>", "", each).split()) for each in texts]
+    return ["now" if re.fullmatch(r"\d+ s", each) else each for each in found]
 
 
 def test_the_worst_first_with_what_drags_it_down(
     viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection
 ) -> None:
     for name in ("orders", "items", "people"):
-        FedTable(lake, f"shop.{name}")
+        # lag and last write are those of now, not of the measurement
+        FedTable(lake, f"shop.{name}").ingest((datetime.now(UTC) - timedelta(minutes=7)).isoformat())
     first = {"shop.orders": health(90.0), "shop.items": health(97.0), "shop.gone": health(1.0)}
     assert record_health(catalog, NOW - timedelta(days=1), first)
     assert record_health(catalog, NOW, {"shop.orders": health(42.0, deletes=40.2, small_files=17.6, manifests=0.2)})
     text = viewer.get("parts/tables").text
     assert re.findall(r'data-name="(.*?)"', text) == ["shop.orders", "shop.items", "shop.people"]
     lost = "deletes −40 small files −18"
-    assert cells(text, "shop.orders")[:-1] == ["shop.orders", "42", "", lost, "12 / 3", "4", "5 min", "2 h"]
+    assert cells(text, "shop.orders")[:-1] == ["shop.orders", "42", "", lost, "12 / 3", "4", "7 min", "now"]
     assert 'data-values="[90.0, 42.0]"' in text and '"score bad"' in text
-    assert cells(text, "shop.items")[3:] == ["nothing", "12 / 3", "4", "5 min", "2 h", "1 d"]
-    assert cells(text, "shop.people") == ["shop.people", "-", "not measured recently"]
+    assert cells(text, "shop.items")[3:] == ["nothing", "12 / 3", "4", "7 min", "now", "1 d"]
+    assert cells(text, "shop.people") == ["shop.people", "-", "not measured recently", "7 min", "now", "-"]
+
+
+def test_a_list_of_many_tables_ages_what_was_measured(
+    viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FedTable(lake).ingest(NOW.isoformat())
+    measured = {**health(90.0), "source_time": (NOW - timedelta(hours=3)).isoformat()}
+    assert record_health(catalog, NOW - timedelta(hours=1), {"shop.orders": measured})
+    monkeypatch.setattr(tables, "_MOST_READ", 0)
+    assert cells(viewer.get("parts/tables").text, "shop.orders")[-3:] == ["3 h", "2 h", "1 h"]
+
+
+def test_a_late_table_is_marked_alike_in_the_list_and_on_its_page(
+    viewer: TestClient, lake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, minutes in {"orders": 40, "items": 5}.items():
+        FedTable(lake, f"shop.{name}").ingest((datetime.now(UTC) - timedelta(minutes=minutes)).isoformat())
+    path = tmp_path / "page.json"
+    targets = [{"table": f"shop.{name}", "key": ["id"]} for name in ("orders", "items")]
+    path.write_text(json.dumps({"catalog_conn_id": "lake", "targets": targets, "freshness": "30m"}))
+    monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", str(path))
+    listed = viewer.get("parts/tables").text
+    assert "<b>1</b> later than promised" in listed
+    assert re.search(r'score bad" title="readers see its source .* missed by 1\d min.*">40 min<', listed)
+    assert re.search(r'score good" title="as promised">5 min<', listed)
+    late, kept = (viewer.get("parts/table", params={"name": f"shop.{name}"}).text for name in ("orders", "items"))
+    assert "<b>40 min</b> behind the source" in late and "Readers see its source as of" in late
+    assert "<dt>Promised freshness</dt><dd>30 min</dd>" in kept and "Readers see" not in kept
 
 
 @pytest.mark.usefixtures("lake")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, T
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.sensors.watermark import IcebergWatermarkSensor
 from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
+from lakecdc.contract.errors import SpecError
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 FIVE, SIX = "2026-01-01T05:00:00+00:00", "2026-01-01T06:00:00+00:00"
@@ -48,6 +50,21 @@ class TestReached:
 def test_it_times_out_here(context: Any) -> None:
     with pytest.raises(AirflowSensorTimeout):
         sensor(moment=SIX, deferrable=False).execute(context)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_fresh_table_needs_no_moment(orders: FedTable, deferrable: bool, context: Any) -> None:
+    waiting = sensor(moment="None", freshness="30m", deferrable=deferrable)
+    with pytest.raises(TaskDeferred if deferrable else AirflowSensorTimeout):
+        waiting.execute(context)
+    now = datetime.now(UTC).isoformat()
+    orders.ingest(now)
+    assert waiting.execute(context) == now
+
+
+def test_a_dag_file_with_an_invalid_duration_is_refused() -> None:
+    with pytest.raises(SpecError, match="'half an hour', which is not a duration"):
+        sensor(freshness="half an hour")
 
 
 @pytest.mark.usefixtures("orders")

@@ -1,4 +1,4 @@
-"""The report of ingestion says which form a table's readers choose, and whether the table has it."""
+"""The report of ingestion says whether a table has the form and the freshness that its readers were promised."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, 
     plain = feed.take(first)
     assert "readers" not in plain.metrics and plain.reason is None
 
-    feed.target = {"readers": ["trino", "spark"]}
+    feed.target = {"readers": ["trino", "spark"], "freshness": "99999d"}
     suited = feed.take(second)
     assert suited.reason is None
     assert suited.metrics["readers"] == {
@@ -28,6 +28,9 @@ def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, 
         "why": "Format version 2 with equality deletes, which all its readers can read.",
         "warning": None,
     }
+
+    kept = suited.metrics["freshness_promised_seconds"], suited.metrics["freshness_late_seconds"]
+    assert kept == (99999 * 86400.0, 0.0) and "freshness_late_seconds" not in plain.metrics
 
     feed.target = {"readers": ["databricks"]}
     report = feed.take(third)
@@ -38,7 +41,10 @@ def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, 
     warning = f"The table has format version 2, and {left}. Run the job set_readers."
     assert report.reason == report.metrics["readers"]["warning"] == warning
     # nothing new is no reason to be silent
-    assert str(feed.run().reason).endswith(warning)
+    feed.target = {**feed.target, "freshness": "1s"}
+    late = feed.run()
+    assert f"{warning}; readers see its source as of " in str(late.reason)
+    assert late.metrics["freshness_late_seconds"] > 0
 
     rows = feed.rows()
     assert run(lake, set_readers, feed.table, readers=["databricks"]).outcome == "done"

@@ -8,7 +8,8 @@ import pytest
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse
-from lakecdc.metadata.hurts import Alerts, News, low_scores, unpaid_debts
+from lakecdc.metadata.freshness import Freshness
+from lakecdc.metadata.hurts import Alerts, News, low_scores, missed_promises, unpaid_debts
 
 OWNERS = {"shop.a": "shop-team"}
 
@@ -30,6 +31,19 @@ def test_a_low_score_is_told_once_and_once_more_when_it_is_over() -> None:
         assert low_scores(health(a=score), told, 60, OWNERS) == (News(), told)
     assert low_scores(health(a=65), told, 60, OWNERS) == (News((), ("shop.a (shop-team): its score is 65 again",)), [])
     assert low_scores(health(a=100), told, 99, OWNERS)[1] == []
+
+
+def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again() -> None:
+    late, kept = Freshness(60.0, "2026-01-01T05:00:00+00:00", 90.0), Freshness(60.0, "2026-01-01T05:00:00+00:00", 60.0)
+    news, told = missed_promises({"shop.a": late, "shop.b": kept}, [], OWNERS)
+    (line,) = news.began
+    assert line.startswith("shop.a (shop-team): readers see its source as of 2026-01-01 05:00:00 UTC, 1 min 30 s ago")
+    assert (news.over, told) == ((), ["shop.a"])
+    assert missed_promises({"shop.a": late}, told, OWNERS) == (News(), told)
+    # a table that could not be read is still late
+    assert missed_promises({"shop.b": kept}, told, OWNERS) == (News(), told)
+    again = News((), ("shop.a (shop-team): its promised freshness is kept again",))
+    assert missed_promises({"shop.a": kept}, told, OWNERS) == (again, [])
 
 
 def test_work_that_is_left_undone_run_after_run_is_told_once() -> None:

@@ -1,0 +1,71 @@
+"""Promised freshness: what keeps it, by how much it is missed, and of which tables it is promised."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lakecdc.metadata.freshness import format_seconds, judge, judge_table
+
+NOW = datetime(2026, 1, 1, 6, 0, tzinfo=UTC)
+REMEDY = "Check the last runs of its ingestion, and run it more often if they succeed."
+
+
+@pytest.mark.parametrize(
+    ("promised", "source_time", "lag", "late"),
+    [
+        ("30m", "2026-01-01T05:30:00+00:00", 1800.0, 0.0),
+        ("30m", "2026-01-01T05:29:59+00:00", 1801.0, 1.0),
+        ("1d", "2025-12-31T00:00:00+00:00", 108000.0, 21600.0),
+        # clocks of source and worker differ
+        ("1s", "2026-01-01T06:00:05+00:00", 0.0, 0.0),
+    ],
+)
+def test_a_promise_is_kept_up_to_its_age(promised: str, source_time: str, lag: float, late: float) -> None:
+    freshness = judge(promised, source_time, NOW)
+    assert (freshness.lag_seconds, freshness.late_seconds, freshness.is_kept) == (lag, late, late == 0)
+    assert freshness.facts()["freshness_late_seconds"] == late
+    assert (freshness.problem is None) is freshness.is_kept
+
+
+def test_a_missed_promise_says_by_how_much_and_what_to_do() -> None:
+    assert judge("30m", "2026-01-01T04:45:00+00:00", NOW).problem == (
+        "readers see its source as of 2026-01-01 04:45:00 UTC, 1 h 15 min ago; a freshness of 30 min is promised and "
+        f"missed by 45 min. {REMEDY}"
+    )
+
+
+def test_an_unknown_age_keeps_no_promise() -> None:
+    unknown = judge("30m", None, NOW)
+    assert not unknown.is_kept
+    assert unknown.facts() == {"freshness_promised_seconds": 1800.0, "freshness_late_seconds": None}
+    assert unknown.problem == (
+        f"no source moment of its rows is known, and a freshness of 30 min is promised. {REMEDY}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "source_time", "promised"),
+    [
+        ("shop.orders", "2026-01-01T05:00:00+00:00", 60.0),
+        ("shop.items", "2026-01-01T05:00:00+00:00", 3600.0),
+        # one that the configuration names was to be fed
+        ("shop.orders", None, 60.0),
+        # others may have such a name too
+        ("shop.items", None, None),
+        ("shop.items_lakecdc_deletes", "2026-01-01T05:00:00+00:00", None),
+        ("crm.people", "2026-01-01T05:00:00+00:00", None),
+    ],
+)
+def test_the_longest_name_that_matches_promises(table: str, source_time: str | None, promised: float | None) -> None:
+    freshness = judge_table({"s*": "9h", "shop.*": "1h", "shop.orders": "60s"}, table, source_time, NOW)
+    assert (freshness and freshness.promised_seconds) == promised
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (61, "1 min 1 s"), (3660, "1 h 1 min"), (90000, "1 d 1 h")],
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
