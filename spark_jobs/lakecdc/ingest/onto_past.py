@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import current_spec_id, live_spec_ids
 from lakecdc.ingest.apply.merge import merge_into
@@ -15,14 +18,24 @@ from lakecdc.ingest.apply.upsert import stage_changes
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.completion import complete
-from lakecdc.ingest.fold import fold, stats, without_void
+from lakecdc.ingest.fold import fold, stats, with_late, without_void
+from lakecdc.ingest.lookup import read_keys
+from lakecdc.ingest.merging.combine import Rules
+from lakecdc.ingest.merging.contributions import (
+    contributions_of_events,
+    contributions_of_rows,
+    merged,
+    without_erased,
+)
 from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
+from lakecdc.ingest.tombstones import open_remembered
 from lakecdc.key_search.match import refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from lakecdc.contract.merging import Merge
     from lakecdc.iceberg.table import Branch
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
@@ -46,7 +59,16 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
     :raises InputError: an omitted value is recorded nowhere.
     """
     assert batch.rows is not None
-    folded = fold(without_void(batch.rows.frame, batch.truncate_order)).persist()
+    events, merge = without_void(batch.rows.frame, batch.truncate_order), batch.target.merge
+    if merge is not None:
+        whole = _merged(past, batch, with_late(events), merge).persist()
+        try:
+            keys = whole.count()
+            yield Rows(whole, folded=True, keys=keys) if keys else None
+        finally:
+            whole.unpersist()
+        return
+    folded = fold(events).persist()
     try:
         measured = stats(folded)
         if not measured.keys:
@@ -76,15 +98,39 @@ def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, stage
         stage_changes(branch, batch, rows, staged, specs)
 
 
+def _merged(past: PastBranch, batch: Batch, events: DataFrame, merge: Merge) -> DataFrame:
+    """Merge events with the branch's rows and remembered deletes, by the rules of the table."""
+    branch, key = past.branch, batch.key
+    rules = Rules(merge, batch.columns, key)
+    events = without_erased(events, branch, key, past.position.high_order or "")
+    events = events.withColumn("source_table", F.lit(None).cast("string")).localCheckpoint()
+    keys = events.select("key.*").distinct()
+    contributions = contributions_of_events(events, rules)
+    contributions = contributions.unionByName(contributions_of_rows(read_keys(branch, keys, key), rules))
+    remembered = open_remembered(branch)
+    if remembered is not None:
+        deletes = read_keys(remembered, keys, key).where(F.coalesce(F.col(TIME_COLUMN) <= past.until, F.lit(True)))
+        contributions = contributions.unionByName(contributions_of_rows(deletes, rules, remembered=True))
+    (left_out,) = events.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0]
+    rows = merged(contributions, rules, left_out=left_out).where("applied > 0 OR deletes > 0").localCheckpoint()
+    if lost := rows.where("open IS NOT NULL").count():
+        raise _omitted(branch, lost)
+    return rows.select("key", "op", "row", "order", "source_time")
+
+
+def _omitted(branch: Branch, rows: int) -> InputError:
+    return InputError(
+        f"Cannot restore the moment: the source omitted values of {rows} rows, and neither the history table nor the "
+        "table has them.",
+        table=branch.name,
+        hint="Read one of the table's own snapshots.",
+    )
+
+
 def _whole(past: PastBranch, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
     """Fill in the unchanged values that the source omitted."""
     mark = past.position.high_order
     rows, _, lost = complete(rows, batch, past.branch, mark, measured.first_order)
     if lost is not None:
-        raise InputError(
-            f"Cannot restore the moment: the source omitted values of {lost.count()} rows, and neither the history "
-            "table nor the table has them.",
-            table=past.branch.name,
-            hint="Read one of the table's own snapshots.",
-        )
+        raise _omitted(past.branch, lost.count())
     return rows

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
-from lakecdc.iceberg.definition import source_types
+from lakecdc.iceberg.definition import merge_of, source_types
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.api import Batch, Column, Rows, SourceFacts
 from lakecdc.moments.stretch import UNTIMED, Stretch, micros, untimed
@@ -35,7 +35,7 @@ def batch_of(stretch: Stretch) -> tuple[Batch, int]:
     key = tuple(table.identifier_columns)
     newest = emptying(events, stretch.truncated).agg(F.max(ORDER_COLUMN)).first()
     batch = Batch(
-        Target(table.name, key),
+        Target(table.name, key, merge=merge_of(table)),
         key,
         columns,
         Rows(changes_of(events, table, columns)),

@@ -18,11 +18,15 @@ from lakecdc.ingest import tombstones
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import completed
-from lakecdc.ingest.erased import erased_keys
-from lakecdc.ingest.fold import is_open, is_suspect, with_late, without_void
+from lakecdc.ingest.fold import is_open, with_late, without_void
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.merging.combine import Rules
-from lakecdc.ingest.merging.contributions import contributions_of_events, contributions_of_rows, merged
+from lakecdc.ingest.merging.contributions import (
+    contributions_of_events,
+    contributions_of_rows,
+    merged,
+    without_erased,
+)
 from lakecdc.ingest.reconciliation import remember_waited_for, state_of
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.model.merge_slots import REMOVED_COLUMN
@@ -96,12 +100,7 @@ class Merging:
             events = events.where(f"NOT {void_sql('`order`', position.truncate_order)}")
         if batch.source.in_order or not self.mark:
             return events
-        suspects = events.where(is_suspect(self.mark)).select("key", "order")
-        erased = erased_keys(self.feed.existing, suspects, batch.key)
-        if erased is None:
-            return events
-        void = F.broadcast(erased.distinct().withColumn("erased", F.lit(True)))
-        return events.join(void, "key", "left").where(~(is_suspect(self.mark) & F.col("erased").isNotNull()))
+        return without_erased(events, self.feed.existing, batch.key, self.mark)
 
     def _contributions(self, events: DataFrame, rules: Rules, *, by_order: bool) -> DataFrame:
         """Return the contributions of events, and of the table's rows and remembered deletes, to the events' keys."""

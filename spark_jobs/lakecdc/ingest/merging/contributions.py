@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -10,6 +10,9 @@ from pyspark.sql import types as T
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.erased import erased_keys
+from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, CombineTask, Rules
 from lakecdc.sql import quoted_column
 
@@ -29,6 +32,16 @@ def contributions_of_events(events: DataFrame, rules: Rules) -> DataFrame:
     ]
     orders = [F.lit(None).cast("string").alias(name) for name in rules.order_columns]
     return events.withColumn("row", F.struct(*values, *orders)).select(*_COLUMNS)
+
+
+def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> DataFrame:
+    """Leave out events up to an order key of keys that were erased from the table."""
+    suspects = events.where(is_suspect(mark)).select("key", "order")
+    erased = erased_keys(table, suspects, key)
+    if erased is None:
+        return events
+    void = F.broadcast(erased.distinct().withColumn("erased", F.lit(True)))
+    return events.join(void, "key", "left").where(~(is_suspect(mark) & F.col("erased").isNotNull()))
 
 
 def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = False) -> DataFrame:

@@ -23,6 +23,7 @@ from tests.lakecdc.ingest.apply.support import Feed
 from tests.lakecdc.ingest.histories import PLACEHOLDER
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.maintain.support import meanwhile
+from tests.lakecdc.moments.support import iso, restored
 from tests.lakecdc.reconcile.support import reconciled
 
 Row = dict[str, Any]
@@ -225,3 +226,27 @@ def test_rows_that_others_change_meanwhile_are_merged_again(
     monkeypatch.setattr(merge, "reach", failpoints.reach)
     assert feed.run().outcome == "done"
     assert feed.rows(columns="id, name, n") == [(1, "by hand", 2), (2, "b", 1)]
+
+
+def test_a_moment_of_merged_rows(lake: Lake, tmp_path: Path) -> None:
+    name, log = lake.new_name("merged"), Log()
+    rules = {"default": "last_non_null", "columns": {"n": "max"}}
+    feed = Feed(lake, tmp_path, {"merge": rules, "history_table": f"{name}_history"}, name)
+    late = log.event("t", "u", {"id": 1, "name": "late", "n": 9})
+    feed.take(
+        [log.event("t", "c", {"id": 1, "name": "a", "n": 3}), log.event("t", "c", {"id": 2, "name": "b", "n": 1})]
+    )
+    told = [
+        log.event("t", "u", {"id": 1, "name": None, "n": 2}),
+        log.event("t", "d", {"id": 2, "name": None, "n": None}),
+    ]
+    moment = 1_700_000_000_000 + log.lsn
+    after = [
+        log.event("t", "u", {"id": 1, "name": "after", "n": 99}),
+        log.event("t", "c", {"id": 2, "name": "x", "n": 0}),
+    ]
+    feed.take([late, *told, *after])
+    report = restored(lake, name, moment=iso(moment))[0]
+    assert report.outcome == "done", report.reason
+    assert lake.duckdb_rows(name, "id, name, n", report.metrics["branch"]) == [(1, "a", 9)]
+    assert sorted(feed.rows(columns="id, name, n")) == [(1, "after", 99), (2, "x", 0)]
