@@ -20,6 +20,7 @@ from lakecdc.sql import literal, parsed_type, quoted, quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +31,16 @@ COPY_ON_WRITE = {"write.delete.mode": "copy-on-write"}
 
 def spark_types(table: IcebergTable) -> dict[str, str]:
     """Return the Spark SQL types of a table's columns, as of its last load or refresh."""
+    return {f.name: sql_type(f.dataType) for f in spark_schema(table).fields}
+
+
+def spark_schema(table: IcebergTable, columns: Sequence[str] | None = None) -> StructType:
+    """Return Spark's schema of a table, as of its last load or refresh, or of some of its columns, in their order."""
     from pyspark.sql.types import StructType
 
-    schema = jvm(table.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(table.java.schema())
-    return {f.name: sql_type(f.dataType) for f in StructType.fromJson(json.loads(schema.json())).fields}
+    java = jvm(table.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(table.java.schema())
+    schema = StructType.fromJson(json.loads(java.json()))
+    return schema if columns is None else StructType([schema[name] for name in columns])
 
 
 @dataclass(frozen=True)

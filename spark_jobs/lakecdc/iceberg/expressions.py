@@ -8,7 +8,7 @@ from lakecdc.iceberg.jvm import jvm, listed
 from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -20,8 +20,8 @@ _BITS_PER_VALUE = 8
 _MAX_BITS = 1 << 28
 
 
-# types whose values py4j hands over and back unchanged
-_BOUNDED = ("int", "long", "date", "string")
+#: types whose values py4j hands over and back unchanged
+BOUNDED = ("int", "long", "date", "string", "timestamp", "timestamptz")
 
 
 def referenced_columns(spark: SparkSession, sql: str) -> set[str]:
@@ -73,16 +73,31 @@ def rows_within(table: IcebergTable, where: Any | None, files: Sequence[Any]) ->
     :param where: further condition; None for none.
     :param files: Java content files with the metrics of the columns to compare; columns without bounds compare nothing.
     """
+    kinds = {field.id: field for field in table.fields if field.type in BOUNDED}
+    ends = {
+        kinds[number].name: _ends(table, number, kinds[number].type, files)
+        for number in (listed(files[0].equalityFieldIds()) if files else ())
+        if number in kinds
+    }
+    return rows_between(table, {name: pair for name, pair in ends.items() if pair is not None}, where)
+
+
+def rows_between(table: IcebergTable, ends: Mapping[str, tuple[Any, Any]], where: Any | None = None) -> Any:
+    """Build the Iceberg expression of rows between the ends of columns, see :func:`comparable_ends`."""
     expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
     both, left = getattr(expressions, "and"), where or expressions.alwaysTrue()
-    kinds = {field.id: field for field in table.fields if field.type in _BOUNDED}
-    for number in listed(files[0].equalityFieldIds()) if files else ():
-        ends = _ends(table, number, kinds[number].type, files) if number in kinds else None
-        if ends is not None:
-            name = kinds[number].name
-            between = expressions.greaterThanOrEqual(name, ends[0]), expressions.lessThanOrEqual(name, ends[1])
-            left = both(left, both(*between))
+    for name, (low, high) in ends.items():
+        left = both(left, both(expressions.greaterThanOrEqual(name, low), expressions.lessThanOrEqual(name, high)))
     return left
+
+
+def comparable_ends(kind: str, low: Any, high: Any) -> tuple[Any, Any] | None:
+    """Return the lowest and highest value of a column of a type in :data:`BOUNDED`; None if Iceberg refuses them.
+
+    py4j hands over a small number as ``Integer``, which Iceberg does not accept as a timestamp.
+    """
+    is_refused = kind.startswith("timestamp") and min(abs(low), abs(high)) < 2**31
+    return None if is_refused else (low, high)
 
 
 def _ends(table: IcebergTable, number: int, kind: str, files: Sequence[Any]) -> tuple[Any, Any] | None:
@@ -98,7 +113,7 @@ def _ends(table: IcebergTable, number: int, kind: str, files: Sequence[Any]) -> 
         lows.append(low.toString() if kind == "string" else low)
         highs.append(high.toString() if kind == "string" else high)
     # Python orders texts by code points, as Iceberg orders their UTF-8
-    return min(lows), max(highs)
+    return comparable_ends(kind, min(lows), max(highs))
 
 
 def rows_below(table: IcebergTable, column: str, value: str) -> Any:

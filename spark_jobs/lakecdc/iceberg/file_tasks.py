@@ -28,8 +28,6 @@ from lakecdc.iceberg.live_deletes import (
     PositionDelete,
     Scopes,
     delete_file_set,
-    equality_deletes,
-    has_no_equality_deletes,
     java_deletes,
 )
 from lakecdc.iceberg.scan import TaskBuilder, field_types
@@ -110,6 +108,10 @@ class OtherDelete:
     def for_tasks(self) -> dict[str, Any]:
         """Return what tasks need to read its positions; see :data:`lakecdc.reader.data_files.DELETES`."""
         return {"location": self.location, "format": self.format, "offset": self.offset, "length": self.length}
+
+
+#: a data file's location, and the position deletes and vectors that apply to it: what a search has found holds for it
+FileState = tuple[str, frozenset[DeleteKey]]
 
 
 class PlannedTasks:
@@ -218,6 +220,12 @@ def others_of(tasks: Iterable[FileTask]) -> dict[int, tuple[OtherDelete, ...]]:
     return by_number
 
 
+def states_of(tasks: Sequence[FileTask]) -> dict[int, FileState]:
+    """Return the state of each data file, by its number."""
+    others = others_of(tasks)
+    return {t.number: (t.location, frozenset(one.key for one in others.get(t.number, ()))) for t in tasks}
+
+
 def _parts(tasks: Sequence[FileTask]) -> Iterator[list[FileTask]]:
     part, size = list[FileTask](), 0
     for task in tasks:
@@ -262,15 +270,20 @@ def planned_tasks(
 
 
 def tasks_within_reach(
-    table: IcebergTable, snapshot: Snapshot, staged: Sequence[EqualityDelete], scopes: Scopes, where: Any
+    table: IcebergTable,
+    snapshot: Snapshot,
+    staged: Sequence[EqualityDelete],
+    scopes: Scopes,
+    where: Any,
+    live: Sequence[EqualityDelete],
 ) -> Iterator[FileTask]:
     """Yield the data files that uncommitted equality deletes would apply to, with the position deletes that apply.
 
     :param staged: newer than each file of the snapshot.
     :param where: Iceberg expression; files without such rows are left out.
+    :param live: every equality delete of the snapshot.
     :raises OutOfReachError: rows are in a partition spec that the deletes do not reach.
     """
-    live = [] if has_no_equality_deletes(snapshot) else equality_deletes(table, snapshot.id)
     calls, planned = java_calls(table.spark), PlannedTasks(table, live)
     reached = Counter(delete.scope for delete in staged)
     everywhere, spec_ids = reached.pop(None, 0), {delete.spec_id for delete in staged}

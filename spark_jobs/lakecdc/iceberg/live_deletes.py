@@ -17,8 +17,8 @@ _FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
 #: unique key of a delete file: location, and offset, because vectors share Puffin files
 DeleteKey = tuple[str, int | None]
-# larger than any data sequence number
-_NEWEST = 2**62
+#: larger than any data sequence number
+NEWEST = 2**62
 _ADDED, _TOTAL = "added-equality-deletes", "total-equality-deletes"
 
 
@@ -129,6 +129,11 @@ def equality_deletes(table: IcebergTable, snapshot_id: int) -> list[EqualityDele
     return live_deletes(table, snapshot_id, Scopes(table))[0]
 
 
+def equality_deletes_at(table: IcebergTable, snapshot: Snapshot, scopes: Scopes) -> list[EqualityDelete]:
+    """Return every live equality-delete file of a snapshot, whose summary may say that there is none."""
+    return [] if has_no_equality_deletes(snapshot) else live_deletes(table, snapshot.id, scopes)[0]
+
+
 def is_equality(delete: Any) -> bool:
     """Check whether a Java ``DeleteFile`` has equality deletes."""
     return str(delete.content().toString()) == "EQUALITY_DELETES"
@@ -154,7 +159,7 @@ def described_deletes(table: IcebergTable, files: Iterable[Any], scopes: Scopes)
             location,
             spec_id,
             None if spec_id in unpartitioned else scope,
-            _NEWEST if number is None else number,
+            NEWEST if number is None else number,
             records,
             tuple(sorted(ids)),
         )

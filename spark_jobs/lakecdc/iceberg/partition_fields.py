@@ -72,6 +72,16 @@ def identity_values(table: IcebergTable, task: Any) -> str | None:
     return json.dumps(values) if values else None
 
 
+def identity_columns(table: IcebergTable) -> frozenset[int]:
+    """Return the field ids of columns by whose values a spec partitions rows, which files of others may lack."""
+    return frozenset(
+        int(field.sourceId())
+        for spec in mapping(table.java.specs()).values()
+        for field in listed(spec.fields())
+        if field.transform().isIdentity()
+    )
+
+
 def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:
     """Return the fields with partitions named after values: source column id by field id, by spec id."""
     return {

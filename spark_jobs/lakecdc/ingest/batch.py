@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lakecdc.ingest.audit import Audit
     from lakecdc.ingest.change import Column, ColumnsTold, Rows
     from lakecdc.ingest.floor import BelowFloor
+    from lakecdc.key_search.places import Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,7 @@ class CommitPlan:
     :param floor: rows below it have expired and are left out.
     :param erasure: the table's note of its last erasure when ``floor`` was read.
     :param state: of the table, whose rows the batch was merged with or completed from; None if it needed none.
+    :param places: where the table's rows are of keys that were looked up for that; None if that is not known.
     :param audit: checks to pass before the batch is published, if any.
     :param keep_misfits: takes the rows of a full load whose values do not fit, as a change frame with the columns
         ``formats.text_columns.JUDGED``, and the number of all its rows; called before the commit, once the others are
@@ -93,6 +95,7 @@ class CommitPlan:
     floor: BelowFloor | None = None
     erasure: str | None = None
     state: KnownState | None = None
+    places: Places | None = None
     audit: Audit | None = None
     keep_misfits: Callable[[DataFrame, int], object] = _refuse_misfits
     enter_history: Callable[[], object] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.fold import is_open, is_suspect, with_late, without_void
 from lakecdc.ingest.formats.changes import row_key
-from lakecdc.ingest.lookup import held_orders, read_between, read_keys
+from lakecdc.ingest.lookup import MOST_BROADCAST, held_orders, look_up
 from lakecdc.model.order import EVENT_DIGITS
 from lakecdc.sql import quoted_column
 
@@ -22,20 +23,39 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
+    from lakecdc.key_search.places import Places
 
 #: a row is followed across this many key changes within one batch
 MAX_KEY_CHANGES = 16
-# up to this many rows are sent to every task that reads the table; of more, the table's rows are shuffled
-_MOST_BROADCAST = 250_000
 # of a folded row: more events than one, or one that has moved it
 _HAS_PAST = "n_r + n_c + n_u + n_d > 1 OR old_key IS NOT NULL"
 # snapshots to search for the row of a key change whose delete was committed by an earlier batch
 _MAX_SNAPSHOTS_BACK = 8
 
 
+@dataclass(frozen=True)
+class Completed:
+    """Folded rows without open columns.
+
+    :param looked_up: how many rows were looked up in the table, or found if it was looked up alone.
+    :param left_out: folded rows that cannot be completed, if any.
+    :param places: where the table's rows are, of the keys that were looked up and those beside them; None if unknown.
+    """
+
+    rows: DataFrame
+    looked_up: int
+    left_out: DataFrame | None = None
+    places: Places | None = None
+
+
 def complete(
-    folded: DataFrame, batch: Batch, table: IcebergTable, mark: str | None, first_order: str | None = None
-) -> tuple[DataFrame, int, DataFrame | None]:
+    folded: DataFrame,
+    batch: Batch,
+    table: IcebergTable,
+    mark: str | None,
+    first_order: str | None = None,
+    beside: DataFrame | None = None,
+) -> Completed:
     """Fill every open column of the folded rows.
 
     :param folded: result of ``fold``, without rows older than the table's; some have open columns.
@@ -43,8 +63,7 @@ def complete(
     :param table: searched for the rest, under the key the row had before the batch.
     :param mark: highest order key applied to the table; events up to it may be in the table already.
     :param first_order: lowest order key of the batch's events; None if unknown.
-    :return: the folded rows without open columns, the number of look-ups in the table, and the folded rows that cannot
-        be completed and are left out, if any.
+    :param beside: further keys whose places are of use.
     """
     columns = [c.name for c in batch.columns]
     wanted, events = _without_applied(folded.where(is_open()), batch, table, mark, first_order)
@@ -75,36 +94,41 @@ def complete(
         settled.append(pending.withColumn("state", F.lit("lost")))
         states["lost"] += found["events"]
     resolved = reduce(lambda a, b: a.unionByName(b), settled)
+    places = None
     if states["table"]:
-        resolved, missing = _from_table(resolved, states["table"], table, batch, columns)
+        resolved, missing, places = _from_table(resolved, states["table"], table, batch, beside)
         states["lost"] += missing
     if not states["lost"]:
-        return _put_back(folded, resolved, columns), states["table"], None
+        return Completed(_put_back(folded, resolved, columns), states["table"], None, places)
     if batch.source.overtaken_below:
         void = (F.col("state") == "lost") & (F.col("order") < batch.source.overtaken_below)
         resolved = resolved.withColumn("state", F.when(void, "void").otherwise(F.col("state")))
     lost = resolved.where("state = 'lost'").select("key")
     left_out = None if lost.isEmpty() else folded.join(lost, "key", "left_semi")
-    return _put_back(folded, resolved, columns), states["table"], left_out
+    return Completed(_put_back(folded, resolved, columns), states["table"], left_out, places)
 
 
-def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) -> tuple[DataFrame, int]:
+def complete_from_table(
+    opened: DataFrame, batch: Batch, table: IcebergTable, beside: DataFrame | None = None
+) -> Completed:
     """Fill the open columns of rows that the batch's events cannot fill; the table is read once.
 
     :param opened: folded rows with open columns, under the keys that the table has.
-    :return: ``key, op, row, order, source_time`` of the rows that the table has, with event counts, and their number.
+    :param beside: further keys whose places are of use.
+    :return: ``key, op, row, order, source_time`` of the rows that the table has, with event counts.
     """
     counts = _counts_in(opened)
     opened = opened.select("key", "op", "row", "open", "order", "source_time", *counts).localCheckpoint()
     names = opened.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0][0]
     kinds = {c.name: c.type for c in batch.columns}
-    stored = read_between(table, opened.select("key.*"), batch.key).select(
+    found = look_up(table, opened.select("key.*"), batch.key, columns=[*names, ORDER_COLUMN], beside=beside)
+    stored = found.rows.select(
         *[F.col(quoted_column(k)).alias(f"stored_{i}") for i, k in enumerate(batch.key)],
         F.col(ORDER_COLUMN).alias("held"),
         F.struct(*[F.col(quoted_column(c)).cast(kinds[c]).alias(c) for c in names]).alias("stored"),
     )
     is_its = [F.col("key")[k] == F.col(f"stored_{i}") for i, k in enumerate(batch.key)]
-    few = opened.count() <= _MOST_BROADCAST
+    few = opened.count() <= MOST_BROADCAST
     joined = (F.broadcast(opened) if few else opened).join(
         stored, reduce(and_, [*is_its, F.col("held") <= F.col("order")])
     )
@@ -116,9 +140,9 @@ def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) ->
         for c in batch.columns
     ]
     # read once: the table's large values are costly
-    found = "key", "op", F.struct(*values).alias("row"), "order", "source_time"
-    rows = joined.select(*found, *counts).localCheckpoint()
-    return rows, rows.count()
+    whole = "key", "op", F.struct(*values).alias("row"), "order", "source_time"
+    rows = joined.select(*whole, *counts).localCheckpoint()
+    return Completed(rows, rows.count(), places=found.places)
 
 
 def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:
@@ -214,32 +238,32 @@ def _newest(events: str, column: str) -> Column:
 
 
 def _from_table(
-    resolved: DataFrame, missing: int, table: IcebergTable, batch: Batch, columns: list[str]
-) -> tuple[DataFrame, int]:
+    resolved: DataFrame, missing: int, table: IcebergTable, batch: Batch, beside: DataFrame | None
+) -> tuple[DataFrame, int, Places | None]:
     """Take the open values from the table, under the key the row had before the batch.
 
     An earlier batch may have committed the delete of a key change before the insert under the new key. The row is then
     in the snapshot before the delete; its order key tells it from a later row of the same key.
 
     :param missing: number of rows to look up.
-    :return: the rows, and how many are lost.
+    :param beside: further keys whose places are of use.
+    :return: the rows, how many are lost, and places in the head.
     """
-    lost = 0
-    for snapshot in itertools.islice(table.ancestors(), _MAX_SNAPSHOTS_BACK):
+    lost, places = 0, None
+    for back, snapshot in enumerate(itertools.islice(table.ancestors(), _MAX_SNAPSHOTS_BACK)):
         wanted = resolved.where("state = 'table'")
-        filled, found = _settled(_from_snapshot(wanted, table, batch, columns, snapshot.id))
+        keys = wanted.select("at.*").distinct()
+        stored = look_up(table, keys, batch.key, snapshot.id, beside=None if back else beside)
+        filled, found = _settled(_filled(wanted, stored.rows, batch))
         resolved = resolved.where("state != 'table'").unionByName(filled)
-        missing, lost = found["table"], lost + found["lost"]
+        missing, lost, places = found["table"], lost + found["lost"], places if back else stored.places
         if not missing:
-            return resolved, lost
+            return resolved, lost, places
     gone = F.when(F.col("state") == "table", "lost").otherwise(F.col("state"))
-    return resolved.withColumn("state", gone), lost + missing
+    return resolved.withColumn("state", gone), lost + missing, places
 
 
-def _from_snapshot(
-    wanted: DataFrame, table: IcebergTable, batch: Batch, columns: list[str], snapshot_id: int
-) -> DataFrame:
-    stored = read_keys(table, wanted.select("at.*").distinct(), batch.key, snapshot_id)
+def _filled(wanted: DataFrame, stored: DataFrame, batch: Batch) -> DataFrame:
     # a column added by this very batch is null in every row before it
     for column in batch.columns:
         if column.name not in stored.columns:
@@ -251,7 +275,7 @@ def _from_snapshot(
     found = F.struct(
         *[
             F.coalesce(F.col("found")[c], F.when(there, F.struct(F.col("stored")[c].alias("v")))).alias(c)
-            for c in columns
+            for c in (column.name for column in batch.columns)
         ]
     )
     state = F.when(there, "complete").when(F.col("moved"), "table").otherwise("lost")

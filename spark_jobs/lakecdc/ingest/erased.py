@@ -135,7 +135,7 @@ def _returned(
     count = back.count()
     if not count or before is None:
         return count
-    return count - read_keys(target, back, key, before.id).select(*named).distinct().count()
+    return count - read_keys(target, back, key, before.id, columns=()).select(*named).distinct().count()
 
 
 def _hashed(rows: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:

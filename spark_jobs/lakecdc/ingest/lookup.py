@@ -1,68 +1,111 @@
-"""Look up keys in the target with pruned reads."""
+"""Look up keys in the target: the rows that it has of them, and where these are."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.key_search.places import collect_keys, find_places, refusal
+from lakecdc.reader.projection import UnreadError
 from lakecdc.sql import quoted_column, sql_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.key_search.places import Places
+
+log = logging.getLogger(__name__)
 
 _AS_TEXT = ("date", "timestamp_ntz")
 _ENDS = ((0, F.min), (1, F.max))
-
-
-def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
-    """Return the table's visible rows of some keys.
-
-    :param keys: distinct keys, columns as in ``key``.
-    :param snapshot_id: state to read; default: the current one.
-    :return: under the names that the columns have now.
-    """
-    return read_between(table, keys, key, snapshot_id).join(F.broadcast(keys), list(key), "left_semi")
-
-
-def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
-    """Return the visible rows between the bounds of the keys, and more in their files; see :func:`read_keys`."""
-    return KeyBounds.of(keys, key).read(table, snapshot_id)
+#: up to this many rows are sent to every task that reads the table; of more, the table's rows are shuffled
+MOST_BROADCAST = 250_000
 
 
 @dataclass(frozen=True)
-class KeyBounds:
-    """The number of keys; of each column the lowest and highest :func:`plain` value, which are None without keys."""
+class LookedUp:
+    """The table's visible rows of some keys.
 
-    count: int
-    ends: Mapping[str, tuple[Any, Any]]
-    types: Mapping[str, str]
+    :param rows: under the names that the columns have now.
+    :param places: where these rows are, which a commit of resolved deletes need not search for again; None if Iceberg's
+        own reader has looked the keys up.
+    """
 
-    @classmethod
-    def of(cls, keys: DataFrame, key: Sequence[str]) -> KeyBounds:
-        """Measure keys, columns as in ``key``."""
-        types = sql_types(keys)
-        ends = [f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS]
-        measured = keys.agg(F.count(F.lit(1)).alias("count"), *ends)
-        plain_ends = [plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]
-        (row,) = measured.select("count", *plain_ends).collect()
-        return cls(row[0], {k: (row[2 * i + 1], row[2 * i + 2]) for i, k in enumerate(key)}, types)
+    rows: DataFrame
+    places: Places | None
 
-    def read(self, table: IcebergTable, snapshot_id: int | None = None) -> DataFrame:
-        """Return the visible rows between the bounds; as literals, they let Iceberg skip files without the keys."""
-        rows = _rows_at(table, snapshot_id)
-        for name, (low, high) in self.ends.items():
-            if low is not None:
-                column, kind = F.col(quoted_column(name)), self.types[name]
-                rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
-        return rows
+
+def look_up(
+    table: IcebergTable,
+    keys: DataFrame,
+    key: Sequence[str],
+    snapshot_id: int | None = None,
+    columns: Sequence[str] | None = None,
+    beside: DataFrame | None = None,
+) -> LookedUp:
+    """Look up keys in the table.
+
+    :param keys: columns as in ``key``.
+    :param snapshot_id: state to read; default: the current one.
+    :param columns: to read besides the key; default: all. Columns that the table does not have are left out.
+    :param beside: further keys, of whose rows only the places are of use.
+    """
+    wanted = [name for name in table.column_names if columns is None or name in {*key, *columns}]
+    snapshot = table.head() if snapshot_id is None else table.snapshot(snapshot_id)
+    why = refusal(table, key, wanted)
+    if snapshot is not None and why is None:
+        try:
+            own = collect_keys(table, keys, key)
+            searched = own if beside is None else pa.concat_tables([own, collect_keys(table, beside, key)])
+            places = find_places(table, snapshot, key, searched, wanted)
+            return LookedUp(places.read(wanted, None if beside is None else own), places)
+        except UnreadError as error:
+            why = str(error)
+    if why is not None:
+        log.info("%s: Iceberg's reader looks the keys up, because %s", table.name, why)
+    rows = _read_keys(table, keys, key, snapshot_id)
+    return LookedUp(rows.select(*[quoted_column(name) for name in wanted if name in rows.columns]), None)
+
+
+def read_keys(
+    table: IcebergTable,
+    keys: DataFrame,
+    key: Sequence[str],
+    snapshot_id: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """Return the table's visible rows of some keys; see :func:`look_up`."""
+    return look_up(table, keys, key, snapshot_id, columns).rows
+
+
+def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return order keys of the table's visible rows of some keys: ``key, held``."""
+    stored = read_keys(table, keys, key, columns=[ORDER_COLUMN])
+    return stored.select(F.struct(*[quoted_column(k) for k in key]).alias("key"), F.col(ORDER_COLUMN).alias("held"))
+
+
+def _read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None) -> DataFrame:
+    """Read the rows with Iceberg's own reader; as literals, the bounds of the keys let it skip files without them."""
+    rows, types = _rows_at(table, snapshot_id), sql_types(keys)
+    ends = [f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS]
+    measured = keys.agg(F.count(F.lit(1)).alias("count"), *ends)
+    plain_ends = [plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]
+    ((count, *found),) = measured.select("count", *plain_ends).collect()
+    for place, name in enumerate(key):
+        low, high = found[2 * place : 2 * place + 2]
+        if low is not None:
+            column, kind = F.col(quoted_column(name)), types[name]
+            rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
+    return rows.join(F.broadcast(keys) if count <= MOST_BROADCAST else keys, list(key), "left_semi")
 
 
 def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
@@ -75,12 +118,6 @@ def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
         return rows
     # but Iceberg resolves names in filters by the current schema: no filter must be pushed down
     return rows.mapInArrow(lambda batches: batches, rows.schema)
-
-
-def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return order keys of the table's visible rows of some distinct keys: ``key, held``."""
-    stored = read_keys(table, keys, key)
-    return stored.select(F.struct(*[quoted_column(k) for k in key]).alias("key"), F.col(ORDER_COLUMN).alias("held"))
 
 
 def plain(column: str, sql_type: str) -> Column:

@@ -130,7 +130,7 @@ def _omitted(branch: Branch, rows: int) -> InputError:
 def _whole(past: PastBranch, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
     """Fill in the unchanged values that the source omitted."""
     mark = past.position.high_order
-    rows, _, lost = complete(rows, batch, past.branch, mark, measured.first_order)
-    if lost is not None:
-        raise _omitted(past.branch, lost.count())
-    return rows
+    whole = complete(rows, batch, past.branch, mark, measured.first_order)
+    if whole.left_out is not None:
+        raise _omitted(past.branch, whole.left_out.count())
+    return whole.rows

@@ -18,10 +18,11 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed, opened, outside
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.erased import erased_keys
-from lakecdc.ingest.fold import FoldStats, is_suspect
+from lakecdc.ingest.fold import FoldStats, is_suspect, may_have_been
 from lakecdc.ingest.formats.changes import row_key
-from lakecdc.ingest.lookup import KeyBounds
+from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.table_feed import TableFeed
+from lakecdc.key_search.places import Places
 from lakecdc.model.order import void_sql
 from lakecdc.sql import quoted_column
 
@@ -36,6 +37,7 @@ class Reconciliation:
     :param mode: how the rows are written.
     :param keep_lost: quarantines rows that cannot be completed, given the batch, these rows and the number of events.
     :ivar state: of the table that rows were completed from; None if none was.
+    :ivar places: where the table's rows are of the keys that were looked up; None if that is not known.
     """
 
     feed: TableFeed
@@ -45,6 +47,7 @@ class Reconciliation:
     mode: str
     keep_lost: Callable[[Batch, DataFrame, int], None]
     state: KnownState | None = field(default=None, init=False)
+    places: Places | None = field(default=None, init=False)
 
     def reconcile(self, folded: Rows) -> Rows:
         """Return the folded rows to apply: not older than the table's, without placeholders."""
@@ -81,17 +84,20 @@ class Reconciliation:
         """Fill placeholders, from the table alone if the events cannot help."""
         batch, measured, table = self.batch, self.measured, self.feed.existing
         lookups, done = measured.open_keys, not measured.open_keys
-        state = state_of(table)
+        state, beside = state_of(table), None
+        if batch.target.deletes == "resolved" and self.mode == "upsert":
+            # the commit has to find the rows of these keys too
+            beside = rows.frame.where(may_have_been()).select("key.*")
         opened_rows = None if done else rows.for_table_alone(may_be_held=batch.may_be_held)
         if opened_rows is not None:
-            filled, count = complete_from_table(opened_rows, batch, table)
-            if done := count == lookups:
-                rows = rows.with_completed(filled)
+            filled = complete_from_table(opened_rows, batch, table, beside)
+            if done := filled.looked_up == lookups:
+                rows, self.places = rows.with_completed(filled.rows), filled.places
         if not done:
-            whole, lookups, lost = complete(rows.frame, batch, table, self.mark, measured.first_order)
-            rows = rows.with_frame(whole)
-            if lost is not None:
-                self.keep_lost(batch, lost, sum(measured.events.values()))
+            whole = complete(rows.frame, batch, table, self.mark, measured.first_order, beside)
+            rows, lookups, self.places = rows.with_frame(whole.rows), whole.looked_up, whole.places
+            if whole.left_out is not None:
+                self.keep_lost(batch, whole.left_out, sum(measured.events.values()))
         self.state = state if lookups else None
         self.feed.add(completions=measured.open_keys + measured.filled_keys, completion_lookups=lookups)
         return rows
@@ -176,22 +182,23 @@ def _drop_suspects(folded: DataFrame, table: IcebergTable, key: Sequence[str], c
     if not compared.rows and not compared.deletes:
         return Kept(folded)
     suspects = folded.where(is_suspect(mark)).select("op", "key", "order").localCheckpoint()
-    bounds = KeyBounds.of(suspects.select("key.*"), key)
-    if not bounds.count:
+    keys, count = suspects.select("key.*"), suspects.count()
+    if not count:
         return Kept(folded)
     voids = []
     if compared.rows:
-        voids.append(_older(suspects, bounds.read(table), key))
+        voids.append(_older(suspects, read_keys(table, keys, key, columns=[ORDER_COLUMN]), key))
     remembered = tombstones.open_remembered(table) if compared.deletes else None
     if remembered is not None:
-        deletes = bounds.read(remembered).where(F.col(ORDER_COLUMN) >= (compared.truncated or ""))
+        deletes = read_keys(remembered, keys, key, columns=[ORDER_COLUMN, TIME_COLUMN])
+        deletes = deletes.where(F.col(ORDER_COLUMN) >= (compared.truncated or ""))
         if compared.until is not None:
             deletes = deletes.where(F.coalesce(F.col(TIME_COLUMN) <= compared.until, F.lit(True)))
         voids.append(_older(suspects.where("op != 'd'"), deletes, key))
     # late deletes too, which would note the key
     if compared.deletes and (erased := erased_keys(table, suspects, key)) is not None:
         voids.append(erased)
-    looked_up = bounds.count if compared.rows else 0
+    looked_up = count if compared.rows else 0
     if not voids:
         return Kept(folded, looked_up)
     void = reduce(DataFrame.union, voids).distinct().localCheckpoint()

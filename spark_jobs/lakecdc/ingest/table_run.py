@@ -242,7 +242,8 @@ class TableRun:
             mode = self._choose_mode(replace(batch, rows=folded), mark)
             reconciliation = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost)
             rows, first_order = reconciliation.reconcile(folded), measured.first_order or batch.rows.first_order
-            plan = replace(batch.commit, first_order=first_order, state=reconciliation.state)
+            state, places = reconciliation.state, reconciliation.places
+            plan = replace(batch.commit, first_order=first_order, state=state, places=places)
             self._write(replace(batch, rows=rows, commit=plan), mode, position)
 
     def _commit_merged(self, batch: Batch, merge: Merge, mark: str | None) -> None:

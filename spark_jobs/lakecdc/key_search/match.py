@@ -18,10 +18,12 @@ import importlib.util
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -39,7 +41,20 @@ from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeysTask, Lookup, key_column, packed, unpacked
+from lakecdc.key_search.tasks import (
+    FOUND,
+    KEYS,
+    PLAIN,
+    ConvertTask,
+    KeysTask,
+    Lookup,
+    key_column,
+    only,
+    packed,
+    serialized,
+    unpacked,
+    without,
+)
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
@@ -48,7 +63,9 @@ from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
 
 Engine = Literal["exact", "join", "native"]
-_DATA_FILE = f"number int, location string, scope int, sequence_number long, first_row_id long, known {DELETES}"
+_DATA_FILE = (
+    f"number int, location string, scope int, sequence_number long, first_row_id long, known {DELETES}, found binary"
+)
 _DELETE_FILE = "number int, location string, reach int, deleted_at long"
 #: formats of position deletes that tasks read
 FORMATS = ("PUFFIN", "PARQUET")
@@ -59,15 +76,31 @@ BROADCAST_DELETE_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What an earlier search has found in some data files.
+
+    :param keys: that it searched for: ``d0`` …
+    :param rows: ``d0`` …, ``row_id``, ``position`` and ``file`` of the rows that it found.
+    :param files: numbers of the data files.
+    """
+
+    keys: pa.Table
+    rows: pa.Table
+    files: frozenset[int]
+
+
+@dataclass(frozen=True)
 class KeySearch:
     """Keys to find, and the data files to find them in.
 
     :param deletes: equality deletes, live or staged, whose keys are searched for.
     :param tasks: every data file that one of them applies to.
+    :param seen: what is known already; only for deletes of one key, and the native engine alone makes use of it.
     """
 
     deletes: tuple[EqualityDelete, ...]
     tasks: tuple[FileTask, ...]
+    seen: Seen | None = field(default=None, kw_only=True)
 
     @property
     def delete_records(self) -> int:
@@ -279,40 +312,91 @@ def _convert_natively(
     left = frozenset(task.number for task in search.tasks if task.number not in known)
     if not ranked:
         return [], left
+    seen = search.seen
     with ExitStack() as stack:
-        keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(search))
-        near = set(target.merge).union(*(within_bounds(table, ranked, one.columns, one.all) for one in keys))
-        ranked = [t for t in ranked if t.number in near]
-        facts.searched += len(ranked)
+        keys = tuple(_lookup(table, stack, ids, deletes, seen) for ids, deletes, _ in _reached_by_key(search))
+        found = only(seen.rows, keys[0].all) if seen and keys else None
+        positions = _by_file(found) if found else {}
+        near = set(target.merge).union(*(_near(table, ranked, one) for one in keys))
+        facts.searched += len(near)
+        ranked = [t for t in ranked if t.number in near or t.number in positions]
         if not ranked:
             return [], left
-        rows = [(t.number, t.location, t.scope, t.sequence_number, t.first_row_id, known[t.number]) for t in ranked]
+        rows = [
+            (t.number, t.location, t.scope, t.sequence_number, t.first_row_id, known[t.number], positions.get(t.number))
+            for t in ranked
+        ]
         task = ConvertTask(keys, target, writer, with_rows=facts.rows is not None)
         schema = RESULT if facts.rows is None else FOUND
         results = dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), schema).collect()
     if facts.rows is not None:
         facts.rows += [unpacked(row["found"]) for row in results if row["found"] is not None]
+        facts.rows += [found.drop_columns("position")] if found else []
     written, unread = collect_results(results)
     return written, left | unread
 
 
-def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], deletes: list[EqualityDelete]) -> Lookup:
+def _near(table: IcebergTable, tasks: Sequence[FileTask], lookup: Lookup) -> set[int]:
+    """Return the numbers of the data files that a lookup has to read."""
+    seen = [task for task in tasks if task.number in lookup.seen]
+    others = [task for task in tasks if task.number not in lookup.seen]
+    near = within_bounds(table, others, lookup.columns, lookup.all)
+    return near | within_bounds(table, seen, lookup.columns, lookup.rest) if seen and lookup.rest.num_rows else near
+
+
+def _by_file(found: pa.Table) -> dict[int, bytes]:
+    """Return the positions in each data file, as 64-bit integers."""
+    rows = found.select(["file", "position"]).sort_by("file")
+    file, position = (rows[name].to_numpy() for name in rows.column_names)
+    cuts = [0, *(np.flatnonzero(np.diff(file)) + 1).tolist(), len(file)]
+    return {int(file[begin]): position[begin:end].tobytes() for begin, end in pairwise(cuts) if begin < end}
+
+
+def _lookup(
+    table: IcebergTable,
+    stack: ExitStack,
+    field_ids: tuple[int, ...],
+    deletes: list[EqualityDelete],
+    seen: Seen | None = None,
+) -> Lookup:
     by_id = {field.id: field for field in table.fields}
     columns = tuple(key_column(by_id[field_id]) for field_id in field_ids)
     keys, left = deleted_keys(table, columns, deletes)
     if left:
         names = [by_id[field_id].name for field_id in field_ids]
         keys.append(keys_of_files(table, stack, names, left).toArrow())
-    sent = table.spark.sparkContext.broadcast(packed(keys, columns))
-    stack.callback(sent.destroy)
-    return Lookup(columns, sent)
+    return sent_lookup(table, stack, columns, keys, seen)
+
+
+def sent_lookup(
+    table: IcebergTable,
+    stack: ExitStack,
+    columns: tuple[ReadColumn, ...],
+    keys: Sequence[pa.Table],
+    seen: Seen | None = None,
+) -> Lookup:
+    """Send keys to tasks, as long as the stack is open; see :func:`packed`."""
+
+    def sent(content: bytes) -> Any:
+        broadcast = table.spark.sparkContext.broadcast(content)
+        stack.callback(broadcast.destroy)
+        return broadcast
+
+    content = packed(keys, columns)
+    if seen is None:
+        return Lookup(columns, sent(content))
+    return Lookup(columns, sent(content), sent(serialized(without(unpacked(content), seen.keys))), seen.files)
 
 
 def deleted_keys(
-    table: IcebergTable, columns: tuple[ReadColumn, ...], deletes: Sequence[EqualityDelete]
+    table: IcebergTable,
+    columns: tuple[ReadColumn, ...],
+    deletes: Sequence[EqualityDelete],
+    among: Lookup | None = None,
 ) -> tuple[list[pa.Table], list[EqualityDelete]]:
     """Read equality-delete files of one key as far as Arrow reads them with certainty.
 
+    :param among: only these keys are wanted; default: all.
     :return: tables as of :func:`keys_of_files`; and the deletes left to Iceberg's reader: not Parquet, without field
         ids, or without a key column as the table has it.
     """
@@ -321,7 +405,7 @@ def deleted_keys(
     left = {number for number, delete in numbered if not reaches(delete.location)}
     keys = []
     if near:
-        task = KeysTask(columns, storage_properties(table))
+        task = KeysTask(columns, storage_properties(table), among)
         for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
             keys.append(unpacked(row["keys"]))
             left.update(row["unread"])

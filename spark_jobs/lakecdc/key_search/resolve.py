@@ -20,19 +20,17 @@ from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
-from lakecdc.iceberg.file_tasks import FileTask, OtherDelete, others_of, tasks_within_reach
+from lakecdc.iceberg.file_tasks import FileState, OtherDelete, others_of, states_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
-from lakecdc.iceberg.live_deletes import Scopes, described_deletes
+from lakecdc.iceberg.live_deletes import Scopes, described_deletes, equality_deletes_at
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.match import Engine, KeySearch, SearchFacts, can_match_natively, convert
+from lakecdc.key_search.places import Places
 from lakecdc.key_search.tasks import key_column
 from lakecdc.reader.projection import ReadColumn
 from lakecdc.writer.deletes import Target, writer_of
 
 log = logging.getLogger(__name__)
-
-#: a data file's location, and its position deletes, which a result holds for
-_State = tuple[str, frozenset[tuple[str, int | None]]]
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,7 @@ class Resolution:
     :param keys: staged equality deletes of one key, Java ``DeleteFile`` objects; they are never committed.
     :param where: Iceberg expression of the rows that the commit does not remove first; None if it removes none.
     :param with_rows: the keys and row ids of the rows are wanted.
+    :param known: places of the rows of some keys, as the batch looked them up before.
     :ivar searches: how often the table's files were planned.
     :ivar searched: data files that were searched.
     """
@@ -64,11 +63,12 @@ class Resolution:
     keys: Sequence[Any]
     where: Any | None = None
     with_rows: bool = False
+    known: Places | None = None
     searches: int = 0
     searched: int = 0
-    _known: dict[_State, _Hits | None] = field(default_factory=dict)
-    _rows: dict[_State, pa.Table] = field(default_factory=dict)
-    _current: list[_State] = field(default_factory=list)
+    _known: dict[FileState, _Hits | None] = field(default_factory=dict)
+    _rows: dict[FileState, list[pa.Table]] = field(default_factory=dict)
+    _current: list[FileState] = field(default_factory=list)
 
     def search(self, snapshot: Snapshot | None) -> None:
         """Search the data files of a snapshot; those that were searched in the same state are known.
@@ -82,26 +82,29 @@ class Resolution:
         scopes = Scopes(self.table)
         staged = described_deletes(self.table, self.keys, scopes)
         where = rows_within(self.table, self.where, self.keys)
-        tasks = list(tasks_within_reach(self.table, snapshot, staged, scopes, where))
-        others = others_of(tasks)
-        states = {task.number: _state(task, others.get(task.number, ())) for task in tasks}
+        live = equality_deletes_at(self.table, snapshot, scopes)
+        tasks = list(tasks_within_reach(self.table, snapshot, staged, scopes, where, live))
+        others, states = others_of(tasks), states_of(tasks)
         self._current = list(states.values())
         unknown = [task for task in tasks if states[task.number] not in self._known]
         if not unknown:
             return
         facts = SearchFacts([] if self.with_rows else None)
-        found = self._find(KeySearch(tuple(staged), tuple(unknown)), others, facts)
+        known = self.known if self.known and self.known.key == staged[0].field_ids else None
+        seen = known.seen_in({task.number: states[task.number] for task in unknown}) if known else None
+        found = self._find(KeySearch(tuple(staged), tuple(unknown), seen=seen), others, facts)
         self._known |= {states[task.number]: found.get(task.number) for task in unknown}
         self.searched += facts.searched
         for table in facts.rows or ():
             for number in table["file"].unique().to_pylist():
-                self._rows[states[number]] = table.filter(pc.equal(table["file"], number)).drop_columns("file")
+                rows = table.filter(pc.equal(table["file"], number)).drop_columns("file")
+                self._rows.setdefault(states[number], []).append(rows)
         log.info("%s: searched %d of %d data files for keys", self.table.name, facts.searched, len(tasks))
 
     @property
     def rows(self) -> list[pa.Table]:
         """Return tables of the keys, ``d0`` …, and ``row_id`` of the rows that were found."""
-        return [self._rows[state] for state in self._current if state in self._rows]
+        return [rows for state in self._current for rows in self._rows.get(state, ())]
 
     def _find(
         self, search: KeySearch, others: dict[int, tuple[OtherDelete, ...]], facts: SearchFacts
@@ -163,7 +166,3 @@ class Resolution:
         written = {str(hits.added.location()) for hits in self._known.values() if hits is not None}
         keys = {str(file.location()) for file in self.keys}
         discard_files(self.table, sorted((written | keys) - needed))
-
-
-def _state(task: FileTask, others: Sequence[OtherDelete]) -> _State:
-    return task.location, frozenset(other.key for other in others)

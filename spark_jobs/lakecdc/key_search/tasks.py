@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 #: Iceberg's types of keys that tasks compare as Iceberg does
 PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
-_ROW_IDS = ReadColumn(ROW_ID_ID, ROW_ID, "long", False)
+#: the column of row ids, of which a file stores only those that differ from the ids of its places
+ROW_IDS = ReadColumn(ROW_ID_ID, ROW_ID, "long", False)
 
 
 def key_column(field: Field) -> ReadColumn:
@@ -37,10 +38,16 @@ def key_column(field: Field) -> ReadColumn:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The deleted keys of one set of columns: a broadcast of the result of :func:`packed`."""
+    """The deleted keys of one set of columns: a broadcast of the result of :func:`packed`.
+
+    :param others: those of them that are searched for in the data files ``seen``; the rest was, see ``match.Seen``.
+    :param seen: numbers of data files.
+    """
 
     columns: tuple[ReadColumn, ...]
     keys: Any = field(repr=False)
+    others: Any = field(default=None, repr=False)
+    seen: frozenset[int] = field(default=frozenset(), repr=False)
 
     def hits(
         self, file: Mapping[str, Any], properties: Mapping[str, str], *, with_rows: bool = False
@@ -52,41 +59,70 @@ class Lookup:
         :param with_rows: with their keys, ``d0`` …, ``row_id`` and ``file``; otherwise None.
         :raises UnreadError: the file has to be read by another engine.
         """
-        keys = self._applying(file)
+        keys = self.applying(file)
         if not keys.num_rows:
             return
         with source(properties, file["location"]).open() as stream:
             parquet = parquet_file(stream, file["location"])
-            columns, begin = projection(parquet.schema_arrow, [*self.columns, *([_ROW_IDS] if with_rows else [])]), 0
-            for group in range(parquet.num_row_groups):
-                rows = parquet.metadata.row_group(group)
-                likely = _likely(rows, columns, keys)
-                if likely.num_rows:
-                    read = _read(parquet, group, columns)
-                    positions = _matching(read.columns[: len(self.columns)], likely, begin)
-                    hit = read.take(pc.subtract(positions, begin)) if with_rows else None
-                    yield positions, self._identified(hit, positions, file) if hit is not None else None
-                begin += rows.num_rows
+            columns = projection(parquet.schema_arrow, [*self.columns, *([ROW_IDS] if with_rows else [])])
+            for *_, positions, rows in matches(parquet, columns, keys):
+                if not with_rows:
+                    yield positions, None
+                    continue
+                number = pa.repeat(pa.scalar(file["number"], pa.int32()), len(positions))
+                yield positions, identified(rows, positions, file).append_column("file", number)
 
-    def _identified(self, rows: pa.Table, positions: pa.Array, file: Mapping[str, Any]) -> pa.Table:
-        """Return keys, ids and the file's number; a row without an id has that of its place (specification)."""
-        first = file["first_row_id"]
-        ids = pc.add(positions, first) if first is not None else pa.nulls(len(positions), pa.int64())
-        *keys, stored = rows.columns
-        known = {"row_id": pc.coalesce(stored, ids)}
-        return pa.table({**_named(keys), **known, "file": pa.repeat(pa.scalar(file["number"], pa.int32()), len(ids))})
+    def __getstate__(self) -> dict[str, Any]:
+        # tasks have the keys from the broadcast alone
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def all(self) -> pa.Table:
         """Return the keys, each with where it applies; see :func:`packed`."""
         return unpacked(self.keys.value)
 
-    def _applying(self, file: Mapping[str, Any]) -> pa.Table:
-        """Select the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
-        keys = self.all
+    @cached_property
+    def rest(self) -> pa.Table:
+        """Return the keys that are searched for in the data files ``seen``."""
+        return unpacked(self.others.value)
+
+    def applying(self, file: Mapping[str, Any]) -> pa.Table:
+        """Select the keys to search a data file for: of its scope or the whole table, and strictly newer."""
+        keys = self.rest if file["number"] in self.seen else self.all
         here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
         applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
         return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
+
+
+def matches(
+    parquet: pq.ParquetFile, columns: Projection, keys: pa.Table
+) -> Iterator[tuple[int, int, pa.Array, pa.Table]]:
+    """Yield row groups that may have some keys: number, first position, positions of rows with a key, these rows.
+
+    :param columns: those of the keys, and others.
+    :param keys: ``d0`` …
+    """
+    begin = 0
+    for group in range(parquet.num_row_groups):
+        facts = parquet.metadata.row_group(group)
+        likely = _likely(facts, columns, keys)
+        if likely.num_rows:
+            read = _read(parquet, group, columns)
+            positions = _matching(read.columns[: keys.num_columns], likely, begin)
+            yield group, begin, positions, read.take(pc.subtract(positions, begin))
+        begin += facts.num_rows
+
+
+def identified(rows: pa.Table, positions: pa.Array, file: Mapping[str, Any]) -> pa.Table:
+    """Return keys, ``d0`` …, and ``row_id``: a row without one has the id of its place (specification).
+
+    :param rows: keys, and ids as the file stores them.
+    :param file: its ``first_row_id``.
+    """
+    first = file["first_row_id"]
+    ids = pc.add(positions, first) if first is not None else pa.nulls(len(positions), pa.int64())
+    *keys, stored = rows.columns
+    return pa.table({**_named(keys), "row_id": pc.coalesce(stored, ids)})
 
 
 def packed(keys: Sequence[pa.Table], columns: Sequence[ReadColumn]) -> bytes:
@@ -215,6 +251,8 @@ class ConvertTask:
         except UnreadError:
             unread.append(number)
             return
+        if row.get("found"):
+            hit |= bitmap(np.frombuffer(row["found"], "int64"))
         if hit or number in self.target.merge:
             known = deleted_positions(row["known"], row["location"], self.target.properties)
             for positions, rows in tables:
@@ -226,22 +264,26 @@ class ConvertTask:
 
 @dataclass(frozen=True)
 class KeysTask:
-    """A task that reads delete files and returns all their keys.
+    """A task that reads delete files and returns their keys.
 
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
+    :param among: returns only the keys that are among these.
     """
 
     columns: tuple[ReadColumn, ...]
     properties: Mapping[str, str] = field(repr=False)
+    among: Lookup | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         tables, unread = [], []
         for file in (row for batch in batches for row in batch.to_pylist()):
             try:
-                tables.append(read_keys(file["location"], self.columns, self.properties, file))
+                keys = read_keys(file["location"], self.columns, self.properties, file)
             except UnreadError:
                 unread.append(file["number"])
+                continue
+            tables.append(keys if self.among is None else only(keys, self.among.all))
         keys = packed(tables, self.columns)
         yield pa.RecordBatch.from_pydict(
             {"keys": pa.array([keys], pa.binary()), "unread": pa.array([unread], pa.list_(pa.int32()))}
@@ -295,6 +337,21 @@ def searched_keys(values: Sequence[pa.ChunkedArray]) -> pa.Table:
     rows = len(values[0])
     facts = {"reach": pa.nulls(rows, pa.int32()), "deleted_at": pa.repeat(pa.scalar(2**62, pa.int64()), rows)}
     return pa.table(_named(values) | facts)
+
+
+def only(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the rows whose key, ``d0`` …, is among others and has no null."""
+    return _compared(rows, keys, "left semi")
+
+
+def without(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the rows whose key, ``d0`` …, is not among others or has a null."""
+    return _compared(rows, keys, "left anti")
+
+
+def _compared(rows: pa.Table, keys: pa.Table, how: Literal["left semi", "left anti"]) -> pa.Table:
+    names = [name for name in keys.column_names if re.fullmatch(r"d\d+", name)]
+    return rows.join(keys.select(names), names, join_type=how, use_threads=False)
 
 
 def _named(keys: Iterable[pa.ChunkedArray]) -> dict[str, Any]:

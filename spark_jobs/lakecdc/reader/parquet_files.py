@@ -37,7 +37,7 @@ class ParquetFile:
         ends = np.cumsum([0, *(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))])
         groups = [g for g, (b, e) in enumerate(pairwise(ends.tolist())) if b < end and e > begin and b < e]
         position = int(ends[groups[0]]) if groups else 0
-        for batch in _batches(self._file, groups, columns):
+        for batch in rows_of_groups(self._file, groups, columns):
             yield position, batch
             position += batch.num_rows
             if position >= end:
@@ -61,8 +61,8 @@ def parquet_file(stream: Any, location: str) -> pq.ParquetFile:
         raise UnreadError(f"{location}: {error}") from error
 
 
-def _batches(parquet: pq.ParquetFile, groups: list[int], columns: Projection) -> Iterator[pa.RecordBatch]:
-    """Yield the stored columns, as many rows at a time as decode to about 12 MiB."""
+def rows_of_groups(parquet: pq.ParquetFile, groups: list[int], columns: Projection) -> Iterator[pa.RecordBatch]:
+    """Yield the stored columns of row groups, as many rows at a time as decode to about 12 MiB."""
     if not groups:
         return
     infos = [parquet.metadata.row_group(group) for group in groups]

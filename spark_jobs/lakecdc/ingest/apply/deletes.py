@@ -64,7 +64,9 @@ class Deletes:
             with_rows = stage_rows is not None
             truncated = self._commit.truncate_order
             where = rows_not_below(self._table, ORDER_COLUMN, truncated) if truncated else None
-            self._resolution = Resolution(self._table, staged.delete_files, where, with_rows=with_rows)
+            self._resolution = Resolution(
+                self._table, staged.delete_files, where, with_rows=with_rows, known=self._commit.places
+            )
             self._search()
         if stage_rows is not None:
             found = self._resolution

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.fence import PositionFence
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.ingest.batch import Batch
+    from lakecdc.key_search.places import Places
     from lakecdc.key_search.row_ids import RowIds
     from lakecdc.metadata.positions import Position
 
@@ -93,6 +94,7 @@ class Commit:
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
     :param resolves: staged equality deletes are never committed: the rows that they match are found before the commit.
+    :param places: of some of these rows, as the batch looked them up before.
     :param stage_rows: writes the new rows once these are found, if they carry row ids on.
     """
 
@@ -103,6 +105,7 @@ class Commit:
     note: Mapping[str, str] = field(default_factory=dict)
     moment: str = ""
     resolves: bool = False
+    places: Places | None = None
     stage_rows: Callable[[Staged, RowIds | None], None] | None = None
 
     def filter(self, table: IcebergTable) -> object | None:

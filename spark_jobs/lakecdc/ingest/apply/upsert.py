@@ -120,6 +120,8 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if reach and specs else {}
     note |= proof.note
     commit = Commit(position, fence, batch.truncate_order, batch.commit.replaces, note, resolves=resolves)
+    if resolves:
+        commit = replace(commit, places=batch.commit.places)
     if keeps_ids:
         commit = replace(commit, stage_rows=partial(_stage_rows, table, batch, specs))
     return publish(table, stage, commit, batch)

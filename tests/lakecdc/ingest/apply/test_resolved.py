@@ -293,6 +293,45 @@ def test_files_without_the_keys_are_not_read(lake: Lake, tmp_path: Path, version
     check(feed, history)
 
 
+@both_engines
+@V3
+def test_rows_that_were_looked_up_are_not_searched_for_again(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, version: int
+) -> None:
+    feed, history = resolved(lake, tmp_path, version, partition_by=[]), History.of(1, 0)
+    for key in range(12):
+        history.insert(key)
+    feed.take(history.events[:6])
+    feed.take(history.events[6:])
+    ids = row_ids(feed) if version == 3 else {}
+
+    def change() -> dict[str, Any]:
+        begun = len(history.events)
+        for key in (2, 3, 9):
+            history.update(key, touch_doc=False)
+        # found beside the rows that the table completes
+        history.update(4, touch_doc=True)
+        history.delete(min(history.rows))
+        return feed.take(history.events[begun:]).metrics
+
+    metrics = change()
+    assert (metrics["completion_lookups"], metrics["searches"], metrics["data_files_searched"]) == (3, 1, 0)
+    assert metrics["positions"] == 5
+    check(feed, history)
+    if version == 3:
+        assert {key: each[0] for key, each in row_ids(feed).items()} == {key: ids[key][0] for key in history.rows}
+    # two files have other deletes by now, and a new one has some of the keys
+    meanwhile(
+        monkeypatch,
+        "after_staging",
+        lambda: lake.sql(f"INSERT INTO lake.{feed.table} (id, name, _lakecdc_order) VALUES (50, 'foreign', '')"),
+    )
+    metrics = change()
+    assert metrics["data_files_searched"] <= 1
+    lake.sql(f"DELETE FROM lake.{feed.table} WHERE id = 50")
+    check(feed, history)
+
+
 @pytest.mark.parametrize("mode", ["append", "history", "merge"])
 def test_modes_without_equality_deletes_refuse_the_setting(mode: str) -> None:
     with pytest.raises(SpecError, match="writes no equality deletes"):

@@ -1,0 +1,242 @@
+"""Places of a table's rows by their keys: searched for once, for reading the rows and for deleting them.
+
+Tasks read the key columns of the data files that can have the keys. Rows that position deletes, vectors or equality
+deletes have deleted are not found. The columns of rows are read afterwards, from the row groups that have some. What
+tasks cannot read with certainty is left to Iceberg's own reader: :class:`UnreadError` says why.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.definition import spark_schema
+from lakecdc.iceberg.expressions import BOUNDED, comparable_ends, rows_between
+from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.iceberg.file_tasks import FileState, states_of, tasks_within_reach
+from lakecdc.iceberg.live_deletes import NEWEST, EqualityDelete, Scopes, equality_deletes_at
+from lakecdc.iceberg.partition_fields import identity_columns
+from lakecdc.iceberg.stored_types import unread_columns
+from lakecdc.key_search.match import (
+    BROADCAST_DELETE_RECORDS,
+    Seen,
+    delete_files,
+    deleted_keys,
+    sent_lookup,
+    within_bounds,
+)
+from lakecdc.key_search.place_tasks import FILE, FOUND, PART, PlacesTask, RowsTask, Stored
+from lakecdc.key_search.tasks import PLAIN, Lookup, key_column, only, searched_keys, unpacked
+from lakecdc.local_relation import dealt
+from lakecdc.metadata.readers import NEWEST_VERSION
+from lakecdc.model.iceberg_columns import holds_uuid
+from lakecdc.reader.data_files import in_reach
+from lakecdc.reader.data_files import refusal as refusal_to_read
+from lakecdc.reader.projection import UnreadError, read_columns
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.file_tasks import FileTask
+    from lakecdc.iceberg.table import Field, IcebergTable, Snapshot
+
+log = logging.getLogger(__name__)
+
+_NAME_MAPPING, _FORMAT = "schema.name-mapping.default", "write.format.default"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The live rows of some keys in a snapshot, and where they are.
+
+    :param key: field ids of the key, ascending.
+    :param keys: the keys that were searched for: ``d0`` …, each once.
+    :param rows: ``d0`` …, ``row_id``, ``position``, and ``place`` in the row group ``part`` of the data file ``file``.
+    :param states: of the data files that were searched, by number.
+    :param stored: the columns that can be read.
+    """
+
+    table: IcebergTable
+    key: tuple[int, ...]
+    keys: pa.Table = field(repr=False)
+    rows: pa.Table = field(repr=False)
+    states: Mapping[int, FileState] = field(repr=False)
+    stored: Stored = field(repr=False)
+
+    def read(self, columns: Sequence[str], keys: pa.Table | None = None) -> DataFrame:
+        """Return the rows of all keys, or of some, in some of the columns that the search was made for."""
+        table, by_name = self.table, {column.name: column for column in self.stored.columns}
+        stored = replace(self.stored, columns=tuple(by_name[name] for name in columns))
+        types = spark_schema(table, columns)
+        task = RowsTask(stored, to_arrow_schema(types))
+        rows = self.rows if keys is None else only(self.rows, keys)
+        frame = dealt(table.spark, list(self._parts(rows)), PART)
+        return frame.mapInArrow(counted(table.spark, task), types)
+
+    def _parts(self, rows: pa.Table) -> Iterator[tuple[str, int, bytes]]:
+        if not rows.num_rows:
+            return
+        rows = rows.select(["file", "part", "place"]).sort_by(
+            [(name, "ascending") for name in ("file", "part", "place")]
+        )
+        file, part, place = (rows[name].to_numpy() for name in rows.column_names)
+        cuts = np.flatnonzero(np.diff(file) | np.diff(part)) + 1
+        for begin, end in pairwise([0, *cuts.tolist(), len(file)]):
+            yield self.states[int(file[begin])][0], int(part[begin]), place[begin:end].tobytes()
+
+    def seen_in(self, states: Mapping[int, FileState]) -> Seen:
+        """Return what is known of data files in a state that was searched.
+
+        :param states: by number, which need not be that of this search.
+        """
+        numbers = {state: number for number, state in states.items()}
+        others = {number: numbers[state] for number, state in self.states.items() if state in numbers}
+        known = self.rows.filter(pc.is_in(self.rows["file"], value_set=pa.array(others, pa.int32())))
+        file = pa.array([others[number] for number in known["file"].to_pylist()], pa.int32())
+        names = [*self.keys.column_names, "row_id", "position"]
+        return Seen(self.keys, known.select(names).append_column("file", file), frozenset(others.values()))
+
+
+def collect_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> pa.Table:
+    """Return keys without nulls in the driver: ``d0`` …, by ascending field ids.
+
+    :param keys: with the columns ``key``.
+    :raises UnreadError: tasks do not compare so many.
+    """
+    of_key = _fields(table, key)
+    columns = [F.col(quoted_column(f.name)).cast(f.dataType) for f in spark_schema(table, [f.name for f in of_key])]
+    named = [column.alias(f"d{place}") for place, column in enumerate(columns)]
+    found = keys.select(*named).dropna().limit(BROADCAST_DELETE_RECORDS + 1).toArrow()
+    if found.num_rows > BROADCAST_DELETE_RECORDS:
+        raise UnreadError(f"they are more than {BROADCAST_DELETE_RECORDS}")
+    return found.cast(pa.schema([(f"d{place}", key_column(f).field().type) for place, f in enumerate(of_key)]))
+
+
+def _fields(table: IcebergTable, key: Sequence[str]) -> list[Field]:
+    return sorted((one for one in table.fields if one.name in key), key=lambda one: one.id)
+
+
+def find_places(
+    table: IcebergTable, snapshot: Snapshot, key: Sequence[str], searched: pa.Table, columns: Sequence[str]
+) -> Places:
+    """Search a snapshot for rows.
+
+    :param searched: keys of :func:`collect_keys`.
+    :param columns: to be read of the rows.
+    :raises UnreadError: Iceberg's own reader has to look the keys up.
+    """
+    of_key, searched = _fields(table, key), searched.group_by(searched.column_names).aggregate([])
+    key_columns, key_ids = tuple(map(key_column, of_key)), tuple(field.id for field in of_key)
+    scopes, mapping = Scopes(table), table.properties.get(_NAME_MAPPING)
+    live = equality_deletes_at(table, snapshot, scopes)
+    stored = Stored(
+        tuple(column for column in read_columns(table.schema_fields) if column.name in columns),
+        storage_properties(table),
+        json.loads(mapping) if mapping else None,
+        identity_columns(table),
+    )
+    sought = EqualityDelete(None, 0, "", 0, None, NEWEST, searched.num_rows, key_ids)
+    where = _between(table, snapshot, of_key, searched)
+    planned = list(tasks_within_reach(table, snapshot, [sought], scopes, where, live))
+    near = within_bounds(table, planned, key_columns, searched) if planned else set()
+    tasks = [task for task in planned if task.number in near]
+    known = delete_files(tasks)
+    if len(known) < len(tasks) or not all(in_reach(task.location) for task in tasks):
+        raise UnreadError("tasks cannot read all of its data files or position deletes")
+    results = []
+    if tasks:
+        with ExitStack() as stack:
+            lookup = sent_lookup(table, stack, key_columns, [searched_keys(searched.columns)])
+            task = PlacesTask(lookup, stored, _hidden(table, stack, lookup, _reaching(live, tasks)))
+            # largest first, so that no large file starts last
+            rows = [
+                (t.number, t.location, t.scope, t.sequence_number, t.first_row_id, t.records, known[t.number])
+                for t in sorted(tasks, key=lambda t: t.records, reverse=True)
+            ]
+            results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
+    if unread := [row["unread"] for row in results if row["unread"] is not None]:
+        raise UnreadError(unread[0])
+    log.info("%s: searched %d of %d data files for keys", table.name, len(tasks), len(planned))
+    return Places(table, key_ids, searched, _found(results, searched), states_of(planned), stored)
+
+
+def refusal(table: IcebergTable, key: Sequence[str], columns: Sequence[str]) -> str | None:
+    """Return why tasks cannot look keys up, whatever the files; None if they can."""
+    if table.format_version > NEWEST_VERSION:
+        return f"the format version {table.format_version} is not supported"
+    if why := refusal_to_read(table):
+        return why
+    if (form := table.properties.get(_FORMAT, "parquet")) != "parquet":
+        return f"its files are in the format {form}"
+    if odd := next((one for one in _fields(table, key) if not PLAIN.match(one.type)), None):
+        return f"the key column {odd.name} is {odd.type}"
+    if len(key) > 1 and importlib.util.find_spec("duckdb") is None:
+        return "duckdb is not installed"
+    wanted = [field for field in table.schema_fields if field["name"] in columns]
+    beyond = [*unread_columns(wanted), *(c.name for c in read_columns(wanted) if holds_uuid(c.field().type))]
+    return f"Spark has another type for the column {beyond[0]}" if beyond else None
+
+
+def _between(table: IcebergTable, snapshot: Snapshot, key: Sequence[Field], keys: pa.Table) -> Any:
+    """Return the Iceberg expression of rows between the lowest and highest keys."""
+    current = table.java.currentSnapshot()
+    is_current = current is not None and int(current.snapshotId()) == snapshot.id
+    # Iceberg looks up names in the schema of an older snapshot
+    names = {now: old for old, now in ({} if is_current else table.names_at(snapshot.id)).items()}
+    ends = {}
+    for column, values in zip(key, keys.columns, strict=True):
+        name = column.name if is_current else names.get(column.name)
+        if name is not None and column.type in BOUNDED and keys.num_rows:
+            if not pa.types.is_string(values.type):
+                values = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
+            found = pc.min_max(values).as_py()
+            ends[name] = comparable_ends(column.type, found["min"], found["max"])
+    return rows_between(table, {name: pair for name, pair in ends.items() if pair is not None})
+
+
+def _reaching(deletes: Sequence[EqualityDelete], tasks: Sequence[FileTask]) -> list[EqualityDelete]:
+    """Return the deletes that apply to one of the data files."""
+    oldest: dict[int | None, int] = {}
+    for task in tasks:
+        for scope in (task.scope, None):
+            oldest[scope] = min(oldest.get(scope, task.sequence_number), task.sequence_number)
+    return [delete for delete in deletes if delete.sequence_number > oldest.get(delete.scope, NEWEST)]
+
+
+def _hidden(table: IcebergTable, stack: ExitStack, lookup: Lookup, deletes: Sequence[EqualityDelete]) -> Lookup | None:
+    """Return those of the keys that equality deletes have, None without such deletes."""
+    if not deletes:
+        return None
+    ids = tuple(column.id for column in lookup.columns)
+    if any(delete.field_ids != ids for delete in deletes):
+        raise UnreadError("it has equality deletes by other columns")
+    keys, left = deleted_keys(table, lookup.columns, deletes, among=lookup)
+    if left:
+        raise UnreadError(f"tasks cannot read the equality deletes of {left[0].location}")
+    return sent_lookup(table, stack, lookup.columns, keys)
+
+
+def _found(results: Sequence[Any], keys: pa.Table) -> pa.Table:
+    """Return the rows that tasks have found, together."""
+    more = {"row_id": pa.int64(), "position": pa.int64(), "place": pa.int64()}
+    schema = pa.schema([*keys.schema, *more.items(), ("file", pa.int32()), ("part", pa.int32())])
+    tables = [schema.empty_table()]
+    for row in results:
+        rows = unpacked(row["rows"])
+        where = [pa.repeat(pa.scalar(row[name], pa.int32()), rows.num_rows) for name in ("number", "part")]
+        tables.append(pa.table([*rows.columns, *where], schema=schema))
+    return pa.concat_tables(tables)
