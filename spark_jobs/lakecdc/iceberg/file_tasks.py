@@ -110,10 +110,6 @@ class OtherDelete:
         return {"location": self.location, "format": self.format, "offset": self.offset, "length": self.length}
 
 
-#: a data file's location, and the position deletes and vectors that apply to it: what a search has found holds for it
-FileState = tuple[str, frozenset[DeleteKey]]
-
-
 class PlannedTasks:
     """Iceberg's scan tasks of the planned data files, kept in the JVM at the index of their number."""
 
@@ -218,12 +214,6 @@ def others_of(tasks: Iterable[FileTask]) -> dict[int, tuple[OtherDelete, ...]]:
         numbers = [task.number for task in part]
         by_number |= zip(numbers, part[0].store.others(numbers), strict=True)
     return by_number
-
-
-def states_of(tasks: Sequence[FileTask]) -> dict[int, FileState]:
-    """Return the state of each data file, by its number."""
-    others = others_of(tasks)
-    return {t.number: (t.location, frozenset(one.key for one in others.get(t.number, ()))) for t in tasks}
 
 
 def _parts(tasks: Sequence[FileTask]) -> Iterator[list[FileTask]]:

@@ -15,7 +15,6 @@ so that renamed and widened columns, defaults and partition values that are not 
 from __future__ import annotations
 
 import importlib.util
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,32 +32,26 @@ from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.expressions import might_contain
-from lakecdc.iceberg.file_bounds import READ, file_bounds
-from lakecdc.iceberg.file_io import new_folder, reaches, storage_properties
+from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.key_search.keys import Seen, deleted_keys, near_files, sent_lookup
 from lakecdc.key_search.tasks import (
     FOUND,
-    KEYS,
     PLAIN,
     ConvertTask,
-    KeysTask,
     Lookup,
     key_column,
     only,
-    packed,
-    serialized,
     unpacked,
-    without,
 )
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
-from lakecdc.reader.projection import ReadColumn
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
 
@@ -66,27 +59,12 @@ Engine = Literal["exact", "join", "native"]
 _DATA_FILE = (
     f"number int, location string, scope int, sequence_number long, first_row_id long, known {DELETES}, found binary"
 )
-_DELETE_FILE = "number int, location string, reach int, deleted_at long"
 #: formats of position deletes that tasks read
 FORMATS = ("PUFFIN", "PARQUET")
 #: maximum number of pairs of data file and delete file, each opened by a task
 MAX_PAIRS = 20_000
 #: number of delete rows up to which every task holds the keys; above it, rows pass a Bloom filter and are shuffled
 BROADCAST_DELETE_RECORDS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What an earlier search has found in some data files.
-
-    :param keys: that it searched for: ``d0`` …
-    :param rows: ``d0`` …, ``row_id``, ``position`` and ``file`` of the rows that it found.
-    :param files: numbers of the data files.
-    """
-
-    keys: pa.Table
-    rows: pa.Table
-    files: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -317,7 +295,7 @@ def _convert_natively(
         keys = tuple(_lookup(table, stack, ids, deletes, seen) for ids, deletes, _ in _reached_by_key(search))
         found = only(seen.rows, keys[0].all) if seen and keys else None
         positions = _by_file(found) if found else {}
-        near = set(target.merge).union(*(_near(table, ranked, one) for one in keys))
+        near = set(target.merge).union(*(near_files(table, ranked, one) for one in keys))
         facts.searched += len(near)
         ranked = [t for t in ranked if t.number in near or t.number in positions]
         if not ranked:
@@ -334,14 +312,6 @@ def _convert_natively(
         facts.rows += [found.drop_columns("position")] if found else []
     written, unread = collect_results(results)
     return written, left | unread
-
-
-def _near(table: IcebergTable, tasks: Sequence[FileTask], lookup: Lookup) -> set[int]:
-    """Return the numbers of the data files that a lookup has to read."""
-    seen = [task for task in tasks if task.number in lookup.seen]
-    others = [task for task in tasks if task.number not in lookup.seen]
-    near = within_bounds(table, others, lookup.columns, lookup.all)
-    return near | within_bounds(table, seen, lookup.columns, lookup.rest) if seen and lookup.rest.num_rows else near
 
 
 def _by_file(found: pa.Table) -> dict[int, bytes]:
@@ -368,50 +338,6 @@ def _lookup(
     return sent_lookup(table, stack, columns, keys, seen)
 
 
-def sent_lookup(
-    table: IcebergTable,
-    stack: ExitStack,
-    columns: tuple[ReadColumn, ...],
-    keys: Sequence[pa.Table],
-    seen: Seen | None = None,
-) -> Lookup:
-    """Send keys to tasks, as long as the stack is open; see :func:`packed`."""
-
-    def sent(content: bytes) -> Any:
-        broadcast = table.spark.sparkContext.broadcast(content)
-        stack.callback(broadcast.destroy)
-        return broadcast
-
-    content = packed(keys, columns)
-    if seen is None:
-        return Lookup(columns, sent(content))
-    return Lookup(columns, sent(content), sent(serialized(without(unpacked(content), seen.keys))), seen.files)
-
-
-def deleted_keys(
-    table: IcebergTable,
-    columns: tuple[ReadColumn, ...],
-    deletes: Sequence[EqualityDelete],
-    among: Lookup | None = None,
-) -> tuple[list[pa.Table], list[EqualityDelete]]:
-    """Read equality-delete files of one key as far as Arrow reads them with certainty.
-
-    :param among: only these keys are wanted; default: all.
-    :return: tables as of :func:`keys_of_files`; and the deletes left to Iceberg's reader: not Parquet, without field
-        ids, or without a key column as the table has it.
-    """
-    numbered = list(enumerate(deletes))
-    near = [(number, d.location, d.scope, d.sequence_number) for number, d in numbered if reaches(d.location)]
-    left = {number for number, delete in numbered if not reaches(delete.location)}
-    keys = []
-    if near:
-        task = KeysTask(columns, storage_properties(table), among)
-        for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
-            keys.append(unpacked(row["keys"]))
-            left.update(row["unread"])
-    return keys, [delete for number, delete in numbered if number in left]
-
-
 def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
     """Return the position deletes and deletion vectors of each data file, by its number.
 
@@ -426,35 +352,3 @@ def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
         if all(other.format in FORMATS and reaches(other.location) for other in others):
             by_number[number] = [other.for_tasks for other in others]
     return by_number
-
-
-def within_bounds(
-    table: IcebergTable, tasks: Sequence[FileTask], columns: Sequence[ReadColumn], keys: pa.Table
-) -> set[int]:
-    """Return the numbers of the data files that one of the keys may be in.
-
-    :param tasks: of one plan.
-    :param keys: with the columns ``d0`` … in the order of ``columns``.
-    """
-    fields, left = {field.id: field for field in table.fields}, list(tasks)
-    for place, column in enumerate(columns):
-        values = ordered(keys[f"d{place}"]) if column.type in READ else None
-        if left and values is not None:
-            bounds = file_bounds(table, left, fields[column.id])
-            left = [task for task, ends in zip(left, bounds, strict=True) if may_hold(ends, values)]
-    return {task.number for task in left}
-
-
-def ordered(values: pa.ChunkedArray) -> list[Any] | None:
-    """Return values in ascending order, dates as days since 1970; None if one is null, as bounds do not cover nulls."""
-    if values.null_count:
-        return None
-    return sorted((values.cast(pa.int32()) if pa.types.is_date(values.type) else values).to_pylist())
-
-
-def may_hold(bounds: tuple[Any, Any] | None, values: Sequence[Any]) -> bool:
-    """Check whether one of some ascending values lies within bounds; unknown bounds hold everything."""
-    if bounds is None:
-        return True
-    place = bisect_left(values, bounds[0])
-    return place < len(values) and bool(values[place] <= bounds[1])

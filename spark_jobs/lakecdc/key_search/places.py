@@ -26,18 +26,12 @@ from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.definition import spark_schema
 from lakecdc.iceberg.expressions import BOUNDED, comparable_ends, rows_between
 from lakecdc.iceberg.file_io import storage_properties
-from lakecdc.iceberg.file_tasks import FileState, states_of, tasks_within_reach
+from lakecdc.iceberg.file_tasks import tasks_within_reach
 from lakecdc.iceberg.live_deletes import NEWEST, EqualityDelete, Scopes, equality_deletes_at
 from lakecdc.iceberg.partition_fields import identity_columns
 from lakecdc.iceberg.stored_types import unread_columns
-from lakecdc.key_search.match import (
-    BROADCAST_DELETE_RECORDS,
-    Seen,
-    delete_files,
-    deleted_keys,
-    sent_lookup,
-    within_bounds,
-)
+from lakecdc.key_search.keys import FileState, Seen, deleted_keys, sent_lookup, states_of, within_bounds
+from lakecdc.key_search.match import BROADCAST_DELETE_RECORDS, delete_files
 from lakecdc.key_search.place_tasks import FILE, FOUND, PART, PlacesTask, RowsTask, Stored
 from lakecdc.key_search.tasks import PLAIN, Lookup, key_column, only, searched_keys, unpacked
 from lakecdc.local_relation import dealt

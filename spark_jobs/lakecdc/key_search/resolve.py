@@ -20,10 +20,11 @@ from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
-from lakecdc.iceberg.file_tasks import FileState, OtherDelete, others_of, states_of, tasks_within_reach
+from lakecdc.iceberg.file_tasks import OtherDelete, others_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.live_deletes import Scopes, described_deletes, equality_deletes_at
 from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.key_search.keys import FileState, states_of
 from lakecdc.key_search.match import Engine, KeySearch, SearchFacts, can_match_natively, convert
 from lakecdc.key_search.places import Places
 from lakecdc.key_search.tasks import key_column

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakecdc.key_search.match import may_hold, ordered
+from lakecdc.key_search.keys import may_hold, ordered
 from lakecdc.key_search.resolve import Resolution
 from lakecdc.writer.frame import stage_frame
 from tests.conftest import Lake
