@@ -84,9 +84,8 @@ class Places:
     def _parts(self, rows: pa.Table) -> Iterator[tuple[str, int, bytes]]:
         if not rows.num_rows:
             return
-        rows = rows.select(["file", "part", "place"]).sort_by(
-            [(name, "ascending") for name in ("file", "part", "place")]
-        )
+        order = [(name, "ascending") for name in ("file", "part", "place")]
+        rows = rows.select([name for name, _ in order]).sort_by(order)
         file, part, place = (rows[name].to_numpy() for name in rows.column_names)
         cuts = np.flatnonzero(np.diff(file) | np.diff(part)) + 1
         for begin, end in pairwise([0, *cuts.tolist(), len(file)]):
@@ -121,7 +120,8 @@ def collect_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> pa
 
 
 def _fields(table: IcebergTable, key: Sequence[str]) -> list[Field]:
-    return sorted((one for one in table.fields if one.name in key), key=lambda one: one.id)
+    by_name = {one.name: one for one in table.fields}
+    return sorted((by_name[name] for name in key), key=lambda one: one.id)
 
 
 def find_places(
@@ -145,8 +145,8 @@ def find_places(
     )
     sought = EqualityDelete(None, 0, "", 0, None, NEWEST, searched.num_rows, key_ids)
     where = _between(table, snapshot, of_key, searched)
-    planned = list(tasks_within_reach(table, snapshot, [sought], scopes, where, live))
-    near = within_bounds(table, planned, key_columns, searched) if planned else set()
+    planned = list(tasks_within_reach(table, snapshot, [sought], scopes, where, live)) if searched.num_rows else []
+    near = within_bounds(table, planned, key_columns, searched)
     tasks = [task for task in planned if task.number in near]
     known = delete_files(tasks)
     if len(known) < len(tasks) or not all(in_reach(task.location) for task in tasks):

@@ -17,7 +17,10 @@ from tests.lakecdc.maintain.delete_files.support import change, create, insert
 from tests.on_demand import on_demand
 from tests.versions import V3
 
-_ROW = "CAST({0} AS {1}) id, concat('k', {0} % 5) k, concat('{2}', {0}) v, repeat(md5(string({0})), 20) doc"
+_ROW = (
+    "CAST({0} AS {1}) id, concat('k', {0} % 5) k, concat('{2}', {0}) v, repeat(md5(string({0})), 20) doc, "
+    "named_struct('a', array(int({0}), NULL), 'm', map(string({0}), 1.5BD)) n"
+)
 
 
 def _rows(frame: DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -28,13 +31,13 @@ def _random_table(lake: Lake, version: int, key: list[str], rng: random.Random) 
     """A table whose rows were deleted in every form, and whose schema changed in between."""
     by = "bucket(2, id)" if rng.random() < 0.5 else ""
     mode = {f"write__{what}__mode": "merge-on-read" for what in ("delete", "update")}
-    columns = "id int, k string, v string, doc string"
+    columns = "id int, k string, v string, doc string, n struct<a: array<int>, m: map<string, decimal(2, 1)>>"
     name, kind = create(lake, columns, version, by, write__parquet__row_group_check_min_record_count="1", **mode), "int"
     insert(lake, name, f"SELECT {_ROW.format('id', kind, 'a')} FROM range(60)", files=2)
     for step, what in enumerate(rng.sample(["change", "change", "delete", "delete", "insert", "promote", "add"], 7)):
-        some = f"SELECT explode(array({', '.join(str(rng.randrange(90)) for _ in range(9))})) id"
+        some = f"SELECT DISTINCT id FROM VALUES {', '.join(f'({rng.randrange(90)})' for _ in range(9))} AS t(id)"
         if what == "change":
-            rows = f"SELECT DISTINCT {_ROW.format('id', kind, f'c{step}_')} FROM ({some})"
+            rows = f"SELECT {_ROW.format('id', kind, f'c{step}_')} FROM ({some})"
             change(lake, name, key, f"SELECT {', '.join(key)} FROM ({rows})", rows if rng.random() < 0.7 else None)
         elif what == "delete":
             lake.sql(f"DELETE FROM lake.{name} WHERE id IN ({some})")
