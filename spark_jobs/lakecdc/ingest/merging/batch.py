@@ -19,7 +19,7 @@ from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.fold import is_open, with_late, without_void
-from lakecdc.ingest.lookup import read_keys
+from lakecdc.ingest.lookup import LookedUp, look_up, read_keys
 from lakecdc.ingest.merging.combine import Rules
 from lakecdc.ingest.merging.contributions import (
     contributions_of_events,
@@ -31,7 +31,6 @@ from lakecdc.ingest.reconciliation import remember_waited_for, state_of
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.model.merge_slots import REMOVED_COLUMN
 from lakecdc.model.order import void_sql
-from lakecdc.sql import quoted_column
 
 _IS_MOVED_OPEN = "op != 'd' AND coalesce(size(open), 0) > 0 AND old_key IS NOT NULL"
 
@@ -65,27 +64,37 @@ class Merging:
             facts = self._facts_of(events)
             if facts["moved_open"]:
                 events = self._without_moved_open(events)
-            combined = _persisted(stack, self._combined(events, rules, facts))
+            found = self._look_up(events, rules, facts)
+            combined = _persisted(stack, self._combined(events, found, rules, facts))
             count, lost, deletes = combined.agg(
                 F.count(F.lit(1)), F.count_if(F.expr("open IS NOT NULL")), F.count_if(F.expr("op = 'd'"))
             ).collect()[0]
             if lost:
                 # the other events of these keys are applied
                 complete = self._without_incomplete(events, combined)
-                combined = _persisted(stack, self._combined(complete, rules, facts))
+                combined = _persisted(stack, self._combined(complete, found, rules, facts))
                 count, deletes = combined.count(), 1
             rows = Rows(self._counted(combined), folded=True, keys=count)
             rows = rows.with_frame(completed(table.spark, rows.frame, replace(batch, columns=columns), set()))
             if deletes or batch.commit.floor is not None:
                 self._remember_deletes(rows, rules)
             feed.add(keys_merged=count)
-            yield replace(batch, columns=columns, rows=rows, commit=replace(batch.commit, state=state))
+            places = found.places if found is not None else None
+            yield replace(batch, columns=columns, rows=rows, commit=replace(batch.commit, state=state, places=places))
 
-    def _combined(self, events: DataFrame, rules: Rules, facts: Row) -> DataFrame:
+    def _look_up(self, events: DataFrame, rules: Rules, facts: Row) -> LookedUp | None:
+        """Return the table's rows of the events' keys; None if none of them counts."""
+        table, batch, columns = self.feed.existing, self.batch, None
+        if table.head() is None or batch.commit.replaces:
+            return None
+        if rules.is_first_row and not (facts["left_out"] or facts["deletes"]):
+            # the values of a first row stay as they are, or an earlier row replaces them all
+            columns = [ORDER_COLUMN, TIME_COLUMN, *rules.order_columns]
+        return look_up(table, events.select("key.*").distinct(), batch.key, columns=columns)
+
+    def _combined(self, events: DataFrame, found: LookedUp | None, rules: Rules, facts: Row) -> DataFrame:
         """Return the rows to write, and deletes to write or remember."""
-        # the values of a first row stay as they are, or an earlier row replaces them all
-        by_order = rules.is_first_row and not (facts["left_out"] or facts["deletes"])
-        contributions = self._contributions(events, rules, by_order=by_order)
+        contributions = self._contributions(events, found, rules)
         removes = bool(facts["deletes"]) or self.has_late or bool(self.feed.waits)
         return merged(contributions, rules, left_out=facts["left_out"], removes=removes).where(self._changes(rules))
 
@@ -102,22 +111,18 @@ class Merging:
             return events
         return without_erased(events, self.feed.existing, batch.key, self.mark)
 
-    def _contributions(self, events: DataFrame, rules: Rules, *, by_order: bool) -> DataFrame:
+    def _contributions(self, events: DataFrame, found: LookedUp | None, rules: Rules) -> DataFrame:
         """Return the contributions of events, and of the table's rows and remembered deletes, to the events' keys."""
         table, batch = self.feed.existing, self.batch
         contributions = contributions_of_events(events, rules)
-        keys = events.select("key.*").distinct()
-        if table.head() is not None and not batch.commit.replaces:
-            stored = read_keys(table, keys, batch.key)
+        if found is not None:
+            stored = found.rows
             if batch.truncate_order:
                 stored = stored.where(F.coalesce(ORDER_COLUMN, F.lit("")) >= batch.truncate_order)
-            if by_order:
-                own = (ORDER_COLUMN, TIME_COLUMN, *rules.order_columns)
-                stored = stored.select(*map(quoted_column, (*batch.key, *own)))
             contributions = contributions.unionByName(contributions_of_rows(stored, rules))
         remembered = None if batch.source.in_order and not self.feed.waits else tombstones.open_remembered(table)
         if remembered is not None and rules.merge.on_delete != "ignore":
-            deletes = read_keys(remembered, keys, batch.key)
+            deletes = read_keys(remembered, events.select("key.*").distinct(), batch.key)
             contributions = contributions.unionByName(contributions_of_rows(deletes, rules, remembered=True))
         return contributions
 
