@@ -203,6 +203,8 @@ def _aggregate_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
     if not target.history_table:
         hint = "Set history_table: from the events in it, values are taken back and rows are built anew."
         yield "merge.engine is 'aggregate', but it has no history_table.", hint
+    if target.mode != "upsert":
+        yield f"merge.engine is 'aggregate', and mode is {target.mode!r}.", "Use mode upsert."
     if not target.key:
         yield "merge.engine is 'aggregate', but it has no key.", 'Set "key": columns that identify a row of the source.'
     if target.is_pattern:

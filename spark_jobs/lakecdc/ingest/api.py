@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakecdc.ingest.aggregating.table import rebuild
 from lakecdc.ingest.apply.publish import Commit, Staged, position_summary, publish
 from lakecdc.ingest.apply.rows import cluster_rows, table_columns
 from lakecdc.ingest.batch import Batch, SourceFacts
@@ -63,6 +64,7 @@ __all__ = [
     "open_source",
     "publish",
     "read_keys",
+    "rebuild",
     "remember_erased",
     "replaced_chapters",
     "settled_rounds",

@@ -42,11 +42,11 @@ class Plan:
         merge = Merge("aggregate", columns=document["columns"], group_by=tuple(document["group_by"]))
         return cls(document["history"], tuple(document["key"]), merge, document["truncates"])
 
-    def encode(self) -> str:
-        """Return the value of the property, equal for equal plans."""
+    def encode(self, *, is_unfinished: bool = False) -> str:
+        """Return the value of the property, equal for equal plans; ``is_unfinished`` if the rows are yet to follow."""
         document = {"history": self.history, "key": self.key, "truncates": self.truncates}
         document |= {"group_by": self.merge.group_by, "columns": self.merge.columns}
-        return json.dumps(document, sort_keys=True)
+        return json.dumps(document | ({"unfinished": True} if is_unfinished else {}), sort_keys=True)
 
     def table_target(self, target: Target) -> Target:
         """Return a target of the table alone, whose key is that of its own rows."""

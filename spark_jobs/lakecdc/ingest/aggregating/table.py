@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc import changes
 from lakecdc.contract.aggregating import ROWS_COLUMN
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.merging import Merge
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
-from lakecdc.iceberg.fence import KnownState
-from lakecdc.iceberg.table import Snapshot, carrier_of, open_if_there
+from lakecdc.contract.target import Target
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.iceberg.threads import described
 from lakecdc.ingest import tables
+from lakecdc.ingest.aggregating.groups import GroupMaker, Groups
 from lakecdc.ingest.aggregating.plan import Plan
 from lakecdc.ingest.aggregating.source_rows import SourceRows, UnknownValuesError
 from lakecdc.ingest.aggregating.values import Values
@@ -35,15 +37,14 @@ from lakecdc.ingest.apply.publish import StateMovedError
 from lakecdc.ingest.audit import Audit
 from lakecdc.ingest.batch import Batch, CommitPlan
 from lakecdc.ingest.change import Column, Rows
-from lakecdc.ingest.lookup import read_between
-from lakecdc.ingest.reconciliation import state_of
-from lakecdc.ingest.table_feed import TableFeed, open_feed
+from lakecdc.ingest.table_feed import open_feed
+from lakecdc.local_relation import local_relation
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import position_of
 from lakecdc.metadata.floor import read_floor
-from lakecdc.runtime.failpoints import reach
+from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import failure
-from lakecdc.sql import exact_value, quoted_column
+from lakecdc.sql import quoted_column
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +58,27 @@ def refresh(spark: SparkSession, spec: JobSpec, target: Target) -> TableReport:
         return failure(target.table, error)
 
 
-@dataclass
-class _Groups:
-    """Values of groups: ``group``, columns, ``overflows``, ``order``, ``source_time``.
+def rebuild(
+    table: IcebergTable, spec: JobSpec, keys: Sequence[Mapping[str, Any]], rules: Mapping[str, str]
+) -> TableReport:
+    """Make rows of an aggregated table anew from its history table.
 
-    :param everything: they are all groups, and replace those of the table.
-    :param state: of the table, of whose rows they were made.
+    :param keys: of the rows; none for all of them.
+    :param rules: of its columns from now on; none for the present ones.
+    :raises InputError: it is not aggregated, or keys or rules do not fit.
     """
-
-    values: DataFrame
-    everything: bool = False
-    state: KnownState | None = None
+    plan = Plan.read(table.properties)
+    if plan is None:
+        raise InputError("It is not aggregated from a history table.", table=table.name, hint="Leave it out.")
+    if keys and rules:
+        raise InputError("New rules are for all rows.", table=table.name, hint="Leave its keys out.")
+    # what the table has already, so that no reader meets a new kind of deletes
+    target = Target(table.name, deletes="equality" if modes.equality_delete_files(table) else "resolved")
+    if rules:
+        plan = replace(plan, merge=Merge("aggregate", columns=dict(rules), group_by=plan.merge.group_by))
+        for message, hint in plan.merge.mistakes((), False):
+            raise InputError(message, table=table.name, hint=hint)
+    return AggregatedTable(table.spark, spec, target, plan).rebuild(keys)
 
 
 class AggregatedTable:
@@ -76,26 +87,132 @@ class AggregatedTable:
     def __init__(self, spark: SparkSession, spec: JobSpec, target: Target, plan: Plan) -> None:
         self._spark, self._spec, self._plan = spark, spec, plan
         self._target = plan.table_target(target)
-        self.feed: TableFeed = open_feed(spark, spec, self._target, None)
-        if self.feed.error is not None:
-            raise self.feed.error
+        self._feed = open_feed(spark, spec, self._target, None)
+        if self._feed.error is not None:
+            raise self._feed.error
         self._history = open_if_there(spark, spec.catalog.name, plan.history)
 
     def refresh(self) -> TableReport:
         """Bring the table to the newest snapshot of its history table."""
-        self._refuse_other_plan()
+        table = self._feed.table
+        known = table.properties.get(names.AGGREGATED) if table is not None else None
+        if table is not None and known != self._plan.encode():
+            raise InputError(
+                f"The table is made by {known or 'other events'}, and its target has {self._plan.encode()}.",
+                table=table.name,
+                hint="Run the job rebuild_keys with the new columns as options.rules, or feed new tables.",
+            )
         return self._run(self._changed)
 
-    def rebuild(self, keys: DataFrame | None) -> TableReport:
-        """Make rows anew: of some groups as of the snapshot that the table was made of, or all as of the newest one.
+    def rebuild(self, keys: Sequence[Mapping[str, Any]]) -> TableReport:
+        """Make some rows anew, of the events that the table was made of, or all, of those that there are."""
+        if keys:
+            frame = self._keys(keys)
+            return self._run(lambda history: self._maker(history, self._truncated_before).of_keys(frame, self._made_of))
+        table, dry_run = self._feed.existing, self._spec.options.dry_run
+        has_new_rules = table.properties[names.AGGREGATED] != self._plan.encode()
 
-        :param keys: key columns of the groups; None for all.
-        """
-        raise NotImplementedError
+        def make(history: IcebergTable) -> Groups:
+            groups = self._everything(history)
+            if has_new_rules and not dry_run:
+                # ingestion refuses the table until its rows are those of the new rules
+                table.update_properties({names.AGGREGATED: self._plan.encode(is_unfinished=True)})
+            return groups
+
+        report = self._run(make)
+        if has_new_rules and not dry_run:
+            present = {column.name for column in self._values.table_columns}
+            gone = [name for name in tables.source_types(table, self._target) if name not in present]
+            if gone:
+                definition.drop_columns(table.refresh(), gone)
+            table.update_properties({names.AGGREGATED: self._plan.encode()})
+        return report
+
+    def _run(self, make: Callable[[IcebergTable], Groups | None]) -> TableReport:
+        """Commit the groups that are made of the history table."""
+        began, history, feed = time.monotonic(), self._history, self._feed
+        if history is None or history.head() is None:
+            return replace(feed.report(), reason=f"the history table {self._plan.history} has no events yet")
+        if read_floor(history.properties, history.name) is not None:
+            raise InputError(
+                f"Old events have been removed from the history table {history.name}, and sums would lack them.",
+                table=feed.name,
+                hint="Feed new tables, and do not expire partitions of their history tables.",
+            )
+        for last in (False, False, True):
+            try:
+                groups = make(history)
+                if groups is not None and not self._spec.options.dry_run:
+                    self._write(history, groups)
+                break
+            except StateMovedError:
+                if last:
+                    raise
+                log.info("%s: rows have changed meanwhile, they are aggregated again", feed.name)
+                feed.existing.refresh()
+        feed.add(seconds=round(time.monotonic() - began, 3))
+        return feed.report()
+
+    def _changed(self, history: IcebergTable) -> Groups | None:
+        """Return the groups that events have changed since; None without events."""
+        since, until = self._since(history), history.head()
+        assert until is not None
+        if since is not None and since.id == until.id:
+            return None
+        truncated = _truncated(history, self._plan)
+        if since is None or truncated != self._truncated_before:
+            return self._everything(history)
+        with changes.between(history, since, until, key=()) as rows:
+            new = rows.localCheckpoint()
+        if not new.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
+            # erased, or rolled back
+            return self._everything(history)
+        self._feed.add(events=new.count())
+        maker = self._maker(history, truncated)
+        try:
+            return maker.of_events(maker.source.events(new), self._feed.existing, since, until)
+        except UnknownValuesError:
+            # the events of a former key may have them
+            return self._everything(history)
+
+    def _everything(self, history: IcebergTable) -> Groups:
+        head = history.head()
+        assert head is not None
+        return self._maker(history, _truncated(history, self._plan)).all_groups(head)
 
     @property
-    def _name(self) -> str:
-        return self._target.table
+    def _truncated_before(self) -> str | None:
+        return self._feed.position.truncate_order if self._feed.position else None
+
+    def _since(self, history: IcebergTable) -> Snapshot | None:
+        """Return the history table's snapshot that the table was made of; None if there is none any more."""
+        position = self._feed.position
+        if position is not None and position.identity != history.uuid:
+            raise InputError(
+                f"It was made of another history table than the present {history.name}.",
+                table=self._feed.name,
+                hint="If the present one has all events, run the job rebuild_keys over all rows.",
+            )
+        return history.snapshot(int(position.offsets["snapshot"])) if position is not None else None
+
+    @property
+    def _made_of(self) -> Snapshot:
+        assert self._history is not None
+        since = self._since(self._history)
+        if since is None:
+            raise InputError(
+                f"The snapshot of the history table {self._history.name} that it was made of has expired.",
+                table=self._feed.name,
+                hint="Rebuild all rows: leave options.keys out.",
+            )
+        return since
+
+    def _maker(self, history: IcebergTable, truncated: str | None) -> GroupMaker:
+        values = self._values
+        used = dict.fromkeys([*self._plan.key, *self._plan.merge.group_by])
+        used |= dict.fromkeys(column.of for column in values.columns if column.of != "*")
+        columns = tuple(Column(name, values.types[name]) for name in used)
+        return GroupMaker(SourceRows(history, columns, self._plan.key, truncated), values)
 
     @cached_property
     def _values(self) -> Values:
@@ -103,149 +220,41 @@ class AggregatedTable:
         assert self._history is not None
         types, merge = tables.source_types(self._history, replace(self._target, mode="history")), self._plan.merge
         named = [*self._plan.key, *merge.group_by, *(c.of for c in merge.aggregates if c.of != "*")]
-        if missing := [name for name in named if name not in types]:
+        if missing := [name for name in dict.fromkeys(named) if name not in types]:
             raise InputError(
                 f"Its merge needs {', '.join(missing)}, which the history table {self._plan.history} does not have.",
-                table=self._name,
-                hint='Correct key, group_by and columns. A renamed column keeps its name by "clean": {"rename": …}.',
+                table=self._feed.name,
+                hint='Correct key, group_by and columns. A column that the source renamed keeps its name by "clean": '
+                '{"rename": …}.',
             )
         for name, why in merge.misfits(types):
-            raise InputError(f"The function of {name!r} in merge does not fit: {why}.", table=self._name)
+            raise InputError(f"The function of {name!r} in merge does not fit: {why}.", table=self._feed.name)
         return Values(tuple(Column(name, types[name], True) for name in merge.group_by), merge.aggregates, types)
 
-    @cached_property
-    def _source(self) -> SourceRows:
-        assert self._history is not None
-        used = dict.fromkeys([*self._plan.key, *self._plan.merge.group_by])
-        used |= dict.fromkeys(c.of for c in self._values.columns if c.of != "*")
-        columns = tuple(Column(name, self._values.types[name]) for name in used)
-        return SourceRows(self._history, columns, self._plan.key, self._truncated)
+    def _keys(self, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """Return given keys as a frame; refuse those that do not fit the columns."""
+        group_by = self._values.group_by
+        for key in keys:
+            if {*key} != {column.name for column in group_by} or None in key.values():
+                raise InputError(
+                    f"The key {dict(key)} has not the columns {', '.join(c.name for c in group_by)}.",
+                    table=self._feed.name,
+                    hint="Give a value for each of them.",
+                )
+        texts = [tuple(str(key[column.name]) for column in group_by) for key in keys]
+        schema = ", ".join(f"{quoted_column(column.name)} string" for column in group_by)
+        frame = local_relation(self._spark, texts, schema)
+        return frame.select(*[F.col(quoted_column(c.name)).cast(c.type) for c in group_by]).distinct().localCheckpoint()
 
-    @cached_property
-    def _truncated(self) -> str | None:
-        assert self._history is not None
-        carrier = carrier_of(self._history.ancestors())
-        return carrier.position.truncate_order if carrier and self._plan.truncates else None
-
-    def _run(self, make: Callable[[Snapshot | None, Snapshot], _Groups | None]) -> TableReport:
-        """Commit the groups that are made of the history table's snapshot before and the newest one."""
-        began, history, feed = time.monotonic(), self._history, self.feed
-        until = history.head() if history is not None else None
-        if history is None or until is None:
-            return replace(feed.report(), reason=f"the history table {self._plan.history} has no events yet")
-        if read_floor(history.properties, history.name) is not None:
-            raise InputError(
-                f"Events have been removed from the history table {history.name}, so that its rows are not known.",
-                table=self._name,
-                hint="Keep all events of a table that others are aggregated from; feed new tables.",
-            )
-        for last in (False, False, True):
-            try:
-                groups = make(self._since(), until)
-                if groups is not None and not self._spec.options.dry_run:
-                    self._write(groups, until)
-                break
-            except StateMovedError:
-                if last:
-                    raise
-                log.info("%s: rows have changed meanwhile, they are aggregated again", self._name)
-                feed.existing.refresh()
-        feed.add(seconds=round(time.monotonic() - began, 3))
-        return feed.report()
-
-    def _since(self) -> Snapshot | None:
-        """Return the history table's snapshot that the table was made of; None if there is none any more."""
-        position, history = self.feed.position, self._history
-        assert history is not None
-        if position is not None and position.identity != history.uuid:
-            raise InputError(
-                f"The table was aggregated from another history table than the present {history.name}.",
-                table=self._name,
-                hint="Run the job rebuild_keys, if the present one has all events.",
-            )
-        return history.snapshot(int(position.offsets["snapshot"])) if position is not None else None
-
-    def _changed(self, since: Snapshot | None, until: Snapshot) -> _Groups | None:
-        """Return the groups that have changed between two snapshots; None if the second is known."""
-        truncated = self.feed.position.truncate_order if self.feed.position else None
-        if since is not None and since.id == until.id:
-            return None
-        if since is None or truncated != self._truncated:
-            return self._everything(until)
-        assert self._history is not None
-        with changes.between(self._history, since, until, key=()) as rows:
-            new = rows.localCheckpoint()
-        if not new.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
-            # erased, or rolled back
-            return self._everything(until)
-        self.feed.add(events=new.count())
-        try:
-            return self._of_new(self._source.events(new), since, until)
-        except UnknownValuesError:
-            # a row that had another key before may have them
-            return self._everything(until)
-
-    def _everything(self, until: Snapshot) -> _Groups:
-        assert self._history is not None
-        rows = self._source.live(self._source.events(self._history.read(until.id)))
-        return _Groups(self._values.of_groups(self._signed(rows, 1)), everything=True)
-
-    def _of_new(self, new: DataFrame, since: Snapshot, until: Snapshot) -> _Groups:
-        """Return the groups that new events change."""
-        table, state = self.feed.existing, state_of(self.feed.existing)
-        keys = new.select("key.*").distinct().localCheckpoint()
-        old = self._source.events_of(keys, since.id).localCheckpoint()
-        before, after = self._source.live(old), self._source.live(old.unionByName(new))
-        values = self._values.of_groups(self._difference(before, after)).localCheckpoint()
-        anew = values.limit(0).select("group") if self._values.retracts else values.where("lost > 0").select("group")
-        kept = values.join(anew, "group", "left_anti")
-        group_columns = values.select("group.*").localCheckpoint()
-        stored = read_between(table, group_columns, group_columns.columns).select(
-            F.struct(*map(quoted_column, group_columns.columns)).alias("group"),
-            F.struct(
-                *[quoted_column(c.name) for c in self._values.columns],
-                ROWS_COLUMN,
-                F.col(ORDER_COLUMN).alias("order"),
-                F.col(TIME_COLUMN).alias("source_time"),
-            ).alias("had"),
-        )
-        combined = self._values.combined(stored, kept).localCheckpoint()
-        sure = combined.where("NOT unsure").drop("unsure", "lost")
-        anew = anew.union(combined.where("unsure").select("group")).localCheckpoint()
-        if anew.isEmpty():
-            return _Groups(sure, state=state)
-        return _Groups(sure.unionByName(self._anew(anew.select("group.*"), until)), state=state)
-
-    def _difference(self, before: DataFrame, after: DataFrame) -> DataFrame:
-        """Return the rows to take back and those to add, without rows that are the same."""
-        rows = self._signed(after, 1).unionByName(self._signed(before, -1))
-        same = exact_value(F.col("row"), rows.schema["row"].dataType).alias("same")
-        # the row has its key
-        return rows.withColumn("times", F.sum("sign").over(Window.partitionBy(same))).where("times <> 0").drop("times")
-
-    def _anew(self, groups: DataFrame, until: Snapshot) -> DataFrame:
-        """Return the values of some groups, made of all their rows; those without rows have 0 in ``ROWS_COLUMN``."""
-        keys = self._source.keys_with(groups, until.id).localCheckpoint()
-        rows = self._signed(self._source.live(self._source.events_of(keys, until.id)), 1)
-        wanted = groups.select(F.struct("*").alias("group"))
-        values = self._values.of_groups(rows.join(wanted, "group", "left_semi")).drop("lost")
-        self.feed.add(groups_built_anew=wanted.count())
-        gone = F.coalesce(F.col(ROWS_COLUMN), F.lit(0))
-        return wanted.join(values, "group", "left").withColumn(ROWS_COLUMN, gone)
-
-    def _signed(self, rows: DataFrame, sign: int) -> DataFrame:
-        group = self._values.group()
-        return rows.select(group.alias("group"), "row", "order", "source_time", F.lit(sign).alias("sign"))
-
-    def _write(self, groups: _Groups, until: Snapshot) -> None:
-        """Commit the values of groups."""
-        assert self._history is not None
-        feed, columns = self.feed, self._values.table_columns
+    def _write(self, history: IcebergTable, groups: Groups) -> None:
+        """Commit the values of groups, and the snapshot that the table is made of then."""
+        feed, options, columns = self._feed, self._spec.options, self._values.table_columns
         key = tuple(column.name for column in self._values.group_by)
-        with _persisted(groups.values) as values:
-            count = self._checked(values)
+        kept = groups.values.persist()
+        try:
+            count = replace(groups, values=kept).check(feed.name)
             row = F.struct(*[F.col("group")[k].alias(k) for k in key], *[c.name for c in columns[len(key) :]])
-            rows = values.select(
+            rows = kept.select(
                 F.col("group").alias("key"),
                 F.when(F.col(ROWS_COLUMN) > 0, "u").otherwise("d").alias("op"),
                 row.alias("row"),
@@ -255,65 +264,26 @@ class AggregatedTable:
                 F.lit(0).alias("n_c"),
                 F.lit(2).alias("n_d"),
             )
-            carrier = carrier_of(self._history.ancestors_of(until))
-            through = carrier.position.read_through if carrier else None
-            position = position_of(self._history.name, self._history.uuid, until.id, through)
-            position = replace(position, truncate_order=self._truncated)
-            audit = Audit.of(self._target, show_values=feed.options.report_values)
+            through = carrier_of(history.ancestors_of(groups.at))
+            position = position_of(
+                history.name, history.uuid, groups.at.id, through.position.read_through if through else None
+            )
+            truncated = _truncated(history, self._plan) if groups.at == history.head() else self._truncated_before
+            position = replace(position, truncate_order=truncated)
+            audit = Audit.of(self._target, show_values=getattr(options, "report_values", False))
             commit = CommitPlan(replaces=groups.everything, state=groups.state, audit=audit)
             changed = Rows(rows, folded=not groups.everything, keys=count) if count else None
             batch = Batch(self._target, key, columns, changed, position, full_load=groups.everything, commit=commit)
             feed.table, _ = tables.prepare(self._spark, self._spec.catalog.name, feed.table, batch)
-            modes.check_debt(feed.table, batch, feed.options.max_delete_files)
-            mode, choice = modes.choose(feed.table, batch, feed.options.max_delete_files, None)
-            feed.metrics.update(choice)
-            reach("before_aggregate")
-            feed.note(modes.apply_rows(mode, feed.table, batch, position, feed.started_from), position)
-            feed.add(groups=count)
-
-    def _checked(self, values: DataFrame) -> int:
-        """Count groups; refuse sums that do not fit their columns, and groups without a value."""
-        nulls = {c.name: F.col(f"group.{quoted_column(c.name)}").isNull() for c in self._values.group_by}
-        there = F.col(ROWS_COLUMN) > 0
-        over = F.array_distinct(F.flatten(F.collect_set(F.when(there, F.col("overflows")))))
-        row = values.agg(
-            F.count(F.lit(1)),
-            over,
-            *[F.count_if(there & F.coalesce(is_null, F.lit(False))) for is_null in nulls.values()],
-        ).first()
-        assert row is not None
-        if row[1]:
-            raise InputError(
-                f"The values of {', '.join(sorted(row[1]))} do not fit their types any more.",
-                table=self._name,
-                hint='Sum up a wider type, such as "columns": {"…": "decimal(38,0)"}, in a new table.',
-            )
-        if without := [name for name, rows in zip(nulls, row[2:], strict=True) if rows]:
-            raise InputError(
-                f"Rows of the source have no value of {', '.join(without)}, which is in group_by.",
-                table=self._name,
-                hint="Fill it at the source, or take it out of group_by and feed a new table.",
-            )
-        return int(row[0])
-
-    def _refuse_other_plan(self) -> None:
-        """Refuse a table that is not aggregated in this way."""
-        table = self.feed.table
-        known = table.properties.get(names.AGGREGATED) if table is not None else None
-        if table is not None and known != self._plan.encode():
-            raise InputError(
-                f"The table is aggregated by {known or 'nothing'}, and its target has {self._plan.encode()}.",
-                table=self._name,
-                hint="Run the job rebuild_keys with the new rules as options.rules, or feed a new table."
-                if known
-                else "Name a new table.",
-            )
+            modes.check_debt(feed.table, batch, getattr(options, "max_delete_files", 0))
+            failpoints.reach("before_aggregate")
+            feed.note(modes.apply_rows("upsert", feed.table, batch, position, feed.started_from), position)
+            feed.add(groups=count, groups_built_anew=groups.built_anew)
+        finally:
+            kept.unpersist()
 
 
-@contextmanager
-def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    kept = frame.persist()
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
+def _truncated(history: IcebergTable, plan: Plan) -> str | None:
+    """Return the order key of the last TRUNCATE that took rows back, if any."""
+    carrier = carrier_of(history.ancestors())
+    return carrier.position.truncate_order if carrier and plan.truncates else None
