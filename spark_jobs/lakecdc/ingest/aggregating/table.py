@@ -164,10 +164,13 @@ class AggregatedTable:
             return self._everything(history)
         with changes.between(history, since, until, key=()) as rows:
             new = rows.localCheckpoint()
-        if not new.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
+        is_gone = F.col(changes.CHANGE_TYPE) == "delete"
+        count = new.agg(F.count(F.lit(1)), F.count_if(is_gone)).first()
+        assert count is not None
+        if count[1]:
             # erased, or rolled back
             return self._everything(history)
-        self._feed.add(events=new.count())
+        self._feed.add(events=count[0])
         maker = self._maker(history, truncated)
         try:
             return maker.of_events(maker.source.events(new), self._feed.existing, since, until)

@@ -149,7 +149,7 @@ def test_new_rules(lake: Lake, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [
-        ({"total": "sum(big)"}, {"big": 2**62}, "The sums of total do not fit"),
+        ({"total": "sum(big)"}, {}, "The sums of total do not fit"),
         ({"total": "sum(n)"}, {"name": None}, "have no value of name"),
         ({"total": "sum(other)"}, {}, "needs other"),
         ({"every": "bool_and(n)"}, {}, "for boolean columns"),
@@ -159,6 +159,7 @@ def test_what_cannot_be_aggregated_stops_the_table(
     lake: Lake, tmp_path: Path, columns: dict[str, str], row: Row, message: str
 ) -> None:
     feed, log = AggregateFeed(lake, tmp_path, columns=columns), Log()
-    feed.write([log.event("t", "c", {"id": n, "name": "a", "n": 1, "big": 1, **row}) for n in (1, 2)])
+    rows = [{"id": 1, "name": "a", "n": 1, "big": 2**62}, {"id": 2, "name": "a", "n": 1, "big": 2**62, **row}]
+    feed.write([log.event("t", "c", row) for row in rows])
     report = feed.run()
     assert report.outcome == "failed" and message in str(report.reason), report.reason
