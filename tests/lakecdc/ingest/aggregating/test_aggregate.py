@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.runtime.run import run, work_of
+from local_services.paths import REPOSITORY
 from tests.conftest import Lake
 from tests.lakecdc.ingest.aggregating.support import ALL, SUMS, AggregateFeed, Grouped, again, cut, expected
 from tests.lakecdc.ingest.apply.support import Events, truncate
@@ -163,3 +166,20 @@ def test_what_cannot_be_aggregated_stops_the_table(
     feed.write([log.event("t", "c", row) for row in rows])
     report = feed.run()
     assert report.outcome == "failed" and message in str(report.reason), report.reason
+
+
+def test_the_totals_of_the_documentation(lake: Lake, tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "merging.md").read_text()
+    target = next(json.loads(text) for text in re.findall(r"```json target\n(.*?)```", page, re.S) if "totals" in text)
+    table = lake.new_name("totals")
+    feed = AggregateFeed(lake, tmp_path, target | {"table": table, "history_table": f"{table}_history"}, table)
+    log, rng = Log(), random.Random(2)
+    told = [
+        log.event("orders", op, row)
+        for op, row in json.loads(re.findall(r"```json aggregated\n(.*?)```", page, re.S)[0])
+    ]
+    for batch in (rng.sample(told, 5), [*rng.sample(told, 7), *again(told[:3], 99)]):
+        feed.take(batch)
+    found = lake.duckdb_rows(table, "country, total, orders, last_order, array_to_string(shops, ', ')")
+    expected_rows = re.findall(r"^\| ([A-Z]{2} .*) \|$", page, re.M)
+    assert [" | ".join(map(str, row)) for row in sorted(found)] == expected_rows
