@@ -222,7 +222,7 @@ def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, .
     events = [target.table for target in of_events if {target.table, "*"} & {*reload}]
     if events:
         raise SpecError(
-            "It has events, or is aggregated from events, which a full load would replace.",
+            "Its mode is history, or it is aggregated from a history table: a full load would replace its events.",
             table=events[0],
             hint="Remove it from options.reload.",
         )

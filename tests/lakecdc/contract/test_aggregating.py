@@ -43,7 +43,7 @@ def test_the_source_feeds_the_history_table() -> None:
             {"table": "shop.{table}", "history_table": "h.{table}", "source_table": None, "source_tables": ["a"]},
             "a pattern",
         ),
-        ({}, {"options": {"reload": ["*"]}}, "aggregated from events"),
+        ({}, {"options": {"reload": ["*"]}}, "aggregated from a history table"),
         ({}, {"job": "reconcile"}, "aggregated from many"),
         ({}, {"clean": {"filter": "id > 1"}}, "clean filters or computes"),
         ({"group_by": []}, {}, "has no group_by"),

@@ -43,7 +43,7 @@ def rebuilt(feed: AggregateFeed, **options: Any) -> TableReport:
 def test_a_history_cut_anywhere(lake: Lake, tmp_path: Path, columns: dict[str, str]) -> None:
     feed, history, rng = AggregateFeed(lake, tmp_path, columns=columns), played(7), random.Random(8)
     seen: Events = []
-    for part in cut(rng, history.events, 4):
+    for part in cut(rng, history.events, 3):
         repeated = again(rng.sample(seen, len(seen) // 4), 10_000 + len(seen))
         rng.shuffle(repeated)
         feed.take([*repeated, *part])
