@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -23,8 +24,7 @@ from lakecdc.sql import exact_value, quoted_column
 class Groups:
     """Groups to write.
 
-    :param values: ``group``, the table's columns, ``overflows``, ``order``, ``source_time``; groups without rows have
-        0 in ``ROWS_COLUMN``.
+    :param values: ``group``, ``made``, ``overflows``, ``order``, ``source_time``, see :meth:`Values.of_groups`.
     :param at: snapshot of the history table that the table is made of once they are written.
     :param everything: they are all groups, and replace those of the table.
     :param state: of the table, of whose rows they were made.
@@ -37,9 +37,14 @@ class Groups:
     state: KnownState | None = None
     built_anew: int = 0
 
+    @staticmethod
+    def has_rows() -> Expression:
+        """Return the condition that the source has rows of a group."""
+        return F.coalesce(F.col("made")[ROWS_COLUMN], F.lit(0)) > 0
+
     def check(self, table: str) -> int:
         """Count the groups; refuse sums that do not fit their columns, and groups without a value."""
-        there = F.col(ROWS_COLUMN) > 0
+        there = self.has_rows()
         names = self.values.select("group.*").columns
         over = F.array_distinct(F.flatten(F.collect_set(F.when(there, F.col("overflows")))))
         nulls = [F.count_if(there & F.col("group")[name].isNull()) for name in names]
@@ -94,7 +99,7 @@ class GroupMaker:
         combined = self.values.combined(stored, changed.where(~losing)).localCheckpoint()
         unsure = combined.where("unsure").select("group").union(changed.where(losing).select("group"))
         anew = unsure.select("group.*").localCheckpoint()
-        made = combined.where("NOT unsure").drop("unsure", "lost")
+        made = combined.where("NOT unsure").drop("unsure")
         count = anew.count()
         if count:
             made = made.unionByName(self._anew(anew, until))
@@ -105,8 +110,7 @@ class GroupMaker:
         rows = self._signed(self.source.live(self.source.events_of(of_source, at.id)), 1)
         asked = keys.select(F.struct("*").alias("group"))
         values = self.values.of_groups(rows.join(asked, "group", "left_semi")).drop("lost")
-        there = F.coalesce(F.col(ROWS_COLUMN), F.lit(0))
-        return asked.join(values, "group", "left").withColumn(ROWS_COLUMN, there)
+        return asked.join(values, "group", "left")
 
     def _difference(self, before: DataFrame, after: DataFrame) -> DataFrame:
         """Return the rows to take back and those to add, without rows that are the same."""
@@ -121,7 +125,7 @@ class GroupMaker:
 
     def _stored(self, table: IcebergTable, keys: DataFrame) -> DataFrame:
         """Return the table's values of some groups, see :meth:`Values.combined`."""
-        columns = [quoted_column(name) for name in keys.columns]
-        own = [F.col(ORDER_COLUMN).alias("order"), F.col(TIME_COLUMN).alias("source_time")]
-        had = F.struct(*[quoted_column(c.name) for c in self.values.columns], ROWS_COLUMN, *own)
-        return read_between(table, keys, keys.columns).select(F.struct(*columns).alias("group"), had.alias("had"))
+        key = F.struct(*map(quoted_column, keys.columns)).alias("group")
+        had = F.struct(*[quoted_column(c.name) for c in self.values.columns], ROWS_COLUMN).alias("had")
+        own = [F.col(ORDER_COLUMN).alias("had_order"), F.col(TIME_COLUMN).alias("had_time")]
+        return read_between(table, keys, keys.columns).select(key, had, *own)

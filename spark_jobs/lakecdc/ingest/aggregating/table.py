@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc import changes
-from lakecdc.contract.aggregating import ROWS_COLUMN
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.merging import Merge
 from lakecdc.contract.report import TableReport
@@ -256,10 +255,11 @@ class AggregatedTable:
         kept = groups.values.persist()
         try:
             count = replace(groups, values=kept).check(feed.name)
-            row = F.struct(*[F.col("group")[k].alias(k) for k in key], *[c.name for c in columns[len(key) :]])
+            of_key = [F.col("group")[name].alias(name) for name in key]
+            row = F.struct(*of_key, *[F.col("made")[c.name].alias(c.name) for c in columns[len(key) :]])
             rows = kept.select(
                 F.col("group").alias("key"),
-                F.when(F.col(ROWS_COLUMN) > 0, "u").otherwise("d").alias("op"),
+                F.when(groups.has_rows(), "u").otherwise("d").alias("op"),
                 row.alias("row"),
                 "order",
                 "source_time",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
@@ -55,48 +57,52 @@ class Values:
         return F.struct(*[F.col("row")[column.name].alias(column.name) for column in self.group_by])
 
     def of_groups(self, rows: DataFrame) -> DataFrame:
-        """Return the values of each group: ``group``, columns, ``lost``, ``overflows``, ``order``, ``source_time``.
+        """Return the values of each group: ``group, made, lost, overflows, order, source_time``.
 
-        ``lost`` counts the rows to take back, and ``overflows`` names columns whose values do not fit their types.
+        The struct ``made`` has the table's columns outside ``group_by``, ``lost`` counts the rows to take back, and ``overflows``
+        names columns whose sums do not fit their types.
 
         :param rows: ``group, row, order, source_time, sign``.
         """
         values = [self._of_rows(column).alias(column.name) for column in self.columns]
-        sums = [column for column in self.columns if column.function == "sum"]
-        has_values = [F.count(F.col("row")[column.of]).alias(f"_has_{column.name}") for column in sums]
+        summed = [F.count(F.col("row")[column.of]).alias(column.name) for column in self._sums]
         grouped = rows.groupBy("group").agg(
-            *values,
-            *has_values,
-            F.sum("sign").alias(ROWS_COLUMN),
+            F.struct(*values, F.sum("sign").alias(ROWS_COLUMN)).alias("made"),
+            F.struct(F.lit(0).alias("none"), *summed).alias("summed"),
             F.count_if(F.col("sign") < 0).alias("lost"),
             F.max("order").alias("order"),
             F.max("source_time").alias("source_time"),
         )
-        over = {c.name: (F.col(f"_has_{c.name}") > 0) & F.col(c.name).isNull() for c in sums}
-        return grouped.withColumn("overflows", _names_where(over)).drop(*[f"_has_{column.name}" for column in sums])
+        made, of = F.col("made"), F.col("summed")
+        over = {c.name: (of[c.name] > 0) & made[c.name].isNull() for c in self._sums}
+        return grouped.withColumn("overflows", _names_where(over)).drop("summed")
 
     def combined(self, stored: DataFrame, values: DataFrame) -> DataFrame:
         """Return the values of :meth:`of_groups`, together with those that the table has, and ``unsure``.
 
         It is not known of an ``unsure`` group whether its sum without values is 0 or null, or the table lacks its row.
 
-        :param stored: ``group``, and a struct ``had`` of the table's columns.
+        :param stored: ``group``, ``had`` as ``made``, and ``had_order`` and ``had_time`` of the row.
         """
-        joined = values.join(stored, "group", "left")
-        is_new, old = F.col("had").isNull(), F.col("had")
-        both = {c.name: F.when(is_new, F.col(c.name)).otherwise(self._combined(c, old[c.name])) for c in self.columns}
-        sums = [column.name for column in self.columns if column.function == "sum"]
-        rows = F.coalesce(old[ROWS_COLUMN], F.lit(0)) + F.col(ROWS_COLUMN)
-        over = {name: old[name].isNotNull() & F.col(name).isNotNull() & both[name].isNull() for name in sums}
-        overflows = F.array_union("overflows", _names_where(over))
-        unsure = F.lit(False)
-        for name in sums:
-            unsure = unsure | F.coalesce(both[name] == 0, F.lit(False))
-        unsure = (F.col("lost") > 0) & (is_new | (rows < 0) | (unsure & (rows > 0)))
-        order, moment = F.greatest(old["order"], "order"), F.greatest(old["source_time"], "source_time")
-        new = both | {ROWS_COLUMN: rows, "overflows": overflows, "unsure": unsure, "order": order}
-        new |= {"source_time": moment}
-        return joined.select("group", "lost", *[value.alias(name) for name, value in new.items()])
+        old, new = F.col("had"), F.col("made")
+        is_new = old.isNull()
+        both = {c.name: self._combined(c, old[c.name], new[c.name]) for c in self.columns}
+        rows = F.coalesce(old[ROWS_COLUMN], F.lit(0)) + new[ROWS_COLUMN]
+        over = {c.name: old[c.name].isNotNull() & new[c.name].isNotNull() & both[c.name].isNull() for c in self._sums}
+        may_be_null = reduce(or_, (F.coalesce(both[c.name] == 0, F.lit(False)) for c in self._sums), F.lit(False))
+        struct = F.struct(*[value.alias(name) for name, value in both.items()], rows.alias(ROWS_COLUMN))
+        return values.join(stored, "group", "left").select(
+            "group",
+            F.when(is_new, new).otherwise(struct).alias("made"),
+            F.array_union("overflows", _names_where(over)).alias("overflows"),
+            F.greatest("had_order", "order").alias("order"),
+            F.greatest("had_time", "source_time").alias("source_time"),
+            ((F.col("lost") > 0) & (is_new | (rows < 0) | (may_be_null & (rows > 0)))).alias("unsure"),
+        )
+
+    @property
+    def _sums(self) -> list[AggregateColumn]:
+        return [column for column in self.columns if column.function == "sum"]
 
     def _of_rows(self, column: AggregateColumn) -> Expression:
         value = F.lit(1) if column.of == "*" else F.col("row")[column.of]
@@ -115,8 +121,7 @@ class Values:
             case function:
                 return getattr(F, function)(added)
 
-    def _combined(self, column: AggregateColumn, old: Expression) -> Expression:
-        new = F.col(column.name)
+    def _combined(self, column: AggregateColumn, old: Expression, new: Expression) -> Expression:
         match column.function:
             case "count":
                 return F.coalesce(old, F.lit(0)) + new

@@ -16,7 +16,14 @@ from tests.lakecdc.ingest.histories import History
 
 SUMS = {"total": "sum(n)", "numbers": "count(n)", "rows": "count(*)"}
 #: of these, most cannot take a value back
-ALL = {**SUMS, "least": "min(n)", "n": "max", "docs": "collect_set(doc)", "every": "collect_list(n)"}
+ALL = {
+    **SUMS,
+    "order": "min(n)",
+    "made": "max(doc)",
+    "n": "max",
+    "docs": "collect_set(doc)",
+    "every": "collect_list(n)",
+}
 
 
 @dataclass
