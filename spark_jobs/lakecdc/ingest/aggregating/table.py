@@ -254,11 +254,11 @@ class AggregatedTable:
         key = tuple(column.name for column in self._values.group_by)
         kept = groups.values.persist()
         try:
-            count = replace(groups, values=kept).check(feed.name)
-            of_key = [F.col("group")[name].alias(name) for name in key]
+            count = replace(groups, values=kept).check(feed.name, self._values.group)
+            of_key = [F.col(column).alias(name) for name, column in self._values.group.items()]
             row = F.struct(*of_key, *[F.col("made")[c.name].alias(c.name) for c in columns[len(key) :]])
             rows = kept.select(
-                F.col("group").alias("key"),
+                F.struct(*of_key).alias("key"),
                 F.when(groups.has_rows(), "u").otherwise("d").alias("op"),
                 row.alias("row"),
                 "order",

@@ -52,21 +52,22 @@ class Values:
     def type_of(self, column: AggregateColumn) -> str:
         return column.type_of(self.types.get(column.of, "bigint"))
 
-    def group(self) -> Expression:
-        """Return the group of a source's row."""
-        return F.struct(*[F.col("row")[column.name].alias(column.name) for column in self.group_by])
+    @property
+    def group(self) -> dict[str, str]:
+        """Return the columns of frames that tell the group of a row, by those of the table."""
+        return {column.name: f"g{place}" for place, column in enumerate(self.group_by)}
 
     def of_groups(self, rows: DataFrame) -> DataFrame:
-        """Return the values of each group: ``group, made, lost, overflows, order, source_time``.
+        """Return the values of each group: ``g0 …, made, lost, overflows, order, source_time``.
 
-        The struct ``made`` has the table's columns outside ``group_by``, ``lost`` counts the rows to take back, and ``overflows``
-        names columns whose sums do not fit their types.
+        The struct ``made`` has the table's columns outside ``group_by``, ``lost`` counts the rows to take back, and
+        ``overflows`` names columns whose sums do not fit their types.
 
-        :param rows: ``group, row, order, source_time, sign``.
+        :param rows: ``g0 …, row, order, source_time, sign``.
         """
         values = [self._of_rows(column).alias(column.name) for column in self.columns]
         summed = [F.count(F.col("row")[column.of]).alias(column.name) for column in self._sums]
-        grouped = rows.groupBy("group").agg(
+        grouped = rows.groupBy(*self.group.values()).agg(
             F.struct(*values, F.sum("sign").alias(ROWS_COLUMN)).alias("made"),
             F.struct(F.lit(0).alias("none"), *summed).alias("summed"),
             F.count_if(F.col("sign") < 0).alias("lost"),
@@ -82,7 +83,7 @@ class Values:
 
         It is not known of an ``unsure`` group whether its sum without values is 0 or null, or the table lacks its row.
 
-        :param stored: ``group``, ``had`` as ``made``, and ``had_order`` and ``had_time`` of the row.
+        :param stored: ``g0 …``, ``had`` as ``made``, and ``had_order`` and ``had_time`` of the row.
         """
         old, new = F.col("had"), F.col("made")
         is_new = old.isNull()
@@ -91,8 +92,9 @@ class Values:
         over = {c.name: old[c.name].isNotNull() & new[c.name].isNotNull() & both[c.name].isNull() for c in self._sums}
         may_be_null = reduce(or_, (F.coalesce(both[c.name] == 0, F.lit(False)) for c in self._sums), F.lit(False))
         struct = F.struct(*[value.alias(name) for name, value in both.items()], rows.alias(ROWS_COLUMN))
-        return values.join(stored, "group", "left").select(
-            "group",
+        group = list(self.group.values())
+        return values.join(stored, group, "left").select(
+            *group,
             F.when(is_new, new).otherwise(struct).alias("made"),
             F.array_union("overflows", _names_where(over)).alias("overflows"),
             F.greatest("had_order", "order").alias("order"),
