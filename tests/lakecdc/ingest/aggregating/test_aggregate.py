@@ -134,7 +134,7 @@ def test_rows_that_others_change_meanwhile(lake: Lake, tmp_path: Path, monkeypat
     assert report.outcome == "failed" and "has not the columns name" in str(report.reason)
 
 
-def test_new_rules(lake: Lake, tmp_path: Path) -> None:
+def test_new_rules(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history = AggregateFeed(lake, tmp_path, columns={"total": "sum(n)", "rows": "count(*)"}), played(11, 30)
     feed.take(history.events[:20])
     new = {"total": "sum(n)", "most": "max(n)"}
@@ -143,7 +143,12 @@ def test_new_rules(lake: Lake, tmp_path: Path) -> None:
     other.write(history.events[20:])
     report = other.run()
     assert report.outcome == "failed" and "rebuild_keys" in str(report.reason)
-    assert rebuilt(other, rules=new).outcome == "done"
+    act_at(monkeypatch, "before_aggregate=fail")
+    assert rebuilt(other, rules=new).outcome == "failed"
+    act_at(monkeypatch, "")
+    # the table has its old rows, and its rules are the new ones
+    assert other.run().outcome == "failed"
+    assert rebuilt(other).outcome == "done"
     assert other.groups() == expected(history, new)
     assert "rows" not in lake.table(feed.table).column_names
     assert other.run().outcome == "nothing"
@@ -169,7 +174,7 @@ def test_what_cannot_be_aggregated_stops_the_table(
 
 
 def test_the_totals_of_the_documentation(lake: Lake, tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "merging.md").read_text()
+    page = (REPOSITORY / "docs" / "concepts" / "merging.md").read_text()
     target = next(json.loads(text) for text in re.findall(r"```json target\n(.*?)```", page, re.S) if "totals" in text)
     table = lake.new_name("totals")
     feed = AggregateFeed(lake, tmp_path, target | {"table": table, "history_table": f"{table}_history"}, table)
