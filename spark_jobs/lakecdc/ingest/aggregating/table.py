@@ -41,6 +41,7 @@ from lakecdc.local_relation import local_relation
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import position_of
 from lakecdc.metadata.floor import read_floor
+from lakecdc.metadata.positions import current_position
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import failure
 from lakecdc.sql import quoted_column
@@ -143,6 +144,8 @@ class AggregatedTable:
                 groups = make(history)
                 if groups is not None and not self._spec.options.dry_run:
                     self._write(history, groups)
+                elif not self._spec.options.dry_run and feed.position is not None:
+                    feed.note_quiet(replace(feed.position, read_through=_read_through(history, history.head())))
                 break
             except StateMovedError:
                 if last:
@@ -267,10 +270,8 @@ class AggregatedTable:
                 F.lit(0).alias("n_c"),
                 F.lit(2).alias("n_d"),
             )
-            through = carrier_of(history.ancestors_of(groups.at))
-            position = position_of(
-                history.name, history.uuid, groups.at.id, through.position.read_through if through else None
-            )
+            through = _read_through(history, groups.at)
+            position = position_of(history.name, history.uuid, groups.at.id, through)
             truncated = _truncated(history, self._plan) if groups.at == history.head() else self._truncated_before
             position = replace(position, truncate_order=truncated)
             audit = Audit.of(self._target, show_values=getattr(options, "report_values", False))
@@ -284,6 +285,13 @@ class AggregatedTable:
             feed.add(groups=count, groups_built_anew=groups.built_anew)
         finally:
             kept.unpersist()
+
+
+def _read_through(history: IcebergTable, at: Snapshot | None) -> str | None:
+    """Return the time at the source up to which a snapshot of the history table has every event."""
+    carrier = carrier_of(history.ancestors_of(at)) if at is not None else None
+    position = current_position(carrier, history.properties)
+    return position.read_through if position else None
 
 
 def _truncated(history: IcebergTable, plan: Plan) -> str | None:
