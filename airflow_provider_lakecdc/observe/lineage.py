@@ -84,7 +84,9 @@ def _inputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> It
 
 
 def _target_of(spec: JobSpec, table: str) -> Target | None:
-    """Return the target of a table, which may be a pattern."""
+    """Return the target of a table, which may be a pattern; None for a table that is made of its history table."""
+    if any(target.table == table for target in spec.aggregated):
+        return None
     exact = (target for target in spec.targets if target.table == table)
     return next(exact, next((target for target in spec.targets if target.is_pattern), None))
 
@@ -94,8 +96,9 @@ def _tables_read(spec: JobSpec, table: str) -> list[str]:
     if isinstance(options, Scd2Options | RestoreMomentOptions | ExportChangesOptions):
         own = [table] if spec.job in _READ_WHAT_THEY_NAME else []
         return [*own, *([options.history_tables[table]] if table in options.history_tables else [])]
+    made_of = [str(target.history_table) for target in spec.aggregated if target.table == table]
     compared = target.source_table if target is not None and isinstance(spec.source, IcebergSource) else None
-    return [*([table] if spec.job in _READ_WHAT_THEY_NAME else []), *([compared] if compared else [])]
+    return [*([table] if spec.job in _READ_WHAT_THEY_NAME else []), *([compared] if compared else []), *made_of]
 
 
 def _outputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> Iterator[OutputDataset]:

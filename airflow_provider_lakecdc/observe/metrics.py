@@ -77,6 +77,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "check_tables": ("checks_passed", "checks_failed", "checks_warned"),
     "restore_moment": ("events_restored",),
     "scd2": ("events",),
+    "rebuild_keys": ("groups",),
     "erase_rows": ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted", "statistics_deleted"),
 }
 #: numbers of a report that add up over runs, by job

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+from lakecdc.contract.aggregating import AggregateColumn, aggregate_mistakes, misfits_of_types
+
+if TYPE_CHECKING:
+    from lakecdc.contract.target import Target
 
 #: value of a column after several events: the last or first one in the order of the events, with or without nulls, or
 #: the lowest, highest or combined one of all
@@ -48,21 +53,32 @@ class MergeGroup:
 class Merge:
     """Rules that merge the events of a key into its row.
 
-    :param engine: ``first_row`` keeps the first row of each key and drops all later ones.
+    :param engine: ``first_row`` keeps the first row of each key and drops all later ones; ``aggregate`` makes one row
+        of all rows of the source that have the same values of ``group_by``.
     :param default: rule of the columns that have none and are in no group.
     :param columns: rules by column: ``last`` (as without ``merge``), ``last_non_null``, ``first``, ``first_non_null``,
-        ``min``, ``max``, ``bool_or`` or ``bool_and``.
+        ``min``, ``max``, ``bool_or`` or ``bool_and``. With ``aggregate``: all columns beside ``group_by``, as ``sum``,
+        ``count``, ``min``, ``max``, ``bool_or``, ``bool_and``, ``collect_list`` or ``collect_set`` of a column, such as
+        ``sum(amount)``; ``count(*)`` counts rows.
+    :param group_by: with ``aggregate``: columns of the source that are the key of the table.
     :param groups: columns with an order of their own.
     :param deletes: effect of a delete: ``remove`` removes the row and what was merged into it, ``ignore`` leaves it,
         ``group`` empties the groups of its source table, and removes the row once all groups are deleted; default:
         ``group`` if source tables feed groups, else ``remove``.
     """
 
-    engine: Literal["first_row"] | None = None
+    engine: Literal["first_row", "aggregate"] | None = None
     default: Rule = "last"
-    columns: dict[str, Rule] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    group_by: tuple[str, ...] = ()
     groups: tuple[MergeGroup, ...] = ()
     deletes: Literal["remove", "ignore", "group"] | None = None
+
+    @property
+    def aggregates(self) -> tuple[AggregateColumn, ...]:
+        """Return the columns beside ``group_by``; none unless the engine is ``aggregate``."""
+        of_engine = self.columns if self.engine == "aggregate" else {}
+        return tuple(AggregateColumn.parse(name, text) for name, text in of_engine.items())
 
     @property
     def by_source_table(self) -> bool:
@@ -86,10 +102,13 @@ class Merge:
 
     def rule_of(self, column: str) -> Rule:
         """Return the rule of a column outside groups."""
-        return "first" if self.engine == "first_row" else self.columns.get(column, self.default)
+        return "first" if self.engine == "first_row" else cast(Rule, self.columns.get(column, self.default))
 
     def misfits(self, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the columns, given by their Spark SQL types, whose rules do not fit, and why."""
+        if self.engine == "aggregate":
+            yield from misfits_of_types(self.aggregates, types)
+            return
         grouped = {name for group in self.groups for name in group.members}
         sequences = {group.sequence for group in self.groups}
         for name, kind in types.items():
@@ -104,6 +123,14 @@ class Merge:
         :param key: of the target, as far as it is set.
         :param sharded: several source tables feed the target.
         """
+        if self.engine == "aggregate":
+            if self.default != "last" or self.groups or self.deletes:
+                hint = "Remove default, groups and deletes: a row that goes is taken back."
+                yield "merge.engine is 'aggregate', which has group_by and columns alone.", hint
+            yield from aggregate_mistakes(self.aggregates, self.group_by)
+            return
+        if self.group_by:
+            yield 'merge has a group_by, which is for "engine": "aggregate".', None
         if self.engine and (self.columns or self.groups or self.default != "last"):
             yield "merge.engine is 'first_row', which has no other rules.", "Remove default, columns and groups."
         yield from self._mistakes_of_columns(key)
@@ -118,6 +145,12 @@ class Merge:
             yield "A delete cannot empty a group that is ordered by a sequence, because a delete has no sequence.", hint
 
     def _mistakes_of_columns(self, key: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+        for name, text in self.columns.items():
+            if AggregateColumn.parse(name, text).function in ("sum", "count", "collect_list", "collect_set"):
+                hint = 'One row of the source makes a row here, so use "last". For many, set "engine": "aggregate".'
+                yield f"merge.columns.{name} is {text!r}, a function of several rows.", hint
+            if text not in get_args(Rule):
+                yield f"merge.columns.{name} is {text!r}.", f"It must be one of {', '.join(map(repr, get_args(Rule)))}."
         members = [name for group in self.groups for name in group.members]
         for name in sorted({*members, *self.columns} & {*key}):
             yield f"merge names the key column {name!r}, which is never merged.", None
@@ -144,3 +177,35 @@ def _refusal(rule: Rule, kind: str) -> str | None:
     if rule in ("min", "max") and kind.startswith(("map", "variant", "array", "struct")):
         return f"{rule} compares values, and those of type {kind} have no order"
     return None
+
+
+def merge_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
+    """Yield what is wrong with the setting merge of a target, with a hint."""
+    merge = target.merge
+    if merge is None:
+        return
+    if not target.keyed:
+        yield f"A target of mode {target.mode!r} has a merge, but no rows of a key.", "Use upsert, merge or auto."
+    if target.clean and (target.clean.filter or target.clean.compute):
+        hint = "Use rename and select alone, and filter or compute in a view."
+        yield "merge is set, but clean filters or computes single events, not merged rows.", hint
+    yield from merge.mistakes(target.key, bool(target.source_tables) and not target.is_pattern)
+    if merge.engine == "aggregate":
+        yield from _aggregate_mistakes(target)
+    for group in merge.groups:
+        if group.source_table and target.source_tables and not target.wants(group.source_table):
+            yield f"source_tables do not match {group.source_table!r}, the source of a group of merge.", None
+    for column, why in merge.misfits({name: kind for name, kind in target.columns.items() if name not in target.key}):
+        yield f"The rule of the column {column!r} in merge does not fit: {why}.", None
+
+
+def _aggregate_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
+    if not target.history_table:
+        hint = "Set history_table: from the events in it, values are taken back and rows are built anew."
+        yield "merge.engine is 'aggregate', but it has no history_table.", hint
+    if target.mode != "upsert":
+        yield f"merge.engine is 'aggregate', and mode is {target.mode!r}.", "Use mode upsert."
+    if not target.key:
+        yield "merge.engine is 'aggregate', but it has no key.", 'Set "key": columns that identify a row of the source.'
+    if target.is_pattern:
+        yield "merge.engine is 'aggregate', and a pattern stands for many tables.", "Name a target for each table."

@@ -17,7 +17,7 @@ from lakecdc.contract.expiring import (
 )
 from lakecdc.contract.feeding import IngestOptions, ReconcileOptions, ReplayQuarantineOptions
 from lakecdc.contract.job_options import JobOptions
-from lakecdc.contract.past import ExportChangesOptions, RestoreMomentOptions, Scd2Options
+from lakecdc.contract.past import ExportChangesOptions, RebuildKeysOptions, RestoreMomentOptions, Scd2Options
 from lakecdc.contract.rewriting import (
     CompactDataFilesOptions,
     ComputeStatisticsOptions,
@@ -80,6 +80,7 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "check_tables": CheckTablesOptions,
     "restore_moment": RestoreMomentOptions,
     "scd2": Scd2Options,
+    "rebuild_keys": RebuildKeysOptions,
     "erase_rows": EraseRowsOptions,
     "govern": GovernOptions,
 }

@@ -1,10 +1,11 @@
-"""Options of the jobs that read a table's past: ``restore_moment``, ``scd2`` and ``export_changes``."""
+"""Options of the jobs that read a table's past: ``restore_moment``, ``scd2``, ``rebuild_keys`` and
+``export_changes``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from lakecdc.contract.errors import SpecError
@@ -75,6 +76,18 @@ class Scd2Options(JobOptions):
 
     history_tables: dict[str, str] = field(default_factory=dict)
     dimensions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RebuildKeysOptions(JobOptions):
+    """Options of ``rebuild_keys``.
+
+    :param keys: by table, the keys of the rows to rebuild, such as ``[{"country": "DE"}]``; default: all rows.
+    :param rules: by table, its columns from now on, as in ``merge.columns`` of its target; all rows are rebuilt.
+    """
+
+    keys: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    rules: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

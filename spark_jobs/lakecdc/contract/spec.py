@@ -54,6 +54,7 @@ class JobSpec:
     :param job: name of the job, the script's name without ``.py``.
     :param tables: ``namespace.name`` of each table to work on; for ``govern`` those of all steps.
     :param source: only for ``SOURCE_JOBS``, like ``targets``.
+    :param aggregated: targets that are aggregated from history tables, which are among ``targets`` in their place.
     :param steps: for ``govern``, each as the spec of its own job.
     :param documents: URI of the report's folder; not a key of the document.
     """
@@ -64,6 +65,7 @@ class JobSpec:
     options: JobOptions
     source: Source | None = None
     targets: tuple[Target, ...] = ()
+    aggregated: tuple[Target, ...] = ()
     steps: tuple[JobSpec, ...] = ()
     documents: str | None = None
 
@@ -114,7 +116,8 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
         if name == RECONCILE:
             _check_reconcile(targets, options, source)
         _check_reload(getattr(options, "reload", ()), source, targets)
-        return JobSpec(name, catalog, tuple(t.table for t in targets), options, source, targets)
+        tables, (fed, aggregated) = tuple(t.table for t in targets), _split_aggregated(targets)
+        return JobSpec(name, catalog, tables, options, source, fed, aggregated)
     for key in ("source", "target"):
         if key in document:
             raise SpecError(f"{key!r} belongs to the job {FEEDING_JOBS[0]!r}, not to {name!r}.")
@@ -183,6 +186,12 @@ def _tables_of(steps: tuple[JobSpec, ...]) -> tuple[str, ...]:
 def _check_reconcile(targets: tuple[Target, ...], options: JobOptions, source: Any) -> None:
     """Refuse tables without the source's current rows, and repairs from a source that cannot load single rows."""
     for target in targets:
+        if target.is_aggregated:
+            raise SpecError(
+                "Its rows are aggregated from many of the source.",
+                table=target.table,
+                hint="Remove it from the targets.",
+            )
         if not target.keyed:
             raise SpecError(
                 f"Its mode is {target.mode}: it does not contain the source's current rows, one per key.",
@@ -209,10 +218,11 @@ def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, .
             f"options.reload is set, but a source of type {source.type!r} has no full load.",
             hint=f"Only {' and '.join(LOADED_SOURCES)} do.",
         )
-    events = [target.table for target in targets if target.mode == "history" and {target.table, "*"} & {*reload}]
+    of_events = (target for target in targets if target.mode == "history" or target.is_aggregated)
+    events = [target.table for target in of_events if {target.table, "*"} & {*reload}]
     if events:
         raise SpecError(
-            "Its mode is history: a full load would replace its events.",
+            "Its mode is history, or it is aggregated from a history table: a full load would replace its events.",
             table=events[0],
             hint="Remove it from options.reload.",
         )
@@ -260,3 +270,9 @@ def _select(targets: tuple[Target, ...], tables: tuple[str, ...]) -> tuple[Targe
         if table not in known:
             raise SpecError(f"tables names {table!r}, which no target describes.", hint=f"Targets: {sorted(known)}.")
     return tuple(target for target in targets if target.table in tables)
+
+
+def _split_aggregated(targets: tuple[Target, ...]) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
+    """Return the targets that a source feeds, and those that are aggregated from the history tables among them."""
+    aggregated = tuple(target for target in targets if target.is_aggregated)
+    return tuple(target.fed_history() if target.is_aggregated else target for target in targets), aggregated

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakecdc.contract import fields
+from lakecdc.contract.aggregating import ROWS_COLUMN
 from lakecdc.contract.checks import Check
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.merging import ORDER_PREFIX, Merge
+from lakecdc.contract.merging import ORDER_PREFIX, Merge, merge_mistakes
 from lakecdc.metadata.names import is_side_table
 from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form, equality_refusal
 
@@ -26,7 +27,7 @@ OLD_KEY_COLUMN = "_lakecdc_old_key"
 
 def is_own_column(name: str) -> bool:
     """Check whether lakecdc adds a column of this name to tables of current rows."""
-    return name in (ORDER_COLUMN, TIME_COLUMN) or name.startswith(ORDER_PREFIX)
+    return name in (ORDER_COLUMN, TIME_COLUMN, ROWS_COLUMN) or name.startswith(ORDER_PREFIX)
 
 
 Encoding = Literal[
@@ -169,6 +170,11 @@ class Target:
         return self.mode in KEYED_MODES
 
     @property
+    def is_aggregated(self) -> bool:
+        """Whether the table is aggregated from its history table, which is fed in its place."""
+        return self.merge is not None and self.merge.engine == "aggregate"
+
+    @property
     def kinds_of_deletes(self) -> tuple[Deletes, ...]:
         """Kinds of deletes that its mode can write, the cheapest first."""
         if self.mode in _RESOLVING:
@@ -239,6 +245,10 @@ class Target:
             table_checks=(),
         )
 
+    def fed_history(self) -> Target:
+        """Return the target's change log as a target of its own that is fed from the same source tables."""
+        return replace(self.history(), source_table=None if self.source_tables else self.source_name)
+
 
 def parse_targets(document: Any) -> tuple[Target, ...]:
     """Parse the spec's ``target``, an object or a list of objects.
@@ -295,7 +305,7 @@ def _check_name(name: str, place: str) -> None:
 
 
 def _check(target: Target) -> None:
-    for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes, _merge_mistakes):
+    for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes, merge_mistakes):
         for message, hint in mistakes(target):
             raise SpecError(message, table=target.table, hint=hint)
     if target.freshness is not None:
@@ -329,23 +339,6 @@ def _setting_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
             f"deletes is 'resolved', but mode {target.mode!r} writes no equality deletes.",
             "Use mode upsert or auto, or remove deletes.",
         )
-
-
-def _merge_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
-    merge = target.merge
-    if merge is None:
-        return
-    if not target.keyed:
-        yield f"A target of mode {target.mode!r} has a merge, but no rows of a key.", "Use upsert, merge or auto."
-    if target.clean and (target.clean.filter or target.clean.compute):
-        hint = "Use rename and select alone, and filter or compute in a view."
-        yield "merge is set, but clean filters or computes single events, not merged rows.", hint
-    yield from merge.mistakes(target.key, bool(target.source_tables) and not target.is_pattern)
-    for group in merge.groups:
-        if group.source_table and target.source_tables and not target.wants(group.source_table):
-            yield f"source_tables do not match {group.source_table!r}, the source of a group of merge.", None
-    for column, why in merge.misfits({name: kind for name, kind in target.columns.items() if name not in target.key}):
-        yield f"The rule of the column {column!r} in merge does not fit: {why}.", None
 
 
 def _audit_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:

@@ -19,14 +19,14 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import TableDefinition, refuse_merged, source_types
 from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable, Snapshot
-from lakecdc.ingest.api import Column, position_summary
+from lakecdc.ingest.api import Column, changes_of, position_summary
 from lakecdc.maintain.reports import nothing, seconds_since
 from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import Position
-from lakecdc.moments.events import changes_of, touched_keys
+from lakecdc.moments.events import touched_keys
 from lakecdc.moments.table import DerivedTable
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
@@ -89,7 +89,8 @@ def _events(
 ) -> tuple[DataFrame, int]:
     """Return all events of the keys with new ones, or ``everything``, as a checkpointed change frame; count the new."""
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
-    stored = changes_of(history.read(until.id), table, columns)
+    key = table.identifier_columns
+    stored = changes_of(history.read(until.id), columns, key)
     if since is None:
         stored = stored.localCheckpoint()
         return stored, stored.count()
@@ -102,7 +103,7 @@ def _events(
             hint="Name another table in options.dimensions, which is built from the remaining events.",
         )
     if not everything:
-        touched = touched_keys(stored, changes_of(new, table, columns))
+        touched = touched_keys(stored, changes_of(new, columns, key))
         stored = stored.join(touched, stored["key"].eqNullSafe(touched["touched"]), "left_semi")
     return stored.localCheckpoint(), new.count()
 

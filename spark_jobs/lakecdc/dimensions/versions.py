@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
-from lakecdc.ingest.api import MAX_KEY_CHANGES
+from lakecdc.ingest.api import count_unknown, whole_rows
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.positions import Position, current_position, read_side_of
 from lakecdc.moments.events import emptying
@@ -45,58 +44,8 @@ def versions(events: DataFrame, emptied: DataFrame) -> tuple[DataFrame, int]:
     rows = events.select("key", "op", "row", "open", "old_key", "order", "source_time").unionByName(
         closing.withColumn("op", F.lit("d")), allowMissingColumns=True
     )
-    whole, unknown = whole_rows(rows)
-    return _ranges(whole), unknown
-
-
-def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
-    """Fill the values that a change frame's events omitted from earlier events; additional columns stay.
-
-    :return: the rows without ``open`` and ``old_key``, and the number of values recorded nowhere, null in the rows.
-    """
-    columns = rows.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
-    passed = [name for name in rows.columns if name not in ("row", "open", "old_key")]
-    of_key = Window.partitionBy("key").orderBy("order")
-    # values known for a key do not apply to a row that was inserted or came from another key
-    begins = F.col("op").isin("d", "c", "r") | F.col("old_key").isNotNull()
-    numbered = rows.withColumn("life", F.sum(F.when(begins, 1).otherwise(0)).over(of_key))
-    of_life = Window.partitionBy("key", "life").orderBy("order")
-    known = [f"known_{place}" for place in range(len(columns))]
-    for name, place in zip(columns, known, strict=True):
-        is_open = F.coalesce(F.array_contains("open", name), F.lit(False))
-        # in a struct, since a value that is known may be null
-        value = F.when((F.col("op") != "d") & ~is_open, F.struct(F.col("row")[name].alias("value")))
-        numbered = numbered.withColumn(place, F.last(value, ignorenulls=True).over(of_life))
-    numbered = numbered.localCheckpoint()
-    for _ in range(MAX_KEY_CHANGES):
-        any_null = reduce(Column.__or__, (F.col(name).isNull() for name in known), F.lit(False))
-        lacking = numbered.where((F.col("op") != "d") & any_null)
-        whose = (F.col("key").alias("to"), F.col("life").alias("in_life"))
-        moved = numbered.where("old_key IS NOT NULL").select(*whose, "old_key", F.col("order").alias("moved_at"))
-        incomplete = moved.join(lacking.select(*whose).distinct(), ["to", "in_life"])
-        if incomplete.isEmpty():
-            break
-        numbered = _from_old_key(numbered, incomplete, known).localCheckpoint()
-    last = numbered.where("op <> 'd'")
-    unknown = last.select(*[F.count_if(F.col(name).isNull()).alias(name) for name in known]).first()
-    values = F.struct(*[F.col(place)["value"].alias(name) for name, place in zip(columns, known, strict=True)])
-    row = F.when(F.col("op") != "d", values).alias("row")
-    return numbered.select(*passed, row), sum(unknown or ())
-
-
-def _from_old_key(numbered: DataFrame, incomplete: DataFrame, known: Sequence[str]) -> DataFrame:
-    before = numbered.where("op <> 'd'").select(
-        F.col("key").alias("old_key"), "order", F.struct(*known).alias("values")
-    )
-    former = (
-        incomplete.join(before, "old_key")
-        .where("order < moved_at")
-        .groupBy("to", "in_life")
-        .agg(F.max_by("values", "order").alias("values"))
-    )
-    joined = numbered.join(former, (F.col("key") == F.col("to")) & (F.col("life") == F.col("in_life")), "left")
-    filled = {name: F.coalesce(F.col(name), F.col("values")[name]) for name in known}
-    return joined.withColumns(filled).select(*numbered.columns)
+    whole = whole_rows(rows)
+    return _ranges(whole), count_unknown(whole)
 
 
 def _ranges(rows: DataFrame) -> DataFrame:

@@ -18,15 +18,15 @@ from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
-from lakecdc.dimensions.versions import exact_row, whole_rows
+from lakecdc.dimensions.versions import exact_row
 from lakecdc.iceberg.definition import refuse_merged, source_types
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
-from lakecdc.ingest.api import Column, read_keys, table_floor
+from lakecdc.ingest.api import Column, changes_of, count_unknown, read_keys, struct_of, table_floor, whole_rows
 from lakecdc.maintain.rollback import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, read_side_of
-from lakecdc.moments.events import changes_of, emptying, struct_of, touched_keys
+from lakecdc.moments.events import emptying, touched_keys
 
 _HINT = "Remove the table from options.history_tables for one run to export its net changes."
 # jobs that remove rows without an event
@@ -60,8 +60,8 @@ class _Steps:
             # removed rows existed before and are not steps
             added = net_events.where(f"{CHANGE_TYPE} = 'insert'").localCheckpoint()
         events = self._events(added)
-        whole, unknown = whole_rows(events)
-        if unknown:
+        whole = whole_rows(events)
+        if unknown := count_unknown(whole):
             raise self._refusal(f"Neither the history table nor the table has {unknown} of their values.")
         whole = self._without_expired(whole).localCheckpoint()
         of_key = Window.partitionBy("key").orderBy("order")
@@ -128,7 +128,7 @@ class _Steps:
         return union.withColumn("again", again).where("again = 1").drop("again", "rank").localCheckpoint()
 
     def _changes(self, rows: DataFrame) -> DataFrame:
-        return changes_of(rows, self._table, self._columns)
+        return changes_of(rows, self._columns, self._table.identifier_columns)
 
     def _truncates(self, rows: DataFrame) -> DataFrame:
         """Return order key and time of the TRUNCATEs that emptied the table."""

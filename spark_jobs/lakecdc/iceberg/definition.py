@@ -286,9 +286,9 @@ def refuse_merged(table: IcebergTable, what: str) -> None:
 
     :param what: why the job cannot work on it.
     """
-    if names.MERGE in table.properties:
+    if {names.MERGE, names.AGGREGATED} & {*table.properties}:
         raise InputError(
-            f"Its rows are merged from several events (the setting merge of its target): {what}.",
+            f"Its rows are made of several events (the setting merge of its target): {what}.",
             table=table.name,
             hint="Leave the table out, or read one of its own snapshots.",
         )

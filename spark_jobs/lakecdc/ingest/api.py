@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lakecdc.ingest.aggregating.table import rebuild
 from lakecdc.ingest.apply.publish import Commit, Staged, position_summary, publish
 from lakecdc.ingest.apply.rows import cluster_rows, table_columns
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import clean_for_table
-from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.ingest.current_rows import LoadedTable, Source, SourceTable, open_source
 from lakecdc.ingest.current_rows.key_ranges import KeyCondition, KeyRange, key_number, key_value_text
 from lakecdc.ingest.discovery import expand_targets
@@ -16,6 +16,7 @@ from lakecdc.ingest.floor import table_floor
 from lakecdc.ingest.job import feed_tables
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.onto_past import PastBranch, apply_onto_past, fold_onto_past
+from lakecdc.ingest.past_events import changes_of, count_unknown, struct_of, whole_rows
 from lakecdc.ingest.quarantine import (
     count_quarantined,
     dismiss_quarantined,
@@ -35,7 +36,6 @@ __all__ = [
     "KeyCondition",
     "KeyRange",
     "LoadedTable",
-    "MAX_KEY_CHANGES",
     "Parking",
     "PastBranch",
     "Rows",
@@ -44,10 +44,12 @@ __all__ = [
     "SourceTable",
     "Staged",
     "apply_onto_past",
+    "changes_of",
     "chapter_links",
     "clean_for_table",
     "cluster_rows",
     "count_quarantined",
+    "count_unknown",
     "dismiss_quarantined",
     "erased_key_hash",
     "expand_targets",
@@ -62,12 +64,15 @@ __all__ = [
     "open_source",
     "publish",
     "read_keys",
+    "rebuild",
     "remember_erased",
     "replaced_chapters",
     "settled_rounds",
     "source_types",
+    "struct_of",
     "position_summary",
     "table_columns",
+    "whole_rows",
     "unread_partitions",
     "key_value_text",
 ]

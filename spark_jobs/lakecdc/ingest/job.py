@@ -13,6 +13,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.threads import described, in_session
+from lakecdc.ingest.aggregating.table import refresh
 from lakecdc.ingest.batch import Batch, IngestSource
 from lakecdc.ingest.discovery import expand_targets
 from lakecdc.ingest.sources import open_source
@@ -30,7 +31,8 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     :raises LakecdcError: the source cannot be read; the failure of a single table is in its report.
     """
     spec, shared = expand_targets(spark, spec)
-    return feed_tables(partial(open_source, spark, spec), spark, spec, shared)
+    reports = feed_tables(partial(open_source, spark, spec), spark, spec, shared)
+    return [*reports, *(refresh(spark, spec, target) for target in spec.aggregated)]
 
 
 def feed_tables(

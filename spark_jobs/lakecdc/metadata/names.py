@@ -62,6 +62,8 @@ SOURCE_COLUMNS_BEFORE = "lakecdc.source-columns-before"
 SOURCE_TABLE = "lakecdc.source-table"
 #: table property: JSON of the rules by which events are merged into the table's rows
 MERGE = "lakecdc.merge"
+#: table property: JSON of the history table that the table is aggregated from, and how
+AGGREGATED = "lakecdc.aggregated"
 #: table property: set while the view beside a table still has names from before a rename
 VIEW_BEHIND = "lakecdc.view-behind"
 #: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised

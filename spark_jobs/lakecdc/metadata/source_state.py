@@ -51,7 +51,9 @@ class SourceState:
 def may_be_idle(spec: JobSpec, positions: Mapping[str, Position]) -> bool:
     """Check whether a run has nothing to do but what its source has new, by the positions of fed targets."""
     reloads = getattr(spec.options, "reload", ())
-    return not spec.options.dry_run and not reloads and all(target.table in positions for target in spec.targets)
+    if spec.options.dry_run or reloads or spec.aggregated:
+        return False
+    return all(target.table in positions for target in spec.targets)
 
 
 def state_unless_unknown(look: Callable[P, SourceState], *arguments: P.args, **more: P.kwargs) -> SourceState:

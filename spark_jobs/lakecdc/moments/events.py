@@ -1,21 +1,16 @@
-"""Events of a history table read back: the reverse of ``ingest.apply.events``."""
+"""Events of a history table as a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
+from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.iceberg.definition import merge_of, source_types
-from lakecdc.iceberg.table import IcebergTable
-from lakecdc.ingest.api import Batch, Column, Rows, SourceFacts
+from lakecdc.ingest.api import Batch, Column, Rows, SourceFacts, changes_of
 from lakecdc.moments.stretch import UNTIMED, Stretch, micros, untimed
-from lakecdc.sql import quoted_column
 
 
 def batch_of(stretch: Stretch) -> tuple[Batch, int]:
@@ -38,35 +33,12 @@ def batch_of(stretch: Stretch) -> tuple[Batch, int]:
         Target(table.name, key, merge=merge_of(table)),
         key,
         columns,
-        Rows(changes_of(events, table, columns)),
+        Rows(changes_of(events, columns, key)),
         stretch.position,
         truncate_order=newest[0] if newest else None,
         source=SourceFacts(in_order=False),
     )
     return batch, events.count()
-
-
-def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ...]) -> DataFrame:
-    """Convert rows of a table's history table to a change frame, without TRUNCATEs; missing columns are null."""
-    named = {c.name: c for c in columns}
-    key = [named[name] for name in table.identifier_columns]
-    kind = f"struct<{', '.join(f'{quoted_column(c.name)}: {c.type}' for c in key)}>"
-    return events.where(F.col(OP_COLUMN) != "t").select(
-        F.col(OP_COLUMN).alias("op"),
-        struct_of(events, key).alias("key"),
-        F.when(F.col(OP_COLUMN) != "d", struct_of(events, columns)).alias("row"),
-        F.col(UNCHANGED_COLUMN).alias("open"),
-        F.from_json(OLD_KEY_COLUMN, kind).alias("old_key"),
-        F.col(ORDER_COLUMN).alias("order"),
-        F.col(TIME_COLUMN).alias("source_time"),
-    )
-
-
-def struct_of(rows: DataFrame, columns: Sequence[Column]) -> Expression:
-    """Combine columns into a struct, with null for missing ones."""
-    there = set(rows.columns)
-    values = [F.col(quoted_column(c.name)) if c.name in there else F.lit(None) for c in columns]
-    return F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, columns, strict=True)])
 
 
 def emptying(events: DataFrame, last: str | None) -> DataFrame:

@@ -157,6 +157,14 @@ def test_versions_come_from_the_history_table(tell: Tell, tmp_path: Path) -> Non
     assert names(found.outputs) == [located(tmp_path, "versions")]
 
 
+def test_an_aggregated_table_is_made_of_its_history_table(tell: Tell, tmp_path: Path) -> None:
+    merge = {"engine": "aggregate", "group_by": ["id"], "columns": {"rows": "count(*)"}}
+    targets = [{"table": "shop.orders", "key": ["id"], "history_table": "shop.orders_history", "merge": merge}]
+    found = tell(IngestOperator(source=POSTGRES, targets=targets, **ARGUMENTS), **WRITTEN)
+    assert names(found.inputs) == [located(tmp_path, "orders_history")]
+    assert names(found.outputs) == [located(tmp_path, "orders")]
+
+
 def test_steps_are_told_as_their_own_jobs(tell: Tell, tmp_path: Path) -> None:
     steps: list[dict[str, Any]] = [
         {"job": "compact_data_files"},

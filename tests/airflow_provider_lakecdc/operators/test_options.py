@@ -20,6 +20,7 @@ from airflow_provider_lakecdc.operators.export_changes import ExportChangesOpera
 from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.operators.rebucket import RebucketOperator
+from airflow_provider_lakecdc.operators.rebuild_keys import RebuildKeysOperator
 from airflow_provider_lakecdc.operators.reconcile import ReconcileOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
@@ -59,6 +60,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         CheckTablesOperator,
         RestoreMomentOperator,
         Scd2Operator,
+        RebuildKeysOperator,
         EraseRowsOperator,
         GovernOperator,
     )

@@ -18,7 +18,7 @@ JOBS = [
     *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"),
     *("remove_orphan_files", "expire_partitions", "rebucket", "compute_statistics", "clean_side_tables"),
     *("rollback_tables", "reconcile", "export_changes", "check_tables", "restore_moment", "scd2"),
-    *("erase_rows", "set_readers"),
+    *("erase_rows", "set_readers", "rebuild_keys"),
 ]
 
 #: the scripts as Python starts them, without a process for each

@@ -1,0 +1,62 @@
+"""How a table is aggregated: part of its target, kept in a property of the table for jobs that know no target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lakecdc.contract.merging import Merge
+from lakecdc.contract.target import Cleaning, Target
+from lakecdc.metadata import names
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a table is aggregated.
+
+    :param history: history table with the events.
+    :param key: columns there that identify a row of the source.
+    :param truncates: a TRUNCATE takes all rows before it back.
+    """
+
+    history: str
+    key: tuple[str, ...]
+    merge: Merge
+    truncates: bool
+
+    @classmethod
+    def of(cls, target: Target) -> Plan:
+        """Return the plan of a target whose merge has the engine ``aggregate``."""
+        assert target.history_table and target.merge
+        key = tuple(map((target.clean or Cleaning()).renamed, target.key))
+        return cls(target.history_table, key, target.merge, target.on_truncate == "apply")
+
+    @classmethod
+    def read(cls, properties: Mapping[str, str]) -> Plan | None:
+        """Return the plan of a table; None if it is not aggregated."""
+        text = properties.get(names.AGGREGATED)
+        if text is None:
+            return None
+        document = json.loads(text)
+        merge = Merge("aggregate", columns=document["columns"], group_by=tuple(document["group_by"]))
+        return cls(document["history"], tuple(document["key"]), merge, document["truncates"])
+
+    def encode(self, *, is_unfinished: bool = False) -> str:
+        """Return the value of the property, equal for equal plans; ``is_unfinished`` if the rows are yet to follow."""
+        document = {"history": self.history, "key": self.key, "truncates": self.truncates}
+        document |= {"group_by": self.merge.group_by, "columns": self.merge.columns}
+        return json.dumps(document | ({"unfinished": True} if is_unfinished else {}), sort_keys=True)
+
+    def table_target(self, target: Target) -> Target:
+        """Return a target of the table alone, whose key is that of its own rows."""
+        return replace(
+            target,
+            key=self.merge.group_by,
+            merge=None,
+            history_table=None,
+            history_partition_by=(),
+            columns={},
+            clean=None,
+            properties={**target.properties, names.AGGREGATED: self.encode()},
+        )

@@ -1,0 +1,79 @@
+"""Rows that a source has, by the events in its history table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.fold import is_open, without_void
+from lakecdc.ingest.lookup import read_between
+from lakecdc.ingest.past_events import changes_of, whole_rows
+from lakecdc.sql import quoted_column
+
+
+class UnknownValuesError(InputError):
+    """Raised for rows with values that the events at hand leave out."""
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """Reads the rows that a source has.
+
+    :param columns: of the rows; the key is among them.
+    :param key: columns that identify a row.
+    :param truncated: order key of the last TRUNCATE, below which events are void; None if there was none.
+    """
+
+    history: IcebergTable
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    truncated: str | None
+
+    def events(self, rows: DataFrame) -> DataFrame:
+        """Convert rows of the history table to a change frame of the columns."""
+        names = F.array(*[F.lit(column.name) for column in self.columns])
+        changes = changes_of(rows, self.columns, self.key)
+        changes = changes.withColumn("open", F.array_intersect("open", names))
+        return without_void(changes, self.truncated)
+
+    def keys_with(self, values: DataFrame, snapshot_id: int) -> DataFrame:
+        """Return the distinct keys of the events that have one of some values.
+
+        :param values: distinct; its columns are some of the history table's.
+        """
+        return self._with(values, snapshot_id).select(*map(quoted_column, self.key)).distinct()
+
+    def events_of(self, keys: DataFrame, snapshot_id: int) -> DataFrame:
+        """Return all events of some distinct keys."""
+        return self.events(self._with(keys, snapshot_id))
+
+    def live(self, events: DataFrame) -> DataFrame:
+        """Return the rows after all events of their keys: ``row, order, source_time``.
+
+        :raises UnknownValuesError: neither a row's last event nor an earlier one has all of its values.
+        """
+        leave_out = not events.where(is_open()).isEmpty()
+        whole = whole_rows(events) if leave_out else events.withColumn("unknown", F.lit(0))
+        last = F.max_by(F.struct("op", "row", "order", "source_time", "unknown"), "order").alias("last")
+        # Spark sorts by columns several times as fast as by a struct
+        key = [F.col("key")[name].alias(f"k{place}") for place, name in enumerate(self.key)]
+        rows = whole.groupBy(*key).agg(last).select("last.*").where("op != 'd'")
+        if leave_out and (count := rows.where("unknown > 0").count()):
+            names = ", ".join(column.name for column in self.columns)
+            raise UnknownValuesError(
+                f"The last events of {count} rows of the source leave out values of {names}, and no event in the "
+                f"history table {self.history.name} has them.",
+                hint="Set REPLICA IDENTITY FULL at the source, or the like, and change these rows there.",
+            )
+        return rows.select("row", "order", "source_time")
+
+    def _with(self, values: DataFrame, snapshot_id: int) -> DataFrame:
+        names: Sequence[str] = values.columns
+        # they may be many: Spark decides how to join
+        return read_between(self.history, values, names, snapshot_id).join(values, list(names), "left_semi")
