@@ -14,6 +14,9 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.sql import quoted_column
 
+#: what changes_of reads beside a source's columns
+EVENT_COLUMNS = (OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN, ORDER_COLUMN, TIME_COLUMN)
+
 
 def changes_of(events: DataFrame, columns: Sequence[Column], key: Sequence[str]) -> DataFrame:
     """Convert rows of a history table to a change frame, without TRUNCATEs; missing columns are null.

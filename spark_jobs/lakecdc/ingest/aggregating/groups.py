@@ -16,7 +16,7 @@ from lakecdc.iceberg.fence import KnownState
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.ingest.aggregating.source_rows import SourceRows
 from lakecdc.ingest.aggregating.values import Values
-from lakecdc.ingest.lookup import read_between
+from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.reconciliation import state_of
 from lakecdc.sql import exact_value, parsed_type, quoted_column
 
@@ -137,4 +137,4 @@ class GroupMaker:
         key = [F.col(quoted_column(name)).alias(column) for name, column in self.values.group.items()]
         had = F.struct(*[quoted_column(c.name) for c in self.values.columns], ROWS_COLUMN).alias("had")
         own = [F.col(ORDER_COLUMN).alias("had_order"), F.col(TIME_COLUMN).alias("had_time")]
-        return read_between(table, keys, keys.columns).select(*key, had, *own)
+        return read_keys(table, keys, keys.columns).select(*key, had, *own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -12,8 +11,8 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.fold import is_open, without_void
-from lakecdc.ingest.lookup import read_between
-from lakecdc.ingest.past_events import changes_of, whole_rows
+from lakecdc.ingest.lookup import read_keys
+from lakecdc.ingest.past_events import EVENT_COLUMNS, changes_of, whole_rows
 from lakecdc.sql import quoted_column
 
 
@@ -74,6 +73,5 @@ class SourceRows:
         return rows.select("row", "order", "source_time")
 
     def _with(self, values: DataFrame, snapshot_id: int) -> DataFrame:
-        names: Sequence[str] = values.columns
-        # they may be many: Spark decides how to join
-        return read_between(self.history, values, names, snapshot_id).join(values, list(names), "left_semi")
+        columns = [*(column.name for column in self.columns), *EVENT_COLUMNS]
+        return read_keys(self.history, values, values.columns, snapshot_id, columns)
