@@ -63,7 +63,7 @@ def test_the_worst_first_with_what_drags_it_down(
     assert text.count("measured once") == 1 == text.count('data-chart="spark"')
     assert 'data-values="[90.0, 42.0]"' in text and '"score bad"' in text
     assert cells(text, "shop.items")[2:] == ["measured once", "nothing", "12 / 3", "4", "7 min", "now", "1 d"]
-    assert cells(text, "shop.people") == ["shop.people", "-", "not measured recently", "7 min", "now", "-"]
+    assert cells(text, "shop.people") == ["shop.people", "-", "", "not measured recently", "7 min", "now", "-"]
 
 
 def test_a_list_of_many_tables_ages_what_was_measured(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -57,10 +59,10 @@ def window(served: str) -> Iterator[BrowserContext]:
 
 
 def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
-    """Make a lake of four tables, of which one hurts and one has failed."""
+    """Make a lake of four tables, of which one hurts, and one has failed and is late."""
     names = [f"shop.{name}" for name in ("orders", "order_lines", "customers", "payments")]
-    for name in names:
-        FedTable(lake, name).ingest((NOW - timedelta(minutes=7)).isoformat())
+    for minutes, name in zip((4, 6, 9, 55), names, strict=True):
+        FedTable(lake, name).ingest((NOW - timedelta(minutes=minutes)).isoformat())
     quarantined(lake, ("shop.orders", "type", NOW))
     for days in (1, 0):
         scores = {name: health(95.0 - 9 * number, deletes=5.0 + 9 * number) for number, name in enumerate(names)}
@@ -76,9 +78,18 @@ def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
         record_ingestion(catalog, f"i{hours}", hours, *tables, failed)
 
 
+@pytest.fixture
+def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that promises a freshness of its tables."""
+    targets = [{"table": f"shop.{name}", "key": ["id"]} for name in ("orders", "order_lines", "customers", "payments")]
+    path = tmp_path / "page.json"
+    path.write_text(json.dumps({"catalog_conn_id": "lake", "targets": targets, "freshness": "10m"}))
+    monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", str(path))
+
+
 @pytest.mark.parametrize("tables", [0, 4])
 def test_pages_fit_every_width(
-    tables: int, window: BrowserContext, served: str, lake: dict[str, str], catalog: CatalogConnection
+    tables: int, window: BrowserContext, served: str, lake: dict[str, str], catalog: CatalogConnection, promised: None
 ) -> None:
     pages = [*PAGES]
     if tables:
@@ -98,7 +109,7 @@ def test_pages_fit_every_width(
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                page.emulate_media(color_scheme=scheme)
                 stem = f"{name.partition('?')[0]}-{tables}-{width}-{scheme}"
                 page.screenshot(path=PICTURES / f"{stem}.png", animations="disabled")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
