@@ -208,6 +208,8 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(inner.get_by_text("jobs would run")).to_be_visible()
     picture(page, "plan")
     inner.get_by_role("link", name="History").click()
+    expect(inner.get_by_text("Another writer was faster.")).to_be_visible()
+    inner.get_by_role("button", name="3 tables").click()
     expect(inner.get_by_text("41 → 6")).to_be_visible()
     picture(page, "history")
     inner.get_by_role("link", name="shop_nightly_governance").first.click()

@@ -58,11 +58,15 @@ def window(served: str) -> Iterator[BrowserContext]:
         browser.close()
 
 
-def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
-    """Make a lake of four tables, of which one hurts, and one has failed and is late."""
+@pytest.fixture
+def shop(lake: dict[str, str], catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four tables, of which one hurts, and one has failed and is late."""
     names = [f"shop.{name}" for name in ("orders", "order_lines", "customers", "payments")]
     for minutes, name in zip((4, 6, 9, 55), names, strict=True):
         FedTable(lake, name).ingest((NOW - timedelta(minutes=minutes)).isoformat())
+    path, targets = tmp_path / "page.json", [{"table": name, "key": ["id"]} for name in names]
+    path.write_text(json.dumps({"catalog_conn_id": "lake", "targets": targets, "freshness": "10m"}))
+    monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", str(path))
     quarantined(lake, ("shop.orders", "type", NOW))
     for days in (1, 0):
         scores = {name: health(95.0 - 9 * number, deletes=5.0 + 9 * number) for number, name in enumerate(names)}
@@ -78,22 +82,13 @@ def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
         record_ingestion(catalog, f"i{hours}", hours, *tables, failed)
 
 
-@pytest.fixture
-def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configuration that promises a freshness of its tables."""
-    targets = [{"table": f"shop.{name}", "key": ["id"]} for name in ("orders", "order_lines", "customers", "payments")]
-    path = tmp_path / "page.json"
-    path.write_text(json.dumps({"catalog_conn_id": "lake", "targets": targets, "freshness": "10m"}))
-    monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", str(path))
-
-
 @pytest.mark.parametrize("tables", [0, 4])
 def test_pages_fit_every_width(
-    tables: int, window: BrowserContext, served: str, lake: dict[str, str], catalog: CatalogConnection, promised: None
+    tables: int, window: BrowserContext, served: str, request: pytest.FixtureRequest
 ) -> None:
     pages = [*PAGES]
     if tables:
-        fill(lake, catalog)
+        request.getfixturevalue("shop")
         pages.append("table?name=shop.orders")
     PICTURES.mkdir(parents=True, exist_ok=True)
     page, troubles = window.new_page(), list[str]()
