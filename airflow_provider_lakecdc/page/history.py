@@ -24,9 +24,9 @@ from lakecdc.metadata.names import AUDIT
 _RUNS = 100
 _DAYS_OF_COSTS = 30
 # an application has a row for each table and step
-_MOST_ROWS = 1000
-# with hidden tables, the visible rows may be far apart
-_MOST_ROWS_AMONG_HIDDEN = 5000
+_MOST_ROWS = 5000
+#: an application with more rows is not opened in the history, its report has them
+_MOST_OPENED, _MOST_ALARMING = 50, 5
 #: outcomes that need attention, which an application shows without being opened
 _ALARMING = ("failed", "conflict", "unsupported")
 #: numbers that reports have before and after a job, in order of interest
@@ -92,6 +92,22 @@ class RunOfTables:
         return len({row.table for row in self.rows})
 
     @property
+    def is_openable(self) -> bool:
+        return 1 < len(self.rows) <= _MOST_OPENED
+
+    @property
+    def alarming(self) -> Sequence[AuditRow]:
+        """Return rows that need attention, which are visible without opening the application."""
+        return [row for row in self.rows if row.outcome in _ALARMING]
+
+    @property
+    def shown(self) -> Sequence[AuditRow]:
+        """Return the rows below that of the application."""
+        if len(self.rows) == 1:
+            return ()
+        return self.rows if self.is_openable else self.alarming[:_MOST_ALARMING]
+
+    @property
     def outcomes(self) -> Mapping[str, int]:
         return Counter(row.outcome for row in self.rows)
 
@@ -113,7 +129,7 @@ def runs_of(lake: Lake, wanted: HistoryFilter, heads: MetadataCache) -> dict[str
     """
     if wanted.name:
         lake.check_shown(wanted.name)
-    catalog, most = lake.catalog, _MOST_ROWS_AMONG_HIDDEN if lake.hidden else _MOST_ROWS
+    catalog, most = lake.catalog, _RUNS if wanted.name else _MOST_ROWS
     begin = wanted.begin
     until = begin + timedelta(days=1) if begin else None
 
@@ -133,7 +149,6 @@ def runs_of(lake: Lake, wanted: HistoryFilter, heads: MetadataCache) -> dict[str
         "is_cut": len(runs) > _RUNS or len(rows) == most,
         "changes": changes,
         "report_link": report_link,
-        "alarming": _ALARMING,
         "choices": {
             "job": sorted({row.job for row in rows} | {wanted.job} - {""}),
             "outcome": ["done", "nothing", "skipped", "unsupported", "conflict", "failed"],

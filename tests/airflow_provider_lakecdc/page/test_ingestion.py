@@ -87,6 +87,17 @@ class TestIngestion:
         assert "ingest 2 tables 2 done events 2,000 rows written 1,996 4 s elapsed" in told
 
 
+def test_an_application_of_many_tables_shows_what_failed_and_links_to_its_report(
+    viewer: TestClient, catalog: CatalogConnection
+) -> None:
+    tables = [TableReport(f"shop.t{number}", "failed" if number > 50 else "done", "why") for number in range(60)]
+    record_ingestion(catalog, "a", 0, *tables)
+    text = viewer.get("parts/history").text
+    assert re.search(r'<a href="report[^>]*>60 tables</a>', text) and "data-open" not in text
+    shown = re.findall(r"<tr class=\"opened\">.*?name=(shop.t\d+)", text, re.DOTALL)
+    assert shown == [f"shop.t{number}" for number in range(51, 56)]
+
+
 @pytest.mark.usefixtures("lake")
 def test_nothing_was_fed(viewer: TestClient) -> None:
     assert "Ingestion has not run in the last 24 hours" in viewer.get("parts/ingestion").text
