@@ -21,6 +21,7 @@ from airflow_provider_lakecdc.page.history import costs_of_lake
 from airflow_provider_lakecdc.page.lakes import lakes
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.rendering import render
+from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.report import JobReport, TableReport, now
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -72,6 +73,8 @@ class TestOneTable:
         assert 'aria-label="2 equality-delete files, 0 position-delete files, 0 deletion vectors"' in text
         assert "10 keys and 0 positions" in text and 'aria-label="From 90 to 70"' in text
         assert "3 h behind the source" in words(text)
+        # metadata does not tell which rows the keys match
+        assert "3 rows in data files, of which up to 3 are deleted" in words(text)
         assert len(re.findall("<tr>", text)) == 5 and str(head) in text and "+0 −0 +2 −0" in words(text)
         assert "&lt;i&gt;month&lt;/i&gt;" in text and "<i>" not in text
 
@@ -163,13 +166,12 @@ class TestHistory:
         self, viewer: TestClient, catalog: CatalogConnection
     ) -> None:
         reason = f"the slot is {'very ' * 60}far behind. Drop it and load the table again"
-        for number, (job, table, outcome, days) in enumerate(
-            [
-                ("ingest", "shop.orders", "failed", 0),
-                ("ingest", "shop.items", "done", 2),
-                ("expire", "shop.items", "done", 0),
-            ]
-        ):
+        ran: list[tuple[str, str, Outcome, int]] = [
+            ("ingest", "shop.orders", "failed", 0),
+            ("ingest", "shop.items", "done", 2),
+            ("expire", "shop.items", "done", 0),
+        ]
+        for number, (job, table, outcome, days) in enumerate(ran):
             ended = (NOW - timedelta(days=days)).isoformat()
             step = TableReport(table, outcome, reason=reason if outcome == "failed" else None)
             report = JobReport(job, ended, ended, tables=(step,))
