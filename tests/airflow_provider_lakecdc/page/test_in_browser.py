@@ -193,7 +193,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(inner.locator("#tables tbody tr:visible")).to_have_count(1)
     inner.get_by_label("Find").fill("")
 
-    inner.get_by_role("link", name="shop.orders").click()
+    inner.locator("#tables").get_by_role("link", name="shop.orders").click()
     expect(inner.get_by_role("heading", name="Snapshots")).to_be_visible()
     expect(inner.get_by_role("img", name="14 tiny, 0 small, 0 fit, 0 large")).to_be_visible()
     picture(page, "table")
@@ -242,7 +242,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(page.locator("#tables tbody tr")).to_have_count(6)
     picture(page, "phone")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.get_by_role("link", name="shop.orders").click()
+    page.locator("#tables").get_by_role("link", name="shop.orders").click()
     expect(page.get_by_role("heading", name="Snapshots")).to_be_visible()
     picture(page, "phone-table")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
