@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, AuditRow, HealthRow, LakeTable
@@ -34,15 +35,24 @@ class Trend:
 LATELY = timedelta(days=14)
 # try recent partitions first
 _DAYS = (1, 30)
+_ALL: Mapping[str, str] = MappingProxyType({})
 
 
 def history(
-    catalog: CatalogConnection, table: str | None = None, since: datetime | None = None, limit: int = 100
+    catalog: CatalogConnection,
+    table: str | None = None,
+    since: datetime | None = None,
+    limit: int = 100,
+    *,
+    until: datetime | None = None,
+    where: Mapping[str, str] = _ALL,
 ) -> list[AuditRow]:
     """Return what jobs did, newest first; empty if nothing is recorded.
 
     :param table: ``namespace.name``; default: all.
     :param since: rows that ended then or later; partitions of earlier days are not read.
+    :param until: rows that ended before.
+    :param where: values of further columns.
     """
     with open_table(catalog, AUDIT.name) as audit:
         if audit is None:
@@ -50,7 +60,7 @@ def history(
         starts = [] if since else [datetime.now(UTC) - timedelta(days=days) for days in _DAYS]
         rows: list[AuditRow] = []
         for start in (*starts, since):
-            rows = _rows(audit, AUDIT, _of(table), start)
+            rows = _rows(audit, AUDIT, {**where, **_of(table)}, start, until)
             if len(rows) >= limit:
                 break
         return rows[:limit]
@@ -115,19 +125,40 @@ def _of(table: str | None) -> dict[str, str]:
     return {} if table is None else {"table": table}
 
 
-def _rows(source: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> list[Row]:
-    rows = _stored(source, kind, equal, since).to_pylist()
+def _rows(
+    source: Table,
+    kind: LakeTable[Row],
+    equal: Mapping[str, str],
+    since: datetime | None,
+    until: datetime | None = None,
+) -> list[Row]:
+    rows = _stored(source, kind, equal, since, until).to_pylist()
     return [kind.row_of(row) for row in sorted(rows, key=lambda row: (row[kind.moment], row["row_id"]), reverse=True)]
 
 
-def _stored(source: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> pa.Table:
-    from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, Reference
+def _stored(
+    source: Table,
+    kind: LakeTable[Row],
+    equal: Mapping[str, str],
+    since: datetime | None,
+    until: datetime | None = None,
+) -> pa.Table:
+    from pyiceberg.expressions import (
+        AlwaysTrue,
+        And,
+        BooleanExpression,
+        EqualTo,
+        GreaterThanOrEqual,
+        LessThan,
+        Reference,
+    )
     from pyiceberg.expressions.literals import literal
 
     condition: BooleanExpression = AlwaysTrue()
     for column, value in equal.items():
         condition = And(condition, EqualTo(term=Reference(column), value=literal(value)))
-    if since is not None:
-        moment = literal(since.astimezone(UTC).isoformat())
-        condition = And(condition, GreaterThanOrEqual(term=Reference(kind.moment), value=moment))
+    for bound, compare in ((since, GreaterThanOrEqual), (until, LessThan)):
+        if bound is not None:
+            moment = literal(bound.astimezone(UTC).isoformat())
+            condition = And(condition, compare(term=Reference(kind.moment), value=moment))
     return source.scan(condition, selected_fields=tuple(column.name for column in kind.columns)).to_arrow()

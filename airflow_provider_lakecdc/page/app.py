@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -20,11 +19,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from airflow_provider_lakecdc.observe.addresses import link
-from airflow_provider_lakecdc.page.history import Task, costs_of_lake, runs_of
+from airflow_provider_lakecdc.page.history import HistoryFilter, Task, costs_of_lake, runs_of
+from airflow_provider_lakecdc.page.ingestion import ingestion_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes, visible_lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
+from airflow_provider_lakecdc.page.planned import Plans
 from airflow_provider_lakecdc.page.rendering import STATIC, render
 from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
+from airflow_provider_lakecdc.page.running import running_in
 from airflow_provider_lakecdc.page.tables import quarantine_of, table_of, tables_of
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import InputError
@@ -58,7 +60,8 @@ def create_app() -> FastAPI:
     # separate threads, so that pages do not wait for a catalog, and parts do not wait for plans
     app.state.pages = Lookups(threads=1, seconds=15, patience=_PATIENCE)
     app.state.parts = Lookups(threads=4, seconds=15, patience=_PATIENCE)
-    app.state.plans = Lookups(threads=1, seconds=300, patience=_PATIENCE)
+    app.state.plans = Lookups(threads=1, seconds=15, patience=_PATIENCE)
+    app.state.planned = Plans(seconds=300)
     app.state.heads = MetadataCache()
     app.include_router(router)
     return app
@@ -114,6 +117,7 @@ class PageRequest:
         self.heads: MetadataCache = request.app.state.heads
         self._parts: Lookups = request.app.state.parts
         self.plans: Lookups = request.app.state.plans
+        self.planned: Plans = request.app.state.planned
         self._pages: Lookups = request.app.state.pages
 
     async def page(self, title: str, tab: str, parts: Mapping[str, str], **facts: Any) -> Response:
@@ -167,6 +171,7 @@ def _error_response(error: Exception, format_error: Callable[[str], str]) -> Res
 
 PageRequestDep = Annotated[PageRequest, Depends(PageRequest)]
 TaskDep = Annotated[Task, Depends(Task)]
+FilterDep = Annotated[HistoryFilter, Depends(HistoryFilter)]
 _MAY_READ_XCOM = [Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.XCOM))]
 
 
@@ -207,27 +212,52 @@ async def plan(request: PageRequestDep, dag: Dag = "nightly") -> Response:
 async def plan_part(request: PageRequestDep, dag: Dag = "nightly") -> Response:
     """Serve the planned work with predicted costs and reasons."""
 
-    def read(view: View) -> dict[str, Any]:
-        if view.lake.config is None:
-            return {"planned": None}
-        # importing all operators is slow
-        from airflow_provider_lakecdc.templates.planning import plan_run
+    return await request.part("plan", lambda view: request.planned.read(view.lake, dag), dag, lookups=request.plans)
 
-        return {"planned": plan_run(view.lake.config, dag), "looked_at": datetime.now(UTC)}
 
-    return await request.part("plan", read, dag, lookups=request.plans)
+@router.get("/parts/tonight")
+async def tonight_part(request: PageRequestDep) -> Response:
+    """Serve the predicted cost of the next nightly run."""
+    return await request.part("tonight", lambda view: request.planned.read(view.lake, "nightly"), lookups=request.plans)
+
+
+@router.get("/parts/running")
+async def running_part(request: PageRequestDep) -> Response:
+    """Serve the tasks whose jobs run."""
+    return await request.part("running", lambda view: running_in(view.lake))
+
+
+@router.get("/ingestion")
+async def ingestion(request: PageRequestDep) -> Response:
+    """Serve what ingestion took in."""
+    return await request.page("Ingestion", "ingestion", {"the ingestion": link("parts/ingestion", lake=request.lake)})
+
+
+@router.get("/parts/ingestion")
+async def ingestion_part(request: PageRequestDep, name: Name | None = None) -> Response:
+    """Serve events and rows of all tables or of one, with throughput, lag, freshness and quarantined messages."""
+    return await request.part("ingestion", lambda view: ingestion_of(view.lake, name, request.heads), name)
 
 
 @router.get("/history")
-async def history(request: PageRequestDep) -> Response:
+async def history(request: PageRequestDep, wanted: FilterDep) -> Response:
     """Serve the history of jobs."""
-    return await request.page("History", "history", {"the audit": link("parts/history", lake=request.lake)})
+    given = {name: value for name, value in vars(wanted).items() if value}
+    parts = {"the audit": link("parts/history", lake=request.lake, **given)}
+    return await request.page("History", "history", parts)
 
 
 @router.get("/parts/history")
-async def history_part(request: PageRequestDep, name: Name | None = None) -> Response:
-    """Serve what jobs did to all tables or to one, with its numbers before and after."""
-    return await request.part("history", lambda view: runs_of(view.lake, name, request.heads), name)
+async def history_part(request: PageRequestDep, wanted: FilterDep, alone: bool = False) -> Response:
+    """Serve what jobs did to tables by application, with its numbers before and after.
+
+    ``alone`` is set on the page of a table, which has no form of filters.
+    """
+
+    def read(view: View) -> dict[str, Any]:
+        return {**runs_of(view.lake, wanted, request.heads), "alone": alone}
+
+    return await request.part("history", read, wanted, alone)
 
 
 @router.get("/costs")
@@ -273,8 +303,9 @@ async def tries_part(request: PageRequestDep, task: TaskDep) -> Response:
 @router.get("/table")
 async def table(request: PageRequestDep, name: Name) -> Response:
     """Serve the page of a table."""
-    pages = {"the table": "parts/table", "the quarantine": "parts/quarantine", "the audit": "parts/history"}
+    pages = {"the table": "parts/table", "the ingestion": "parts/ingestion", "the quarantine": "parts/quarantine"}
     parts = {what: link(part, lake=request.lake, name=name) for what, part in pages.items()}
+    parts["the audit"] = link("parts/history", lake=request.lake, name=name, alone="true")
     return await request.page(name, "", parts)
 
 

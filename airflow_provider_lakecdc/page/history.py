@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import groupby
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -12,14 +15,20 @@ from fastapi import Query
 from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.governance.costs import costs_of
 from airflow_provider_lakecdc.observe.addresses import link
+from airflow_provider_lakecdc.page.intake import Intake
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
+from lakecdc.contract.errors import InputError
 from lakecdc.metadata.names import AUDIT
 
 _RUNS = 100
 _DAYS_OF_COSTS = 30
-# with hidden tables, the visible rows may be far apart
+# an application has a row for each table and step
 _MOST_ROWS = 5000
+#: an application with more rows is not opened in the history, its report has them
+_MOST_OPENED, _MOST_ALARMING = 50, 5
+#: outcomes that need attention, which an application shows without being opened
+_ALARMING = ("failed", "conflict", "unsupported")
 #: numbers that reports have before and after a job, in order of interest
 _NUMBERS = (
     "score",
@@ -32,21 +41,129 @@ _NUMBERS = (
 )
 # maximum length in Airflow's database
 Id = Annotated[str, Query(max_length=250)]
+_Choice = Annotated[str, Query(max_length=1000)]
 
 
-def runs_of(lake: Lake, table: str | None, heads: MetadataCache) -> dict[str, Any]:
-    """Return the template's values of the history, newest first.
+@dataclass(frozen=True)
+class HistoryFilter:
+    """Which rows of the history are shown; empty values show all.
 
-    :param table: ``namespace.name``; None means all visible tables of the catalog.
-    :raises InputError: the table is hidden.
+    :param name: table, ``namespace.name``.
+    :param day: day in UTC on which the job ended, such as ``2026-01-31``.
     """
-    if table is not None:
-        lake.check_shown(table)
-    catalog, most = lake.catalog, _MOST_ROWS if lake.hidden else _RUNS
-    rows = heads.read(catalog, AUDIT, (lake.conn_id, table, most), lambda: history(catalog, table, limit=most))
-    shown = [row for row in rows if lake.shows(row.table)][:_RUNS]
-    runs = [{"row": row, "changes": [*changes(row.metrics)], "report": report_link(lake.name, row)} for row in shown]
-    return {"runs": runs, "table": table, "most": _RUNS}
+
+    name: _Choice = ""
+    job: _Choice = ""
+    outcome: _Choice = ""
+    day: _Choice = ""
+
+    @property
+    def where(self) -> dict[str, str]:
+        return {column: value for column, value in {"job": self.job, "outcome": self.outcome}.items() if value}
+
+    @property
+    def begin(self) -> datetime | None:
+        """Return the begin of the day.
+
+        :raises InputError: it is not a date.
+        """
+        try:
+            return datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC) if self.day else None
+        except ValueError:
+            raise InputError(f"Day {self.day!r} is not a date.", hint="Use YYYY-MM-DD, such as 2026-01-31.") from None
+
+
+@dataclass(frozen=True)
+class RunOfTables:
+    """What one Spark application did, with a row for each table and step."""
+
+    rows: Sequence[AuditRow]
+
+    @cached_property
+    def first(self) -> AuditRow:
+        return self.rows[0]
+
+    @property
+    def jobs(self) -> str:
+        return ", ".join(dict.fromkeys(row.job for row in self.rows))
+
+    @property
+    def tables(self) -> int:
+        return len({row.table for row in self.rows})
+
+    @property
+    def is_openable(self) -> bool:
+        return 1 < len(self.rows) <= _MOST_OPENED
+
+    @property
+    def alarming(self) -> Sequence[AuditRow]:
+        """Return rows that need attention, which are visible without opening the application."""
+        return [row for row in self.rows if row.outcome in _ALARMING]
+
+    @property
+    def shown(self) -> Sequence[AuditRow]:
+        """Return the rows below that of the application."""
+        if len(self.rows) == 1:
+            return ()
+        return self.rows if self.is_openable else self.alarming[:_MOST_ALARMING]
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        return Counter(row.outcome for row in self.rows)
+
+    @property
+    def core_seconds(self) -> float | None:
+        """Return the sum of what was measured; None if nothing was."""
+        measured = [row.core_seconds for row in self.rows if row.core_seconds is not None]
+        return sum(measured) if measured else None
+
+    @property
+    def intake(self) -> Intake:
+        return sum((Intake.of(row.metrics) for row in self.rows), Intake())
+
+
+def runs_of(lake: Lake, wanted: HistoryFilter, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of the history by application, newest first.
+
+    :raises InputError: the table is hidden, or the day is not a date.
+    """
+    if wanted.name:
+        lake.check_shown(wanted.name)
+    catalog, most = lake.catalog, _RUNS if wanted.name else _MOST_ROWS
+    begin = wanted.begin
+    until = begin + timedelta(days=1) if begin else None
+
+    def read() -> list[AuditRow]:
+        return history(catalog, wanted.name or None, begin, most, until=until, where=wanted.where)
+
+    # whoever filters may ask for anything, which would fill the cache
+    is_plain = wanted == HistoryFilter(name=wanted.name)
+    rows = heads.read(catalog, AUDIT, (lake.conn_id, wanted.name, most), read) if is_plain else read()
+    runs = [RunOfTables([*each]) for _, each in groupby(_by_application(lake, rows), lambda row: row.application)]
+    if len(rows) == most and len(runs) > 1:
+        # the rest of the oldest one was not read
+        del runs[-1]
+    return {
+        "runs": runs[:_RUNS],
+        "filter": wanted,
+        "is_cut": len(runs) > _RUNS or len(rows) == most,
+        "changes": changes,
+        "report_link": report_link,
+        "choices": {
+            "job": sorted({row.job for row in rows} | {wanted.job} - {""}),
+            "outcome": ["done", "nothing", "skipped", "unsupported", "conflict", "failed"],
+            "name": sorted({row.table for run in runs for row in run.rows}),
+        },
+    }
+
+
+def _by_application(lake: Lake, rows: Sequence[AuditRow]) -> list[AuditRow]:
+    """Return visible rows with those of an application together, the newest application first."""
+    shown = [row for row in rows if lake.shows(row.table)]
+    places: dict[str, int] = {}
+    for row in shown:
+        places.setdefault(row.application, len(places))
+    return sorted(shown, key=lambda row: (places[row.application], int(row.row_id.rpartition("/")[2])))
 
 
 def costs_of_lake(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
@@ -61,11 +178,12 @@ def costs_of_lake(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
 
 
 def changes(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the changed numbers in a job's metrics, each with its name, before and after the job."""
+    """Yield the changed numbers in a job's metrics, each with its name, before and after the job, and its intake."""
     for name in _NUMBERS:
         before, after = metrics.get(f"{name}_before"), metrics.get(f"{name}_after")
         if before is not None and after is not None and before != after:
             yield {"name": name.replace("_", " "), "before": before, "after": after}
+    yield from Intake.of(metrics).changes()
 
 
 @dataclass(frozen=True)

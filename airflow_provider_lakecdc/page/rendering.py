@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.observe.number_format import age, duration, number, size
-from lakecdc.metadata.health import grade, worst_losses
+from lakecdc.metadata.health import REGAINED_BY, grade, worst_losses
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.page.history import Task
@@ -35,10 +36,32 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {"link": link, "dag_run": _dag_run, "task_page": _task_page, "static": _static}
-    environment.globals |= {"grade": grade, "worst_losses": worst_losses}
+    environment.globals |= {"grade": grade, "worst_losses": worst_losses, "remedy": _remedy}
     environment.filters |= {"age": age, "duration": duration, "size": size, "number": number}
-    environment.filters["moment"] = "{:%d %b %H:%M}".format
+    environment.filters |= {"moment": "{:%d %b %H:%M}".format, "count_of": _count_of, "sentence": _sentence}
     return environment
+
+
+def _count_of(value: float, name: str) -> str:
+    """Return a number with its noun, which gets an s unless there is one of it."""
+    return f"{number(value)} {name}{'' if value == 1 else 's'}"
+
+
+def _remedy(lost: Mapping[str, float]) -> str:
+    """Return what lowers a score most and the job that helps."""
+    reason, points = next(iter(worst_losses(lost)), (None, 0.0))
+    if reason is None:
+        return "Several small losses."
+    job = REGAINED_BY.get(reason, "expire_snapshots")
+    return f"{reason.replace('_', ' ').capitalize()}: −{number(points)} points. Run {job}."
+
+
+def _sentence(text: str) -> str:
+    """Return a reason as a sentence; a name at its begin, such as that of a table, stays as it is."""
+    text = text.strip()
+    first = text.partition(" ")[0]
+    text = text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+    return text if not text or text[-1] in ".!?…" else f"{text}."
 
 
 def _static(name: str) -> str:

@@ -13,7 +13,8 @@ from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, PROGRESS_KEY, J
 from airflow_provider_lakecdc.submit.reporting import each_metric
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 
-_AT_WORK = ("running", "restarting")
+#: states of a task whose job may run
+AT_WORK = ("running", "restarting")
 # jobs report progress at most every half minute
 _REFRESH_SECONDS = 20
 
@@ -27,7 +28,7 @@ def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
     lake = next((lake for lake in visible if run and lake.conn_id == run.catalog_conn_id), None)
     return {
         **_facts(task, run, lake, [*_steps(reported)] if isinstance(reported, Mapping) else []),
-        "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
+        "runs_on": run is not None and run.finished_at is None and state in AT_WORK,
         "progress": pushed.get(PROGRESS_KEY, [])[::-1],
     }
 

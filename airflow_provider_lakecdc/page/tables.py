@@ -26,26 +26,30 @@ if TYPE_CHECKING:
 _SNAPSHOTS = 20
 #: the list reads the metadata of so many tables; longer ones use the moments of the last measurement
 _MOST_READ = 100
+#: the overview names so many tables
+_MOST_NAMED = 3
 
 
 def tables_of(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
     """Return the template's values of the tables, lowest score first, unmeasured tables last."""
     known = trends(lake, heads)
     scores = {name: known[name].latest.score if name in known else 101.0 for name in lake.tables}
-    stands = _stands(lake, list(scores), known)
+    moments = read_moments(lake, list(scores), known)
     order = sorted(scores, key=lambda name: (scores[name], name))
-    rows = [{"name": name, "trend": known.get(name), **stands[name]} for name in order]
+    rows = [{"name": name, "trend": known.get(name), **moments[name]} for name in order]
     grades = [grade(score) if name in known else "unmeasured" for name, score in scores.items()]
     counts = {each: grades.count(each) for each in ("bad", "poor", "good", "unmeasured")}
-    late = sum(1 for row in rows if row["freshness"] and not row["freshness"].is_kept)
-    return {"rows": rows, "counts": counts | {"late": late}}
+    late = [row for row in rows if row["freshness"] and not row["freshness"].is_kept]
+    late.sort(key=lambda row: (row["freshness"].late_seconds is not None, -(row["freshness"].late_seconds or 0.0)))
+    hurt = [row for row in rows if row["trend"] and grade(row["trend"].latest.score) != "good"]
+    return {"rows": rows, "counts": counts, "late": late, "hurt": hurt, "most": _MOST_NAMED}
 
 
-def _stands(lake: Lake, tables: list[str], known: Mapping[str, Trend]) -> dict[str, dict[str, Any]]:
+def read_moments(lake: Lake, tables: list[str], known: Mapping[str, Trend]) -> dict[str, dict[str, Any]]:
     """Return last write, lag and freshness of each table as of now; by the last measurement if it cannot be read."""
     read = read_tables(lake.catalog, tables, _moments, lambda *_: None) if len(tables) <= _MOST_READ else {}
     measured = {name: trend.latest.facts for name, trend in known.items()}
-    return {name: _stand(lake, name, read.get(name) or measured.get(name, {})) for name in tables}
+    return {name: _judge(lake, name, read.get(name) or measured.get(name, {})) for name in tables}
 
 
 def _moments(_: str, table: Table | None) -> dict[str, Any] | None:
@@ -54,7 +58,7 @@ def _moments(_: str, table: Table | None) -> dict[str, Any] | None:
     return standing(map(snapshot_facts, branch_snapshots(table)), table.properties, datetime.now(UTC))
 
 
-def _stand(lake: Lake, table: str, moments: Mapping[str, Any]) -> dict[str, Any]:
+def _judge(lake: Lake, table: str, moments: Mapping[str, Any]) -> dict[str, Any]:
     """Compare a table's moments with now; lags grow without commits and measurements."""
     source_time, now = moments.get("source_time"), datetime.now(UTC)
     return {
@@ -80,8 +84,8 @@ def table_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
     lake.check_shown(table)
     catalog = lake.catalog
     values = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
-    stands = _stand(lake, table, values["status"]["last_write"] or {})
-    return {"name": table, "trend": trends(lake, heads).get(table), **stands, **values}
+    moments = _judge(lake, table, values["status"]["last_write"] or {})
+    return {"name": table, "trend": trends(lake, heads).get(table), **moments, **values}
 
 
 def _read(catalog: CatalogConnection, table: str) -> dict[str, Any]:

@@ -25,6 +25,15 @@ const CHARTS = {
       scales: { x: { display: false }, y: { display: false, min: -4, max: 104 } },
     },
   }),
+  hours: (canvas, colours) => ({
+    type: "bar",
+    data: { labels: values(canvas), datasets: [{ data: values(canvas), backgroundColor: colours.accent, borderRadius: 1 }] },
+    options: {
+      ...STILL,
+      plugins: { legend: { display: false }, tooltip: { enabled: false } },
+      scales: { x: { display: false }, y: { display: false, beginAtZero: true } },
+    },
+  }),
   trend: (canvas, colours) => ({
     type: "line",
     data: { labels: labels(canvas), datasets: [line(values(canvas), colours[canvas.dataset.grade], 2)] },
@@ -118,6 +127,7 @@ async function load(part, waits = WAITS) {
     setTimeout(refresh, goesOn.dataset.refresh * 1000, part);
   }
   part.querySelectorAll("canvas[data-chart]").forEach((canvas) => seen.observe(canvas));
+  part.querySelectorAll("[data-part]").forEach((inner) => load(inner));
 }
 
 // skip pages in the background
@@ -236,6 +246,12 @@ document.addEventListener("click", (event) => {
   if (outwards && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     leave(outwards.href);
+  }
+  const opens = target.closest("[data-open]");
+  if (opens) {
+    const isOpen = opens.getAttribute("aria-expanded") === "true";
+    opens.setAttribute("aria-expanded", !isOpen);
+    opens.closest("table").querySelectorAll(`[data-of="${opens.dataset.open}"]`).forEach((row) => (row.hidden = isOpen));
   }
   if (target.closest("[data-replay]")) {
     ask(target.closest("[data-replay]"));

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_lakecdc.page import app
 from airflow_provider_lakecdc.page.app import create_app, router
-from airflow_provider_lakecdc.page.history import Task
+from airflow_provider_lakecdc.page.history import HistoryFilter, Task
 from airflow_provider_lakecdc.submit.failures import one_line
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, connection
 from tests.airflow_provider_lakecdc.page.conftest import Browser
@@ -94,7 +94,7 @@ def _parameters(route: APIRoute) -> Iterator[ModelField]:
         dependant = waiting.pop()
         yield from (*dependant.query_params, *dependant.path_params)
         # what Airflow asks for is the task's, whose limits hold first
-        waiting += [each for each in dependant.dependencies if each.call in (app.PageRequest, Task)]
+        waiting += [each for each in dependant.dependencies if each.call in (app.PageRequest, Task, HistoryFilter)]
 
 
 def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

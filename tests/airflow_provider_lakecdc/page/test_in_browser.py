@@ -193,7 +193,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(inner.locator("#tables tbody tr:visible")).to_have_count(1)
     inner.get_by_label("Find").fill("")
 
-    inner.get_by_role("link", name="shop.orders").click()
+    inner.locator("#tables").get_by_role("link", name="shop.orders").click()
     expect(inner.get_by_role("heading", name="Snapshots")).to_be_visible()
     expect(inner.get_by_role("img", name="14 tiny, 0 small, 0 fit, 0 large")).to_be_visible()
     picture(page, "table")
@@ -208,6 +208,8 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(inner.get_by_text("jobs would run")).to_be_visible()
     picture(page, "plan")
     inner.get_by_role("link", name="History").click()
+    expect(inner.get_by_text("Another writer was faster.")).to_be_visible()
+    inner.get_by_role("button", name="3 tables").click()
     expect(inner.get_by_text("41 → 6")).to_be_visible()
     picture(page, "history")
     inner.get_by_role("link", name="shop_nightly_governance").first.click()
@@ -240,7 +242,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(page.locator("#tables tbody tr")).to_have_count(6)
     picture(page, "phone")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.get_by_role("link", name="shop.orders").click()
+    page.locator("#tables").get_by_role("link", name="shop.orders").click()
     expect(page.get_by_role("heading", name="Snapshots")).to_be_visible()
     picture(page, "phone-table")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from airflow_provider_lakecdc.page.history import costs_of_lake
 from airflow_provider_lakecdc.page.lakes import lakes
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.rendering import render
+from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.report import JobReport, TableReport, now
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -70,6 +73,8 @@ class TestOneTable:
         assert 'aria-label="2 equality-delete files, 0 position-delete files, 0 deletion vectors"' in text
         assert "10 keys and 0 positions" in text and 'aria-label="From 90 to 70"' in text
         assert "3 h behind the source" in words(text)
+        # metadata does not tell which rows the keys match
+        assert "3 rows in data files, of which up to 3 are deleted" in words(text)
         assert len(re.findall("<tr>", text)) == 5 and str(head) in text and "+0 −0 +2 −0" in words(text)
         assert "&lt;i&gt;month&lt;/i&gt;" in text and "<i>" not in text
 
@@ -80,11 +85,11 @@ class TestOneTable:
             FedTable(lake, name).ingest(None)
         monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
         none = words(viewer.get("parts/table", params={"name": "shop.items"}).text)
-        assert "only jobs measure it; none has done so recently" in none and "Lost to" not in none
+        assert "only jobs measure it; none has done so recently" in none and "lowered by" not in none
         facts = {"score": 61.0, "lost": {"deletes": 39.0}, "data_files": 123_456, "data_bytes": 3 * 1024**3}
         assert record_health(catalog, NOW - timedelta(hours=2), {"shop.orders": facts})
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
-        assert "61 score 2 h ago" in text and "123,456 data files" in text and "Lost to deletes −39" in text
+        assert "61 score 2 h ago" in text and "123,456 data files" in text and "lowered by deletes −39" in text
         assert "more than 100,000 live files" in text and "lately" not in text
 
     def test_one_without_a_snapshot(self, viewer: TestClient, lake: dict[str, str]) -> None:
@@ -148,11 +153,45 @@ class TestHistory:
         tables = tuple(each.table for each in reports)
         assert record_application(catalog, Application("1", run, report.job, tables, started_at=now(), report=report))
         text = viewer.get("parts/history").text
-        assert "done data files 12 → 3 7 d by ann" in words(text) and "manifests" not in text
+        assert "2 tables 1 done , 1 failed" in words(text) and "done data files 12 → 3 7" in words(text)
+        assert "d by ann" in words(text) and "manifests" not in text
+        # what failed is visible although the application is closed
+        assert re.findall(r'<tr class="opened"(.*?)>', text) == [' data-of="run-1" hidden', ""]
         assert 'href="../dags/d/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00" data-airflow' in text
         assert "<script" not in text and "&lt;script&gt;" in text
-        of_one = viewer.get("parts/history", params={"name": "shop.orders"}).text
+        of_one = viewer.get("parts/history", params={"name": "shop.orders", "alone": "true"}).text
         assert "done" in of_one and "failed" not in of_one
+
+    def test_reasons_are_whole_sentences_and_rows_can_be_filtered(
+        self, viewer: TestClient, catalog: CatalogConnection
+    ) -> None:
+        reason = f"the slot is {'very ' * 60}far behind. Drop it and load the table again"
+        ran: list[tuple[str, str, Outcome, int]] = [
+            ("ingest", "shop.orders", "failed", 0),
+            ("ingest", "shop.items", "done", 2),
+            ("expire", "shop.items", "done", 0),
+        ]
+        for number, (job, table, outcome, days) in enumerate(ran):
+            ended = (NOW - timedelta(days=days)).isoformat()
+            step = TableReport(table, outcome, reason=reason if outcome == "failed" else None)
+            report = JobReport(job, ended, ended, tables=(step,))
+            run = Run("d", "r", job, 1)
+            assert record_application(catalog, Application(str(number), run, job, (table,), ended, report))
+        text = words(viewer.get("parts/history").text)
+        assert f"The slot is {'very ' * 60}far behind. Drop it and load the table again. -" in text
+
+        def tables(**params: str) -> list[str]:
+            answer = viewer.get("parts/history", params=params)
+            assert f'data-part="parts/history?{urlencode(params)}"' in unescape(
+                viewer.get("history", params=params).text
+            )
+            return re.findall(r'data-label="Table"><a [^>]*>(.*?)<', answer.text)
+
+        assert tables(job="ingest") == ["shop.orders", "shop.items"] and tables(outcome="failed") == ["shop.orders"]
+        assert tables(job="ingest", day=f"{NOW - timedelta(days=2):%Y-%m-%d}") == ["shop.items"]
+        assert "No run matches." in viewer.get("parts/history", params={"outcome": "conflict"}).text
+        wrong = viewer.get("parts/history", params={"day": "31.1."})
+        assert wrong.status_code == 404 and "is not a date" in wrong.text
 
     @pytest.mark.usefixtures("lake")
     def test_nothing_has_been_recorded(self, viewer: TestClient) -> None:
@@ -167,7 +206,7 @@ class TestPlan:
         for _ in range(12):
             table.ingest(None)
         text = words(viewer.get("parts/plan", params={"dag": "hourly"}).text)
-        assert "1 jobs would run" in text and "shop_hourly_governance" in text
+        assert "1 job would run" in text and "shop_hourly_governance" in text
         assert re.search(r"shop.orders compact_data_files \d+ \d+ 12 files of", text)
 
     @pytest.mark.usefixtures("lake")

@@ -86,7 +86,9 @@ def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClien
     )
 
 
-def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, task: dict[str, str]) -> None:
+def test_a_job_at_work_one_that_was_lost_and_none_at_all(
+    viewer: TestClient, task: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def part(**other: str) -> str:
         return words(viewer.get("parts/report", params={**task, **other}).text)
 
@@ -105,7 +107,10 @@ def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, tas
     begun["started_at"] = "2026-01-01T00:00:00.000+00:00"
     change("failed", **begun)
     assert "The task ended before its job reported its end" in part()
+    monkeypatch.setattr(Lake, "dags", property(lambda _: ["shop.lake"]))
+    assert "compact of shop.lake" not in viewer.get("parts/running").text
     change("running", **begun)
+    assert "compact of shop.lake for" in words(viewer.get("parts/running", params={"lake": "lake"}).text)
     # an answer is given again for a while; to ask for the lake by its name is another question
     told = part(lake="lake")
     assert "and works on shop.orders" in told and "a dry run" in told
@@ -135,9 +140,9 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     of_first = addresses[1].replace("&amp;", "&")
     assert f'data-part="parts/{addresses[1]}"' in viewer.get(of_first).text
     told = words(viewer.get(f"parts/{of_first}").text)
-    assert "try 1 from lakecdc.audit" in told and "1 tables 1 done 1 failed 1 min" in told
+    assert "try 1 from lakecdc.audit" in told and "1 table 1 done 1 failed 1 min" in told
     assert "shop.orders compact_data_files done" in told and "data files 12 → 3" in told and "rows=4000" in told
-    assert "shop.orders expire_snapshots failed it broke" in told and "Spark application local-1" in told
+    assert "shop.orders expire_snapshots failed It broke." in told and "Spark application local-1" in told
     unknown = viewer.get("parts/report", params={**task, "try_number": "7"})
     assert "Nothing is recorded for this try" in unknown.text
 

@@ -58,9 +58,12 @@ def test_the_worst_first_with_what_drags_it_down(
     assert re.findall(r'data-name="(.*?)"', text) == ["shop.orders", "shop.items", "shop.people"]
     lost = "deletes −40 small files −18"
     assert cells(text, "shop.orders")[:-1] == ["shop.orders", "42", "", lost, "12 / 3", "4", "7 min", "now"]
+    assert "Deletes: −40 points. Run rewrite_delete_files." in text and "1 good, 0 below 80, 1 below 50" in text
+    # a single measurement is no line
+    assert text.count("measured once") == 1 == text.count('data-chart="spark"')
     assert 'data-values="[90.0, 42.0]"' in text and '"score bad"' in text
-    assert cells(text, "shop.items")[3:] == ["nothing", "12 / 3", "4", "7 min", "now", "1 d"]
-    assert cells(text, "shop.people") == ["shop.people", "-", "not measured recently", "7 min", "now", "-"]
+    assert cells(text, "shop.items")[2:] == ["measured once", "nothing", "12 / 3", "4", "7 min", "now", "1 d"]
+    assert cells(text, "shop.people") == ["shop.people", "-", "", "not measured recently", "7 min", "now", "-"]
 
 
 def test_a_list_of_many_tables_ages_what_was_measured(
@@ -83,7 +86,9 @@ def test_a_late_table_is_marked_alike_in_the_list_and_on_its_page(
     path.write_text(json.dumps({"catalog_conn_id": "lake", "targets": targets, "freshness": "30m"}))
     monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", str(path))
     listed = viewer.get("parts/tables").text
-    assert "<b>1</b> later than promised" in listed
+    assert re.search(
+        r'class="card bad">\s*<h2>What is late</h2>.*?shop.orders.*?40 min behind its source; 30 min', listed, re.DOTALL
+    )
     assert re.search(r'score bad" title="readers see its source .* missed by 1\d min.*">40 min<', listed)
     assert re.search(r'score good" title="as promised">5 min<', listed)
     late, kept = (viewer.get("parts/table", params={"name": f"shop.{name}"}).text for name in ("orders", "items"))
