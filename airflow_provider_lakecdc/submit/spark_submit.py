@@ -131,7 +131,7 @@ class SubmitOperator(SparkSubmitOperator):
             "spark_binary": self._spark_binary,
         }
         if given := [name for name, value in own.items() if value]:
-            raise JobBadInputError(f"{platform} takes no {given[0]}: it is an argument of spark-submit.")
+            raise JobBadInputError(f"{platform} does not support {given[0]}, an argument of spark-submit.")
 
     def submit_and_wait(
         self,
