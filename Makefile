@@ -135,8 +135,8 @@ lock: setup  ## resolve requirements.lock anew
 	  --no-emit-package mysqlclient --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-annotate --upgrade --custom-compile-command "make lock" -c .ci/pins.txt -o requirements.lock -q
 
-wheel: setup  ## build the wheel into dist/, and beside it constraints.txt, the versions that the tests run with
-	$(BIN)/python -m build --wheel --no-isolation
+wheel:  ## build the wheel into dist/ without .venv (seconds), and constraints.txt, the versions that the tests run with
+	@$(PYTHON) .ci/bootstrap.py --wheel
 	@sed -nE 's/^([a-zA-Z0-9][^ ]*==[^\]*[^ \]) *\\?$$/\1/p' requirements.lock > dist/constraints.txt
 
 clean:  ## remove what builds and tests leave, but not .venv

@@ -55,10 +55,14 @@ def main() -> None:
     parser.add_argument("--services", action="store_true", help="also fetch the jars that the service tests need")
     parser.add_argument("--cluster-env", action="store_true", help="also pack what executors on other machines need")
     parser.add_argument("--prune", action="store_true", help="also remove what nothing refers to from uv's cache")
+    parser.add_argument("--wheel", action="store_true", help="only build the wheel into dist/, without .venv and Java")
     arguments = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036
         sys.exit(f"Python 3.11 or newer is needed, this is {platform.python_version()}: make setup PYTHON=python3.11")
     TOOLS.mkdir(parents=True, exist_ok=True)
+    if arguments.wheel:
+        say(f"built {build_wheel(find_uv(), ROOT / 'dist')}")
+        return
     with one_at_a_time(TOOLS / ".setup.lock"):
         ensure_java()
         if not STAMP.exists() or STAMP.read_text() != fingerprint():
@@ -93,6 +97,34 @@ def fingerprint() -> str:
     for name in STAMPED:
         digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
+
+
+def build_wheel(uv: str, folder: Path) -> Path:
+    """Build the wheel from a copy of the sources; the same sources give the same bytes.
+
+    :param uv: path of uv, which fetches setuptools alone, in the locked version
+    :param folder: where the wheel is put
+    :return: the wheel
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        # in the checkout setuptools would ship what an earlier build left in build/lib, and files with other modes
+        os.umask(0o022)
+        source = Path(scratch, "source")
+        source.mkdir()
+        for name in ("setup.cfg", "pyproject.toml", "LICENSE", "README.md"):
+            shutil.copyfile(ROOT / name, source / name)
+        for name in ("airflow_provider_lakecdc", "spark_jobs"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, source / name, ignore=ignored, copy_function=shutil.copyfile)
+        for path in source.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        # the oldest time that a zip archive knows
+        os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
+        pinned = ("--build-constraints", "requirements.lock", "--require-hashes", "--python", sys.executable)
+        run_uv(uv, VENV, "build", "-q", "--wheel", *pinned, "-o", str(Path(scratch, "dist")), str(source))
+        (built,) = Path(scratch, "dist").glob("*.whl")
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(built, folder))
 
 
 # --- Java ---------------------------------------------------------------------------------------------------------

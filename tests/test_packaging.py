@@ -6,7 +6,6 @@ import configparser
 import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -21,6 +20,7 @@ from local_services.setup_program import setup_program
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVIDER = "airflow_provider_lakecdc"
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -194,20 +194,34 @@ def test_setup_reads_javas_version(
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the sources."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "LICENSE", "README.md"):
-        shutil.copy(ROOT / name, source)
-    for name in (PROVIDER, "spark_jobs"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder / "dist"), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (built,) = (folder / "dist").glob("*.whl")
+def wheel(tmp_path_factory: pytest.TempPathFactory, bootstrap: ModuleType) -> Path:
+    """Build the wheel as ``make wheel`` does."""
+    built: Path = bootstrap.build_wheel(bootstrap.find_uv(), tmp_path_factory.mktemp("wheel"))
     return built
+
+
+def test_same_sources_give_the_same_wheel(wheel: Path, tmp_path: Path, bootstrap: ModuleType) -> None:
+    before = os.umask(0o077)
+    try:
+        again = bootstrap.build_wheel(bootstrap.find_uv(), tmp_path)
+    finally:
+        os.umask(before)
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_version_is_that_of_the_topmost_release_wherever_it_is_named(setup_cfg: configparser.ConfigParser) -> None:
+    version = setup_cfg["metadata"]["version"]
+    releases = re.findall(r"^## \[(.+)\] - (not released yet|\d{4}-\d\d-\d\d)$", CHANGELOG, re.MULTILINE)
+    assert len(releases) == len(re.findall("^## ", CHANGELOG, re.MULTILINE))
+    assert releases[0][0] == version
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docker").glob("*")]
+    named = [
+        found
+        for page in pages
+        if page.is_file()
+        for found in re.findall(r"airflow_provider_lakecdc-([\d.]+)-|airflow-spark:([\d.]+\d)", page.read_text())
+    ]
+    assert named and {number for pair in named for number in pair if number} == {version}
 
 
 def test_wheel_holds_both_roots_and_nothing_else(wheel: Path, setup_cfg: configparser.ConfigParser) -> None:

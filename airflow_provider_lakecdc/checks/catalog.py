@@ -85,7 +85,7 @@ def _namespace(catalog: Catalog, name: str) -> Finding | str:
     except NotImplementedError:
         return Finding(f"namespace {name}", "warn", "this catalog cannot show whether it takes writes", _REMEDY)
     except Exception as error:
-        return Finding(f"namespace {name}", "fail", f"it takes no writes: {type(error).__name__}: {error}", _REMEDY)
+        return Finding(f"namespace {name}", "fail", f"it cannot be written: {type(error).__name__}: {error}", _REMEDY)
     return "it takes writes"
 
 
@@ -111,5 +111,5 @@ def _warehouse(catalog: Catalog) -> Finding | str:
         files.delete(path)
     except Exception as error:
         remedy = "Workers read table metadata there and jobs write to it: check the connection's properties."
-        return Finding("warehouse", "fail", f"{place} takes no files: {type(error).__name__}: {error}", remedy)
+        return Finding("warehouse", "fail", f"cannot write files to {place}: {type(error).__name__}: {error}", remedy)
     return f"{place} takes files"

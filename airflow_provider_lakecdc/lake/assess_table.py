@@ -238,7 +238,9 @@ def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Verdict:
         return Undecided("the table has files of older partition specs to move")
 
     def choose(partitions: Partitions) -> list[FileFacts]:
-        return [f for files in partitions.values() for f in reasons(files, options, target, large).wanted(files)]
+        return [
+            f for files in partitions.values() for f in reasons(files, options, target, large).worth_rewriting(files)
+        ]
 
     if chosen := rules.choose(opened.partitions, choose, iter):
         return work.of_compaction(chosen, target)

@@ -31,7 +31,7 @@ class Copying:
     """Copies tables between two open catalogs.
 
     :param source: where the tables are.
-    :param target: where they are to be known by the same names.
+    :param target: where they are registered under the same names.
     """
 
     def __init__(self, source: Catalog, target: Catalog) -> None:
@@ -39,7 +39,7 @@ class Copying:
         self._planned: dict[str, Table] = {}
 
     def plan(self, tables: Sequence[str]) -> dict[str, Outcome]:
-        """Look at all tables in both catalogs and write nothing; return what is to be done, or why it cannot be."""
+        """Compare the tables of both catalogs without writing; return each one's plan, or why there is none."""
         return {name: _outcome(self._plan, name) for name in tables}
 
     def _plan(self, name: str) -> Outcome:

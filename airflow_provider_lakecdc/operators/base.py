@@ -26,7 +26,7 @@ from airflow_provider_lakecdc.submit.submission import Submission, check_conf, c
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
 from lakecdc.contract import runtime
 from lakecdc.contract.options import OPTIONS
-from lakecdc.contract.report import JobReport, now
+from lakecdc.contract.report import JobReport, log_tables, now
 from lakecdc.metadata.names import side_tables
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ class LakecdcJobOperator(SubmitOperator):
         context["ti"].xcom_push(key=JOB_RUN_KEY, value=job_run.to_xcom())
         push_links(context, self.catalog_conn_id, job.spec.tables)
         idle = self._precheck(context, job)
+        log_tables(self.log.log, idle.idle)
         report: JobReport | None
         submit_error: SubmitError | None = None
         if idle.is_all_idle:
@@ -306,9 +307,10 @@ class LakecdcJobOperator(SubmitOperator):
         assert self._documents is not None
         if report is not None or submit_error is None:
             self._forget_external_id(context)
+        if report is not None and not job.driver_is_here:  # else the task's log has the job's lines
+            log_tables(self.log.log, report.tables)
         reported = {table.table for table in report.tables} if report else set()
-        idle = [table for table in checked.idle if table.table not in reported]
-        if report is not None and idle:
+        if report is not None and (idle := [table for table in checked.idle if table.table not in reported]):
             report = dataclasses.replace(report, tables=(*report.tables, *idle))
             self._documents.write_report(report)
         return report, submit_error
@@ -354,8 +356,6 @@ class LakecdcJobOperator(SubmitOperator):
     def _without_idle(self, context: Context, job: Submission, checked: FirstLook) -> Submission:
         if not checked.idle:
             return job
-        idle = ", ".join(each.table for each in checked.idle)
-        self.log.info("%d tables do not need %s: %s", len(checked.idle), self.job, idle)
         tables, beside = self.named_tables()
         # a spec needs a table, even if only side tables need the job
         left = [table for table in tables if table in checked.left] or tables[:1]

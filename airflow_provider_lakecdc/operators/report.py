@@ -98,7 +98,7 @@ class ReportOperator(BaseOperator):
             self.log.info("The CPU time of the run cost %s.", self._prices.format(report["cost"]))
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
         for what, reason in report["failed"].items():
-            self.log.warning("%s: %s", what, reason)
+            self.log.error("%s: %s", what, reason)
         if self.assessment:
             assessment = parse_assessment(read_document(self.assessment))
             if self._alerts.any_limit and not is_true(self.is_dry):

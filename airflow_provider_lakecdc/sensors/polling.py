@@ -98,7 +98,7 @@ class LimitSensor(PollingSensor):
         self.until = until
 
     def parsed(self) -> dict[str, Any]:
-        """Return the tables, of which there must be one."""
+        """Return the tables; refuse an empty list."""
         if not (tables := table_list(self.tables)):
             raise AirflowFailException("tables is empty. Name at least one table.")
         if self.until not in get_args(Side):

@@ -73,7 +73,7 @@ class JobRun:
 
 
 class ProgressForwarder:
-    """Pushes information in a job's output to XCom by key and value; errors never fail the job."""
+    """Push information from a job's output to XCom by key and value; errors never fail the job."""
 
     def __init__(self, push: Callable[[str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._push, self._clock = push, clock

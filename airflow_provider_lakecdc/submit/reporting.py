@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
 
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
-from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.contract.report import JobReport, TableReport, each_metric
 from lakecdc.contract.spec import JobSpec
 
-_HEADINGS = ("table", "outcome", "snapshot before", "snapshot after", "details")
 # the outcome of several steps: the first of these
 _GRAVEST = ("failed", "conflict", "done", "skipped", "unsupported", "nothing")
 
@@ -30,12 +31,12 @@ def compact(report: JobReport) -> dict[str, dict[str, Any]]:
 
 
 def summary(report: JobReport) -> str:
-    """Format the report for the log, a line per table, or per table and step."""
-    rows = [_HEADINGS, *(_row(table) for table in report.tables)]
-    if any(table.job for table in report.tables):
-        rows = [("step", *_HEADINGS), *((table.job or "", *_row(table)) for table in report.tables)]
-    title = f"{report.job}, {report.started_at} to {report.finished_at}, {report.spark_application_id or 'no Spark'}"
-    return "\n".join([title, aligned(rows), *([f"stopped: {report.error}"] if report.error else [])])
+    """Return how long a job took and how many tables had which outcome, in one line."""
+    took = datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)
+    outcomes = Counter(table.outcome for table in report.tables)
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()) or "no table"
+    application = report.spark_application_id or "without Spark"
+    return f"{report.job} took {took.total_seconds():.0f} s ({application}): {counts}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -96,27 +97,8 @@ def _facts(table: TableReport) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(table, name)) not in (None, {})}
 
 
-def _row(table: TableReport) -> Sequence[str]:
-    heads = (table.snapshot_before or "-", table.snapshot_after or "-")
-    return table.table, table.outcome, *heads, details(_facts(table))
-
-
 def details(facts: Mapping[str, Any]) -> str:
     """Format a table's reason and metrics in one line, from a table's value in :func:`compact`."""
-    return ", ".join([*([facts["reason"]] if "reason" in facts else []), *each_metric(facts.get("metrics", {}))])
-
-
-def each_metric(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield metrics as ``name=value``; values before and after as a pair, if they differ."""
-    for name, value in metrics.items():
-        stem = name.removesuffix("_before").removesuffix("_after")
-        before, after = (metrics.get(f"{stem}_{moment}") for moment in ("before", "after"))
-        if stem == name or before is None or after is None:
-            yield f"{name}={_short(value)}"
-        elif name.endswith("_before") and before != after:
-            yield f"{stem}={_short(before)}→{_short(after)}"
-
-
-def _short(value: Any) -> str:
-    text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."
+    return ", ".join(
+        [*([facts["reason"]] if "reason" in facts else []), *each_metric(facts.get("metrics", {}), zeros=False)]
+    )

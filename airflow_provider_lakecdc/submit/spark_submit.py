@@ -32,7 +32,7 @@ OPEN, CLOSE = "::group::Spark", "::endgroup::"
 _MOST_LINES = 20
 # log line formats of Spark and of lakecdc's jobs
 _SPARK = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
-_OURS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ ")
+_OURS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (?P<level>[A-Z]+) ")
 _LAKECDC = re.compile(rf"{_OURS.pattern}lakecdc[\w.]*: (?P<message>.*)", re.DOTALL)
 _TROUBLE = re.compile(
     r"^(Traceback \(most recent call last\)|Exception in thread|([\w$]+\.)*\w+(Error|Exception)\b)|\bKilled\b"
@@ -131,7 +131,7 @@ class SubmitOperator(SparkSubmitOperator):
             "spark_binary": self._spark_binary,
         }
         if given := [name for name, value in own.items() if value]:
-            raise JobBadInputError(f"{platform} takes no {given[0]}: it is an argument of spark-submit.")
+            raise JobBadInputError(f"{platform} does not support {given[0]}, an argument of spark-submit.")
 
     def submit_and_wait(
         self,
@@ -220,7 +220,7 @@ class SubmitOperator(SparkSubmitOperator):
         process = hook._process_spark_submit_log
 
         def fold(lines: Iterator[Any]) -> None:
-            process(self.job_output.fold(lines))
+            process(without_warnings(self.job_output.fold(lines)))
 
         # the provider creates the hook itself, without a setting for its class
         hook._process_spark_submit_log = fold  # type: ignore[assignment,method-assign]
@@ -344,6 +344,17 @@ class JobOutput:
         for prefix, listener in self._listeners.items() if match else ():
             if match and match["message"].startswith(prefix):
                 listener(match["message"].removeprefix(prefix))
+
+
+def without_warnings(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that Airflow's provider logs at INFO; log the warnings and errors of lakecdc's jobs as such."""
+    for line in lines:
+        match = _LAKECDC.match(line)
+        level = logging.getLevelNamesMapping().get(match["level"], 0) if match else 0
+        if level >= logging.WARNING:
+            log.log(level, "%s", line.rstrip())
+        else:
+            yield line
 
 
 def _is_chatter(line: str, before: bool) -> bool:

@@ -54,7 +54,7 @@ class DatabricksRuns(Submitter):
         """
         if application.archives:
             raise JobBadInputError(
-                "Databricks takes no archives.",
+                "Databricks does not support archives.",
                 hint='Name Python packages in "libraries" of the connection\'s settings.',
             )
         wheels = [{"whl": file} for file in application.py_files]

@@ -38,7 +38,7 @@ class Glue(Submitter):
         """
         if application.archives or application.env:
             raise JobBadInputError(
-                "Glue takes neither archives nor env_vars.",
+                "Glue supports neither archives nor env_vars.",
                 hint="Name Python packages in the Glue job's --additional-python-modules.",
             )
         conf = {name: value for name, value in application.conf.items() if name != "spark.jars"}

@@ -33,7 +33,7 @@ class LivyBatches(Submitter):
         return {
             "file": application.script,
             "args": list(application.args),
-            # Livy takes neither packages nor variables, but Spark's settings for them
+            # Livy has no fields for packages and variables, but passes on Spark's settings
             "conf": application.settings("spark.yarn.appMasterEnv."),
         }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -63,6 +64,12 @@ class TableReport:
         named = about(self.table, self.reason) == self.reason
         return f"{step}{self.outcome}: {self.reason}" if named else f"{step}{self.table}: {self.outcome}: {self.reason}"
 
+    @property
+    def log_line(self) -> str:
+        """Return the line with the figures that are not zero; lists and positions are in the report only."""
+        plain = {name: value for name, value in self.metrics.items() if isinstance(value, str | int | float)}
+        return ", ".join([self.line, *each_metric(plain, zeros=False)])
+
 
 @dataclass(frozen=True)
 class JobReport:
@@ -106,6 +113,29 @@ class JobReport:
     def to_json(self) -> str:
         """Return the JSON text of ``--report``."""
         return json.dumps(dataclasses.asdict(self), indent=2, default=str)
+
+
+def log_tables(log: Callable[..., object], tables: Iterable[TableReport]) -> None:
+    """Log one line per table by a logger's method ``log``, failures as errors."""
+    for table in tables:
+        log(logging.ERROR if table.outcome in ("failed", "conflict") else logging.INFO, "%s", table.log_line)
+
+
+def each_metric(metrics: Mapping[str, Any], *, zeros: bool = True) -> Iterator[str]:
+    """Yield metrics as ``name=value``; values before and after as a pair, if they differ."""
+    for name, value in metrics.items():
+        stem = name.removesuffix("_before").removesuffix("_after")
+        before, after = (metrics.get(f"{stem}_{moment}") for moment in ("before", "after"))
+        if stem == name or before is None or after is None:
+            if value or zeros:
+                yield f"{name}={_short(value)}"
+        elif name.endswith("_before") and before != after:
+            yield f"{stem}={_short(before)}→{_short(after)}"
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def parse_report(document: Mapping[str, Any]) -> JobReport:

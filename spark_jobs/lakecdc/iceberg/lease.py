@@ -228,7 +228,7 @@ def keep_renewed(table: IcebergTable, lease: Lease | None) -> Iterator[None]:
 
 
 def _current_lease(table: IcebergTable, refs: dict[str, Ref]) -> Lease | None:
-    return read_lease(table.properties) or Lease("unnamed", "somebody", 0) if LEASE_TAG in refs else None
+    return read_lease(table.properties) or Lease("unnamed", "another run", 0) if LEASE_TAG in refs else None
 
 
 def _refusal(table: IcebergTable, current: Lease) -> LeaseHeldError:

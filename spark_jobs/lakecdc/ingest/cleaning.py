@@ -51,13 +51,13 @@ def cleaned(spark: SparkSession, batch: Batch) -> Batch:
     key = tuple(clean.renamed(k) for k in batch.key)
     if batch.rows is None:
         # expressions are not checked, because the columns that they need are unknown without events
-        kept = [c for c in _kept(clean, renamed, [], key) if c.name not in clean.compute]
+        kept = [c for c in _selected(clean, renamed, [], key) if c.name not in clean.compute]
         return replace(batch, key=key, columns=tuple(kept))
     _check_names(batch.target, clean, [c.name for c in batch.columns], key)
     computed = _computed(spark, batch.target, clean, renamed)
-    kept = _kept(clean, renamed, computed, key)
+    kept = _selected(clean, renamed, computed, key)
     if clean.filter and _type(spark, batch.target, kept, clean.filter, "filter") != "boolean":
-        raise InputError(f"clean.filter {clean.filter!r} is no condition.", table=batch.target.table)
+        raise InputError(f"clean.filter {clean.filter!r} is not a condition.", table=batch.target.table)
     rows = batch.rows
     batch = replace(batch, key=key, columns=tuple(kept))
     clean = _above_floor(clean, batch)
@@ -162,7 +162,7 @@ def set_apart(spark: SparkSession, batch: Batch) -> tuple[Batch, DataFrame] | No
     seen = Observation()
     misfits, rest = _parted(_spread(events.frame, names), clean.compute, seen)
     if misfits.isEmpty() and clean.filter:
-        kept = _kept(clean, renamed, _computed(spark, batch.target, clean, renamed), batch.target.key)
+        kept = _selected(clean, renamed, _computed(spark, batch.target, clean, renamed), batch.target.key)
         made = _rows(events.frame.withColumn(_RAW, F.col("row")), clean, renamed, kept)
         seen = Observation()
         parted = _parted(_spread(made, {c.name: c.name for c in kept}), {"filter": clean.filter}, seen)
@@ -225,7 +225,7 @@ def _computed(spark: SparkSession, target: Target, clean: Cleaning, renamed: lis
     return [Column(name, _type(spark, target, renamed, sql, name)) for name, sql in clean.compute.items()]
 
 
-def _kept(clean: Cleaning, renamed: list[Column], computed: list[Column], key: tuple[str, ...]) -> list[Column]:
+def _selected(clean: Cleaning, renamed: list[Column], computed: list[Column], key: tuple[str, ...]) -> list[Column]:
     replaced = {c.name: c for c in computed}
     there = [replaced.pop(c.name, c) for c in renamed]
     there += replaced.values()

@@ -283,7 +283,7 @@ def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, 
 def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> None:
     """Delete the rows of a target that are kept themselves, before a full load reads them again."""
     table = open_if_there(spark, catalog, name)
-    if table is None or _kept(table, target, ()).where(_IS_ROW).isEmpty():
+    if table is None or _rows_of(table, target, ()).where(_IS_ROW).isEmpty():
         return
     spark.sql(f"DELETE FROM {table.sql_name} WHERE target = :target AND {_IS_ROW}", {"target": target})
 
@@ -293,17 +293,17 @@ def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFr
     table = open_if_there(spark, catalog, name)
     if table is None:
         return None
-    keyed = _kept(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
+    keyed = _rows_of(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
     keyed = keyed.select("row_key", F.col("order_key").alias("order"))
     return None if keyed.isEmpty() else keyed
 
 
 def _there(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
     """Return a target's messages that are not withheld."""
-    return _kept(table, target, rules).where("withheld IS NULL")
+    return _rows_of(table, target, rules).where("withheld IS NULL")
 
 
-def _kept(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
+def _rows_of(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
     kept = table.spark.table(table.sql_name).where(F.col("target") == target)
     return kept.where(F.col("rule").isin(*rules)) if rules else kept
 
@@ -344,14 +344,14 @@ def count_quarantined(table: IcebergTable, target: str) -> int:
 
 def oldest_quarantined_orders(table: IcebergTable, target: str) -> list[str | None]:
     """Return the lowest order key of a target's messages, and None if a message has none; empty without messages."""
-    row = _kept(table, target, ()).selectExpr("min(order_key) AS low", "count_if(order_key IS NULL) AS none").first()
+    row = _rows_of(table, target, ()).selectExpr("min(order_key) AS low", "count_if(order_key IS NULL) AS none").first()
     assert row is not None
     return [*([row["low"]] if row["low"] else []), *([None] if row["none"] else [])]
 
 
 def newest_quarantined_order(table: IcebergTable, target: str) -> str | None:
     """Return the highest order key of a target's messages, or None if none has one."""
-    row = _kept(table, target, ()).agg(F.max("order_key").alias("high")).first()
+    row = _rows_of(table, target, ()).agg(F.max("order_key").alias("high")).first()
     return row["high"] if row else None
 
 

@@ -151,7 +151,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CurrentRows:
     """Rows that are not stale, and the numbers of compared and dropped rows; if none is dropped, the given frame."""
 
     frame: DataFrame
@@ -159,7 +159,7 @@ class Kept:
     dropped: int = 0
 
 
-def drop_stale(folded: DataFrame, table: IcebergTable, key: Sequence[str], compared: Compared) -> Kept:
+def drop_stale(folded: DataFrame, table: IcebergTable, key: Sequence[str], compared: Compared) -> CurrentRows:
     """Drop rows that are older than the table's state.
 
     Only *suspects* are looked up: rows that are late in their own source partition and whose order key is not above the
@@ -169,22 +169,24 @@ def drop_stale(folded: DataFrame, table: IcebergTable, key: Sequence[str], compa
     :param folded: ``key, op, order`` and more, one row per key.
     """
     if compared.mark is None or compared.lowest is None or not compared.may_be_newer:
-        return Kept(folded)
+        return CurrentRows(folded)
     kept = _drop_suspects(folded, table, key, compared, compared.mark)
     if compared.truncated is None or compared.lowest >= compared.truncated:
         return kept
     older = F.expr(void_sql("`order`", compared.truncated))
     emptied = kept.frame.where(older).count()
-    return Kept(kept.frame.where(~older), kept.suspects, kept.dropped + emptied) if emptied else kept
+    return CurrentRows(kept.frame.where(~older), kept.suspects, kept.dropped + emptied) if emptied else kept
 
 
-def _drop_suspects(folded: DataFrame, table: IcebergTable, key: Sequence[str], compared: Compared, mark: str) -> Kept:
+def _drop_suspects(
+    folded: DataFrame, table: IcebergTable, key: Sequence[str], compared: Compared, mark: str
+) -> CurrentRows:
     if not compared.rows and not compared.deletes:
-        return Kept(folded)
+        return CurrentRows(folded)
     suspects = folded.where(is_suspect(mark)).select("op", "key", "order").localCheckpoint()
     keys, count = suspects.select("key.*"), suspects.count()
     if not count:
-        return Kept(folded)
+        return CurrentRows(folded)
     voids = []
     if compared.rows:
         voids.append(_older(suspects, read_keys(table, keys, key, columns=[ORDER_COLUMN]), key))
@@ -200,11 +202,11 @@ def _drop_suspects(folded: DataFrame, table: IcebergTable, key: Sequence[str], c
         voids.append(erased)
     looked_up = count if compared.rows else 0
     if not voids:
-        return Kept(folded, looked_up)
+        return CurrentRows(folded, looked_up)
     void = reduce(DataFrame.union, voids).distinct().localCheckpoint()
     dropped = void.count()
     frame = folded.join(F.broadcast(void), "key", "left_anti") if dropped else folded
-    return Kept(frame, looked_up, dropped)
+    return CurrentRows(frame, looked_up, dropped)
 
 
 def _older(suspects: DataFrame, held: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -193,7 +193,7 @@ class TableRun:
     def _commit(self, batch: Batch) -> None:
         feed = self.feed
         modes.check_debt(feed.existing, batch, feed.options.max_delete_files)
-        with self._kept(batch) as kept:
+        with self._persisted(batch) as kept:
             if not kept.target.keyed:
                 self._commit_events(kept)
                 return
@@ -211,7 +211,7 @@ class TableRun:
             feed.history.taken(kept)
 
     @contextmanager
-    def _kept(self, batch: Batch) -> Iterator[Batch]:
+    def _persisted(self, batch: Batch) -> Iterator[Batch]:
         """Persist a batch's events if they are read more than once; a full load is too large for that."""
         read_once = batch.full_load or (batch.target.keyed and not self.feed.history)
         if batch.rows is None or read_once or batch.rows.every_event().is_kept:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from lakecdc.contract.report import TableReport
+from lakecdc.contract.report import TableReport, log_tables
 from lakecdc.contract.spec import JobSpec
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime.run import failure, work_of
@@ -22,7 +22,9 @@ def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     failed: dict[str, TableReport] = {}
     for number, step in enumerate(spec.steps, 1):
         log.info("Step %d of %d: %s", number, len(spec.steps), step.job)
-        step_reports = [*_run_step(spark, _without(step, failed)), *_skip_failed(step, failed)]
+        skipped = _skip_failed(step, failed)
+        log_tables(log.log, skipped)
+        step_reports = [*_run_step(spark, _without(step, failed)), *skipped]
         reports += [replace(report, job=step.job) for report in step_reports]
         failed |= {report.table: report for report in reports if report.outcome in ("failed", "conflict")}
     return reports
@@ -37,7 +39,9 @@ def _run_step(spark: SparkSession, step: JobSpec) -> list[TableReport]:
     try:
         return work_of(step.job)(spark, step)
     except Exception as error:
-        return [failure(table, error) for table in step.tables]
+        reports = [failure(table, error) for table in step.tables]
+        log_tables(log.log, reports)
+        return reports
 
 
 def _without(step: JobSpec, failed: Mapping[str, TableReport]) -> JobSpec:

@@ -72,7 +72,7 @@ def wipe(table: IcebergTable) -> int | None:
 
 
 def remove_leftovers(catalog: str, before_ms: int) -> dict[str, int]:
-    """Remove what a catalog in an object store keeps of its past until nobody can need it; return numbers.
+    """Remove files of past versions that an object-store catalog no longer needs; return their number by kind.
 
     :param before_ms: when files were written that may go if nothing names them, in milliseconds since 1970.
     """
@@ -82,7 +82,7 @@ def remove_leftovers(catalog: str, before_ms: int) -> dict[str, int]:
     try:
         return {"catalog_files_removed": opened.leftovers.remove(datetime.fromtimestamp(before_ms / 1000, UTC))}
     except LakecdcError as error:
-        log.warning("Catalog %s keeps objects that nobody needs: %s", catalog, error)
+        log.warning("Catalog %s: cannot remove old files: %s", catalog, error)
         return {}
 
 

@@ -50,7 +50,7 @@ def by_spec(table: IcebergTable, start: Snapshot, partitions: Partitions) -> ByS
 
 
 def destination(table: IcebergTable, fields: Fields | None = None) -> Destination:
-    """Return the partition spec that rows move to, by default the current one."""
+    """Return the partition spec to move rows to, by default the current one."""
     spec_fields = partition_fields(table)[current_spec_id(table)] if fields is None else fields
     return Destination(spec_fields, tuple(transformed(table, f.source_id, f.transform) for f in spec_fields))
 

@@ -129,7 +129,7 @@ class Keys:
         return tuple(part for values in self._values for part in values.key(place))
 
     def count_below(self, key: Key, begin: int = 0) -> int:
-        """Count the sorted rows below a key, of which at least ``begin`` are known to be."""
+        """Count the sorted rows below a key; at least ``begin`` rows are known to be below."""
         return bisect.bisect_left(range(self._rows), key, begin, key=self)
 
     def count_up_to(self, key: Key) -> int:

@@ -70,7 +70,7 @@ def compaction_units(
     for files in sorted(partitions.values(), key=newest_sequence):
         why = reasons(files, options, target, large, unfiltered)
         all_reasons.append(why)
-        chosen = why.wanted(files)
+        chosen = why.worth_rewriting(files)
         chosen += warm_files(geometry.lying_over(chosen, files, options.min_input_files))
         for part in cut_files(geometry.ordered(chosen), options.max_group_bytes):
             for run in geometry.runs(part, files, outputs):

@@ -93,7 +93,7 @@ class Preparation:
         return TableReport(self._table.name, "done", **self._facts(steps))
 
     def _steps(self) -> list[str]:
-        """Return what is to be done, as orders."""
+        """Return the remaining steps as instructions."""
         version = self._final_version
         is_upgraded = version > self._table.format_version
         is_recorded = self._promise.items() <= self._table.properties.items()
@@ -116,7 +116,7 @@ class Preparation:
         return equality, self._position_delete_files() if self._table.format_version >= 3 else 0
 
     def _position_delete_files(self) -> int:
-        """Count position-delete files that are no deletion vectors."""
+        """Count position-delete files that are not deletion vectors."""
         head = self._table.head()
         if head is None or head.summary.get("total-position-deletes") == "0":
             return 0

@@ -144,7 +144,7 @@ class _Head:
         self.last = self._keys(rows.num_rows - 1)
 
     def pop(self, key: tuple[object, ...], with_equal: bool) -> pa.Table:
-        """Return the next rows below a key, and those equal to it if told to."""
+        """Return the next rows below a key, optionally with those equal to it."""
         end = self._keys.count_up_to(key) if with_equal else self._keys.count_below(key)
         part = self._rows.slice(self._begin, end - self._begin)
         self._begin = end

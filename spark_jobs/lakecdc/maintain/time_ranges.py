@@ -66,7 +66,7 @@ class Cut:
 
 
 def between_files(files: Iterable[FileTimes], cutoff: int, unit: Unit, most: int) -> Cut:
-    """Cut as near to a cutoff as possible without a file on both sides.
+    """Choose the boundary between files that is nearest to a cutoff.
 
     :param most: maximum number of partitions to remove, oldest first; one more if the files cannot be separated
         otherwise.

@@ -41,7 +41,7 @@ class Reasons:
         """Return the files that are worth a rewrite by themselves."""
         return self.dirty_files | self.large_files | self.indebted_files | self.unfiltered_files
 
-    def wanted(self, files: Iterable[FileFacts]) -> list[FileFacts]:
+    def worth_rewriting(self, files: Iterable[FileFacts]) -> list[FileFacts]:
         """Return the partition's files that are worth a rewrite."""
         locations = self.alone | (self.small_files if self.is_worth_packing else frozenset())
         return [file for file in files if file.location in locations]

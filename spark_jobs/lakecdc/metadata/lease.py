@@ -72,4 +72,4 @@ def read_lease(properties: Mapping[str, str]) -> Lease | None:
             str(document["token"]), str(document["holder"]), int(document["until_ms"]), int(document.get("term_ms", 0))
         )
     except (ValueError, TypeError, KeyError, OverflowError):
-        return Lease("unreadable", "somebody", 0)
+        return Lease("unreadable", "another run", 0)

@@ -234,7 +234,7 @@ class ObjectCatalog:
 
         :param purge: delete its files too; its versions become stubs. Files of a moment are deleted by expiry.
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
-        :raises UnsupportedError: it is to be purged, but its folder may have files of others.
+        :raises UnsupportedError: a purge was requested, but the folder may have files of other tables.
         """
         if past := self._past(identifier):
             self._drop_moment(past)
@@ -281,9 +281,9 @@ class ObjectCatalog:
             )
 
     def register_table(self, identifier: Names, metadata_location: str) -> Version:
-        """Give a name to a table that another catalog, or nobody, knows.
+        """Register an existing table under a name.
 
-        :param metadata_location: of its newest metadata; that of another catalog becomes the first version here.
+        :param metadata_location: its newest metadata file; that of another catalog becomes the first version here.
         :raises InputError: the location has no metadata, or newer versions.
         :raises pyiceberg.exceptions.TableAlreadyExistsError: the name is used.
         """
@@ -317,9 +317,9 @@ class ObjectCatalog:
             metadata = json.loads(body)
             valid = isinstance(metadata["location"], str)
         except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
-            raise InputError(f"{location} is no metadata of a table: {error!r}.") from error
+            raise InputError(f"{location} is not table metadata: {error!r}.") from error
         if not valid:
-            raise InputError(f"{location} is no metadata of a table: it has no location.")
+            raise InputError(f"{location} is not table metadata: it has no location.")
         metadata.pop(ID, None)
         metadata["properties"] = {k: v for k, v in (metadata.get("properties") or {}).items() if k != _DELETING}
         return dict(metadata)
@@ -328,7 +328,7 @@ class ObjectCatalog:
 def _no_moment(identifier: Names) -> Exception:
     from pyiceberg.exceptions import NoSuchTableError
 
-    return NoSuchTableError(f"There is no table {'.'.join(identifier)}: the moment ended, or is that of other tables.")
+    return NoSuchTableError(f"There is no table {'.'.join(identifier)}: the moment has ended or lacks it.")
 
 
 def _without_deletion(request: Document, name: str) -> Document:

@@ -1,4 +1,4 @@
-"""What a warehouse keeps of its past until nobody can need it: the numbers of purged tables, and bodies without a row.
+"""Old objects of a warehouse, removed once they are not needed: numbers of purged tables, and bodies without a row.
 
 Numbers are taken while a writer may still hold a version of the table. After thirty days by the storage's own clock
 none can: a commit that late writes nothing.

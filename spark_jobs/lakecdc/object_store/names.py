@@ -1,8 +1,8 @@
 """Names of namespaces and tables: one document each, and markers by which they are listed.
 
 A document is never deleted; its state moves by compare and swap on its tag, which no two bodies share because each has
-the id of its write. A marker belongs to one incarnation of a name, so that whoever removes that of a dropped one never
-hides another that was created since.
+the id of its write. A marker belongs to one incarnation of a name, so that removing the marker of a
+dropped name never hides one that was created since.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LONGEST = 240
 class Document:
     """The state of a name.
 
-    :param incarnation: id of the write that created what the name stands for.
+    :param incarnation: id of the write that created the namespace or table.
     :param location: of the table.
     :param to: its name to be, while it moves.
     :param properties: of the namespace.
@@ -139,11 +139,11 @@ class Directory:
         conditional_writes.create(self._storage, location, json.dumps({ID: incarnation}).encode(), incarnation)
 
     def unmark(self, names: Names, incarnation: str) -> None:
-        """Hide an incarnation of a name from listings; if that fails, whoever reads the name next does it."""
+        """Hide an incarnation of a name from listings; if that fails, the next reader of the name does it."""
         self._delete(f"{self._markers}{encode(names, self._kind)}/{incarnation}")
 
     def unmark_all(self, dropped: Entry) -> None:
-        """Hide a dropped name from listings, whichever incarnations writers that are gone have left."""
+        """Remove all markers of a dropped name, including those that failed writers left."""
         listed = [each.location for each in self._storage.list(f"{self._markers}{encode(dropped.names, self._kind)}/")]
         # read after them, so that none belongs to a later incarnation
         again = self.read(dropped.names) if listed else None
@@ -155,7 +155,7 @@ class Directory:
         try:
             self._storage.delete(marker)
         except DeniedError:
-            # whoever may delete does it
+            # a login with the right to delete does it
             return
         except LakecdcError as error:
             log.warning("Listings still have %s: %s", marker, error)

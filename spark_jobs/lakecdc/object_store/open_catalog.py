@@ -30,7 +30,7 @@ def open_catalog(properties: Mapping[str, Any], applier: Applier, *, writable: b
     A login that may not write opens it for reads, which take no proof.
 
     :param properties: ``warehouse``, ``readable_paths`` and those of the storage, without references to secrets.
-    :param writable: whether anything is to be written.
+    :param writable: whether the caller writes.
     :raises SpecError: a property is missing or not valid.
     """
     # refuses properties without a warehouse

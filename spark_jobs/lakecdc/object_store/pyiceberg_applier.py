@@ -236,7 +236,7 @@ def _check_times(metadata: Any) -> None:
 
 
 def _without_ids(value: Any) -> Any:
-    """Return a schema without the ids that a new table gives anew."""
+    """Return a schema without the ids that a new table assigns."""
     if isinstance(value, dict):
         ids = ("id", "element-id", "key-id", "value-id", "identifier-field-ids", "schema-id")
         return {name: _without_ids(member) for name, member in value.items() if name not in ids}

@@ -115,14 +115,14 @@ class SqlRows:
         columns += [sql.Column(name, sql.BigInteger()) for name in ("size", "modified")]
         self._rows = sql.Table(TABLE, sql.MetaData(), *columns)
         if create:
-            with self._asked("open"):
+            with self._explained_errors("open"):
                 self._rows.create(self._engine, checkfirst=True)
 
     def __str__(self) -> str:
         return f"the rows of {self._engine.url.render_as_string()}"
 
     def read(self, location: str) -> Row | None:
-        with self._asked(location), self._engine.connect() as connection:
+        with self._explained_errors(location), self._engine.connect() as connection:
             found = connection.execute(self._rows.select().where(self._is(location))).first()
         return Row(*found[2:]) if found else None
 
@@ -147,25 +147,25 @@ class SqlRows:
             return Answer.UNCLEAR
 
     def delete(self, location: str) -> None:
-        with self._asked(location), self._engine.begin() as connection:
+        with self._explained_errors(location), self._engine.begin() as connection:
             connection.execute(self._rows.delete().where(self._is(location)))
 
     def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
         begin, location = prefix.encode(), self._rows.c.location
         # no text in UTF-8 has a byte that nothing follows
         below = (location >= begin) & (location < begin[:-1] + bytes([begin[-1] + 1]))
-        with self._asked(prefix), self._engine.connect() as connection:
+        with self._explained_errors(prefix), self._engine.connect() as connection:
             found = connection.execute(self._rows.select().where(below)).all()
         yield from ((bytes(each[1]).decode(), Row(*each[2:])) for each in found)
 
     def bodies(self) -> Iterator[str]:
-        with self._asked(TABLE), self._engine.connect() as connection:
+        with self._explained_errors(TABLE), self._engine.connect() as connection:
             yield from connection.execute(self._rows.select().with_only_columns(self._rows.c.body)).scalars()
 
     def _is(self, location: str) -> Any:
         return self._rows.c.id == _id(location)
 
-    def _asked(self, what: str) -> AbstractContextManager[None]:
+    def _explained_errors(self, what: str) -> AbstractContextManager[None]:
         from sqlalchemy.exc import SQLAlchemyError
 
         return _failing_as(what, SQLAlchemyError)
@@ -179,18 +179,18 @@ class DynamoRows:
 
     def __init__(self, table: str, properties: Mapping[str, str], create: bool) -> None:
         self._table = table
-        # a client that repeats a conditional write is told of its own first one
+        # a client that repeats a conditional write fails because of its own first one
         self._client = aws_client("dynamodb", properties, attempts=1)
         self._reader = aws_client("dynamodb", properties)
         if create:
-            with self._asked("open"):
+            with self._explained_errors("open"):
                 self._make()
 
     def __str__(self) -> str:
         return f"the rows of {self._table} in DynamoDB"
 
     def read(self, location: str) -> Row | None:
-        with self._asked(location):
+        with self._explained_errors(location):
             found = self._reader.get_item(TableName=self._table, Key=_key(location), ConsistentRead=True)
         return _row(found["Item"]) if "Item" in found else None
 
@@ -219,7 +219,7 @@ class DynamoRows:
         return Answer.WRITTEN
 
     def delete(self, location: str) -> None:
-        with self._asked(location):
+        with self._explained_errors(location):
             self._reader.delete_item(TableName=self._table, Key=_key(location))
 
     def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
@@ -231,7 +231,7 @@ class DynamoRows:
             ExpressionAttributeNames={"#store": "store", "#path": "path"},
             ExpressionAttributeValues={":store": key["store"], ":path": key["path"]},
         )
-        with self._asked(prefix):
+        with self._explained_errors(prefix):
             found = [item for page in query for item in page["Items"]]
         yield from ((root + item["path"]["S"], _row(item)) for item in found)
 
@@ -239,7 +239,7 @@ class DynamoRows:
         scan = self._reader.get_paginator("scan").paginate(
             TableName=self._table, ConsistentRead=True, ProjectionExpression="body"
         )
-        with self._asked(self._table):
+        with self._explained_errors(self._table):
             yield from (item["body"]["S"] for page in scan for item in page["Items"])
 
     def _make(self) -> None:
@@ -260,7 +260,7 @@ class DynamoRows:
             )
         self._reader.get_waiter("table_exists").wait(TableName=self._table)
 
-    def _asked(self, what: str) -> AbstractContextManager[None]:
+    def _explained_errors(self, what: str) -> AbstractContextManager[None]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         return _failing_as(what, BotoCoreError, ClientError)

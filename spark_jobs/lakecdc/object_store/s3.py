@@ -123,7 +123,7 @@ class S3Storage:
 
 
 class _MissingError(SourceUnavailableError):
-    """There is no object."""
+    """The object does not exist."""
 
 
 def encryption(properties: Mapping[str, str]) -> dict[str, str]:

@@ -90,7 +90,7 @@ class Storage(Protocol):
 
 
 class ReadOnly:
-    """Another storage that takes no writes: for an endpoint of reads alone, and for a login that may only read.
+    """Wrap a storage and refuse writes, for read-only endpoints and logins.
 
     :param refusal: what each write raises.
     """

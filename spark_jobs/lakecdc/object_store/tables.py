@@ -1,7 +1,7 @@
-"""Tables by name: created, dropped, renamed and found, in steps that whoever finds them half done completes.
+"""Tables by name: create, drop, rename and find them, in steps that the next reader completes if a writer fails.
 
-What a name stands for is decided by its document alone, and whether a table is there by its versions: a table that was
-dropped has a last version that says so, whatever its name says.
+A name's document alone decides which table it refers to, and the table's versions decide whether it exists: the last
+version of a dropped table says so, regardless of its name.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Tables:
         try:
             self._finish(identifier, begun)
         except LakecdcError as error:
-            # whoever reads the name next finishes what is there
+            # the next reader of the name completes the change
             raise CommitStateUnknownException(f"{'.'.join(identifier)} may have been created: {error}") from error
         return made
 
@@ -106,7 +106,7 @@ class Tables:
                 raise TableAlreadyExistsError(f"The table in {location} has the name {'.'.join(each)}.")
 
     def _free(self, identifier: Names) -> Entry | None:
-        """Return the document of a name that stands for no table.
+        """Return the document of a name without a table.
 
         One that another writer has begun, and which has no version yet, may be taken over.
         """
@@ -194,17 +194,17 @@ class Tables:
             raise TableAlreadyExistsError(f"The table {'.'.join(to)} exists.")
 
     def _seen(self, identifier: Names) -> State:
-        """Read a name for a read; where the storage takes no writes, judge what is half done without completing it."""
+        """Read a name for a read; if the storage is read-only, judge an unfinished change without completing it."""
         with suppress(DeniedError):
             return self._settled(identifier)
         found = self._names.read(identifier)
         return found, self._newest(identifier, found) if found is not None and self._stands(found) else None
 
     def _stands(self, found: Entry) -> bool:
-        """Return whether a name stands for a table, once what a writer has begun is completed."""
+        """Complete what a writer has begun, and return whether the name has a table."""
         document = found.document
         if document.state == "moving":
-            # as long as the table has not arrived, nobody knows whether it will
+            # until the table exists, it is unknown whether its writer has failed
             taken = self._names.read(document.to)
             return taken is None or document.id not in taken.document.arrivals
         if document.state == "creating":
@@ -258,7 +258,7 @@ class Tables:
 
     def _forget(self, identifier: Names, found: Entry) -> None:
         document = found.document
-        # nobody who has begun a table may take the name of a dropped one for a table that others have completed
+        # a writer must not take the dropped name for a table that another writer has completed
         incarnation = str(uuid.uuid4()) if document.state == "creating" else document.incarnation
         if self._names.write(identifier, found, replace(document, state="dropped", to=(), incarnation=incarnation)):
             self._names.unmark(identifier, document.incarnation)
@@ -267,7 +267,7 @@ class Tables:
         """Complete a change of names, or undo it if the other name was taken meanwhile."""
         document, to = found.document, found.document.to
         taken = self._names.read(to)
-        # read after the other name: while this one still moves, nobody has completed it before that was read
+        # read after the other name: while this one still moves, the change was not completed before that read
         again = self._names.read(identifier)
         if again is None or again.tag != found.tag:
             return
@@ -280,7 +280,7 @@ class Tables:
                 arrivals = (*(taken.document.arrivals if taken else ()), document.id)
                 arrived = Document("live", document.id, document.location, arrivals=arrivals)
                 self._names.write(to, taken, arrived, document.id)
-                # whoever was first is seen then
+                # the next read shows which writer was first
                 return
             # one that has read the other name as free, and pauses, must not write it after this one is live again
             if not self._names.write(to, taken, Document("dropped", str(uuid.uuid4()))):
@@ -301,8 +301,8 @@ def _location(entry: Entry) -> str:
 def _used(location: str, head: Version | Dropped) -> str:
     if isinstance(head, Version):
         return (
-            f"The location {location} has a table. Give another one; if no name stands for it, register "
-            f"{head.location}, or delete the folder if nobody needs it."
+            f"The location {location} has a table. Give another one; if the table has no name, register "
+            f"{head.location}, or delete the folder if it is not needed."
         )
     return (
         f"The location {location} had a table. Give another one: remove_orphan_files frees the folder "

@@ -157,7 +157,7 @@ class Versions:
                 if answer is Answer.WRITTEN:
                     return True
         except DeniedError:
-            # whoever may write moves it
+            # the next writer moves it
             return False
         except LakecdcError as error:
             log.warning("%s stays behind version %d: %s", location, number, error)

@@ -167,7 +167,7 @@ def each_table(do: TableWork) -> Work:
             with described(spark, name, spec.job):
                 result = one(name)
             if result is not None:
-                log.info("%s", result.line)
+                reports.log_tables(log.log, [result])
                 results.append(result)
             if progress:
                 progress.add(1)
@@ -181,7 +181,8 @@ def failure(table: str, error: Exception, *, values: bool = False) -> TableRepor
     error = _ours(error, table)
     kind, text = _explained(error, values)
     if not isinstance(error, LakecdcError):
-        log.error("%s: %s", table, text, exc_info=error if values or kind != "bad input" else None)
+        if values or kind != "bad input":
+            log.error("%s: %s", table, type(error).__name__, exc_info=error)
         return TableReport(table, "failed", text, kind)
     return TableReport.failure(table, error)
 
@@ -218,8 +219,9 @@ def _stopped(job: str, started: str, error: Exception) -> JobReport:
 
 def _log_result(report: JobReport, code: int) -> None:
     """Log the result last; unlike prints, log lines are not mistaken for Spark's."""
-    for table in report.tables:
-        log.info("%s", table.line)
+    # the other jobs have logged each table when it was done
+    if report.job in WORK and report.job != "govern":
+        reports.log_tables(log.log, report.tables)
     if report.error:
-        log.info("%s: %s", report.job, report.error)
+        log.error("%s: %s", report.job, report.error)
     log.info("%s: exit code %d", report.job, code)

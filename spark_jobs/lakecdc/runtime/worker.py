@@ -10,9 +10,10 @@ import gc
 import os
 import sys
 import tempfile
+import time
 import uuid
 import zipimport
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.runtime.unwanted_imports import without_pandas
@@ -25,6 +26,38 @@ TASK_MEMORY = "LAKECDC_TASK_MEMORY"
 # with less, a task cannot fold the events of 600,000 keys, and it cannot hand on fewer
 _LEAST_MEMORY = 256
 _settled = False
+
+
+class TaskProgress:
+    """Rows and bytes that a task has read, logged every ten seconds to standard error.
+
+    Spark tells the driver nothing of a Python task before its end. With a local master the lines reach the job's log,
+    on a cluster the executor's.
+
+    :param what: the table, and which of its tasks this is.
+    :param clock: returns seconds.
+    """
+
+    _PACE = 10.0
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._clock = what, clock
+        self._begun = self._logged = clock()
+        self._rows = self._bytes = 0
+
+    def add(self, rows: int, size: int) -> None:
+        """Count rows and bytes, and log all so far if the last line is old enough."""
+        self._rows, self._bytes = self._rows + rows, self._bytes + size
+        now = self._clock()
+        if now - self._logged >= self._PACE:
+            from lakecdc.contract.runtime import PROGRESS
+
+            self._logged = now
+            text = f"{self._rows:,} rows, {self._bytes / 1024**2:,.0f} MB in {now - self._begun:.0f} seconds"
+            # the format of the job's own log; one write, as several tasks share the stream
+            moment = time.strftime("%Y-%m-%d %H:%M:%S,000")
+            sys.stderr.write(f"{moment} INFO {__name__}: {PROGRESS}{self._what}: {text}\n")
+            sys.stderr.flush()
 
 
 def settle() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_lakecdc.submit.spark_submit import CLOSE, OPEN, JobOutput
+from airflow_provider_lakecdc.submit.spark_submit import CLOSE, OPEN, JobOutput, without_warnings
 
 IVY = ":: loading settings :: url = jar:file:/x.jar!/ivysettings.xml"
 INFO = "26/11/23 06:20:44 INFO SparkContext: Running Spark version 4.1.3"
@@ -63,3 +63,11 @@ def test_what_the_job_says_is_told_to_who_listens_for_it(line: str, found: list[
     told: list[str] = []
     assert line in list(JobOutput({"Spark UI at ": told.append, "Spark keeps": lambda _: None}).fold([line]))
     assert told == found
+
+
+def test_errors_of_the_job_are_errors_in_the_tasks_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    failed = OURS.replace("INFO", "ERROR").replace("done", "failed: It is gone.")
+    # a warning of Spark says nothing of the job's outcome
+    assert list(without_warnings([OURS, f"{failed}\n", WARN])) == [OURS, WARN]
+    assert [(record.levelname, record.message) for record in caplog.records] == [("ERROR", failed)]

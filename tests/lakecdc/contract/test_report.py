@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
-from lakecdc.contract.report import JobReport, TableReport, parse_report
+from lakecdc.contract.report import JobReport, TableReport, log_tables, parse_report
 
 
 def report(*tables: TableReport, **rest: str) -> JobReport:
@@ -79,6 +80,18 @@ def test_a_table_is_named_once(message: str, line: str) -> None:
 def test_the_table_of_an_error_about_another_one_stays() -> None:
     beside = InputError("It is gone.", table="shop.history")
     assert TableReport.failure("shop.orders", beside).line == "shop.orders: failed: shop.history: It is gone."
+
+
+def test_the_log_has_a_line_per_table_with_what_changed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    figures = {"files_before": 9, "files_after": 0, "rows_before": 5, "rows_after": 5, "commits": 1, "misfits": 0}
+    more = {"depth_after": 1.5, "position": {"lsn": 7}, "topics": ["a", "b"], "is_late": False, "nothing": None}
+    log_tables(logging.getLogger("jobs").log, [TableReport("a.a", "done", metrics=figures | more), BAD, CONFLICT])
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("INFO", "a.a: done, files=9→0, commits=1, depth_after=1.5"),
+        ("ERROR", "a.c: failed: no key Add one."),
+        ("ERROR", "a.b: conflict: too late"),
+    ]
 
 
 def test_round_trip() -> None:

@@ -80,7 +80,7 @@ def test_both_engines_leave_the_same_table(
         (tmp_path / f"{number}b.jsonl.gz").write_bytes(gzip.compress("".join(lines[1::2]).encode()))
         reports = {engine: take(lake, tmp_path, name, engine, **target) for engine, name in names.items()}
         auto, by_spark = reports["tasks"].metrics, reports["spark"].metrics
-        more = ", then another over 1 of the messages: text that is no JSON" if number else ""
+        more = ", then another over 1 of the messages: text that is not JSON" if number else ""
         assert auto["decoding"] == f"one pass{more}" and by_spark["decoding"] == "two passes: asked for"
         same = ("events", "keys", "events_c", "events_u", "events_d", "rows_written", "read_through")
         assert {name: auto[name] for name in same} == {name: by_spark[name] for name in same}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +35,10 @@ def orders(lake: Lake) -> str:
     return name
 
 
-def test_a_table_is_left_out_once_a_step_has_failed_for_it_and_all_others_go_on(lake: Lake, orders: str) -> None:
+def test_a_table_is_left_out_once_a_step_has_failed_for_it_and_all_others_go_on(
+    lake: Lake, orders: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     other = create(lake, 3, columns="id bigint NOT NULL, v string, d int, e int")
     lake.sql(f"INSERT INTO lake.{other} VALUES (1, 'a', 0, 0)")
     beside = create(lake, 2)
@@ -60,6 +65,9 @@ def test_a_table_is_left_out_once_a_step_has_failed_for_it_and_all_others_go_on(
         ("rewrite_manifests", beside, "nothing"),
     ]
     assert report.exit_code() == 4 and report.error is None and report.spark_application_id
+    # each step logs each table once
+    logged = Counter(caplog.messages)
+    assert [logged[replace(each, job=None).log_line] for each in report.tables] == [1] * len(report.tables)
     told = {(found.job, found.table): found for found in report.tables}
     assert "sort_data_files failed before: " in str(told["compact_data_files", orders].reason)
     assert "table does not exist" in str(told["compact_data_files", MISSING].reason)

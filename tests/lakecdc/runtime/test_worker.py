@@ -1,4 +1,4 @@
-"""What DuckDB may do inside a task."""
+"""What a task logs, and what DuckDB may do inside it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
+from airflow_provider_lakecdc.submit.spark_submit import JobOutput
 from lakecdc.runtime.session import task_memory
-from lakecdc.runtime.worker import TASK_MEMORY, duckdb_of_its_own
+from lakecdc.runtime.worker import TASK_MEMORY, TaskProgress, duckdb_of_its_own
 from tests.conftest import Lake
 
 if TYPE_CHECKING:
@@ -82,3 +83,17 @@ def test_what_is_too_much_for_its_memory_goes_to_disk(monkeypatch: pytest.Monkey
 def test_it_reaches_nothing_else(statement: str) -> None:
     with duckdb_of_its_own() as connection, pytest.raises(duckdb.Error):
         connection.execute(statement)
+
+
+def test_a_task_logs_its_rows_every_ten_seconds_as_progress_of_the_job(capfd: pytest.CaptureFixture[str]) -> None:
+    clock, heard = [100.0], list[str]()
+    progress = TaskProgress("shop.orders (task 2)", lambda: clock[0])
+    for _ in range(24):
+        clock[0] += 1
+        progress.add(50_000, 4 * 1024**2)
+    # the operator takes such lines for the page
+    list(JobOutput({"progress of ": heard.append}).fold(capfd.readouterr().err.splitlines()))
+    assert heard == [
+        "shop.orders (task 2): 500,000 rows, 40 MB in 10 seconds",
+        "shop.orders (task 2): 1,000,000 rows, 80 MB in 20 seconds",
+    ]

@@ -25,7 +25,7 @@ from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.ingest.apply.rows import stage_images
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.formats.text_columns import MISFITS
-from lakecdc.runtime.worker import settle
+from lakecdc.runtime.worker import TaskProgress, settle
 from lakecdc.writer.files import MOST_OPEN, RESULT, FullError, PartitionFiles, result, slices
 from lakecdc.writer.frame import iceberg_files
 from lakecdc.writer.parquet import FileLayout, refusal
@@ -74,7 +74,7 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
     with folder_of_work(table, "load") as folder:
         layout = FileLayout.of(table, folder, sources | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}, partitioning)
         key = tuple(sources[name] for name in batch.key)
-        task = LoadTask(layout, load.read, key, load.order, load.time)
+        task = LoadTask(layout, load.read, key, load.order, load.time, table.name)
         results = table.spark.range(0, load.tasks, 1, load.tasks).mapInArrow(task, RESULT).persist()
         try:
             why = _take(table, batch, load, results, staged)
@@ -126,6 +126,7 @@ class LoadTask:
     key: tuple[str, ...]
     order: str
     time: datetime
+    table: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the numbered shares, one slice after another, until a task gives up."""
@@ -133,12 +134,14 @@ class LoadTask:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         # each file takes row groups of a slice, which must not become too small: other partitions make no room
         files = PartitionFiles(self.layout, "rows", makes_room=False)
+        progress = TaskProgress(f"{self.table} (task {min(numbers, default=0) + 1})")
         try:
             # a slice as it was read must be gone while it is written
             for piece, misfits in map(self._parted, slices(table for number in numbers for table in self.read(number))):
                 if self.layout.given_up:
                     break
                 yield from (result(cell=cell.to_pybytes()) for cell in packing.cells(misfits))
+                progress.add(piece.num_rows, piece.nbytes)
                 yield from self._write(piece, files)
         except (FullError, OddValueError) as error:
             self.layout.give_up()

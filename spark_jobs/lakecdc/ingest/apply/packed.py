@@ -59,8 +59,8 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is written of folded rows in one pass.
+class OutputParts:
+    """Parts of folded rows that one pass writes.
 
     :param rows: the rows, as data files.
     :param keys: their keys, as equality deletes.
@@ -74,7 +74,7 @@ class Wanted:
     ids: RowIds | None = None
 
 
-def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, wanted: Wanted) -> list[Any]:
+def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, wanted: OutputParts) -> list[Any]:
     """Write folded rows, uncommitted.
 
     :param staged: takes the files.

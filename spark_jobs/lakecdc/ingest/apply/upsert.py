@@ -138,7 +138,7 @@ def _stage(
         _stage_keys(table, batch, rows, staged, spec_ids)
     else:
         memory = None if batch.source.in_order else tombstones.memory_of(table, rows, batch.key)
-        wanted = packing.Wanted(rows=with_rows, keys=bool(spec_ids), memory=memory)
+        wanted = packing.OutputParts(rows=with_rows, keys=bool(spec_ids), memory=memory)
         remembered = packing.stage(table, batch, packed, staged, wanted)
         if packed.completed is not None and with_rows:
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
@@ -160,7 +160,7 @@ def _stage_rows(table: IcebergTable, batch: Batch, spec_ids: list[int], staged: 
     if packed is None:
         staged.data_files += stage_images(table, batch, rows.frame, rows.keys, ids)
         return
-    packing.stage(table, batch, packed, staged, packing.Wanted(keys=False, ids=ids))
+    packing.stage(table, batch, packed, staged, packing.OutputParts(keys=False, ids=ids))
     if packed.completed is not None:
         staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open, ids)
 

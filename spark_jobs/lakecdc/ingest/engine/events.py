@@ -35,7 +35,7 @@ from lakecdc.ingest.formats.message_columns import (
 #: op of what is set aside or rejected and is not a row event
 ODD = "odd"
 NO_ROW: Object = {}
-_NO_JSON, _NO_ROW_EVENT = "text that is no JSON", "a message that is no plain row event"
+_NO_JSON, _NO_ROW_EVENT = "text that is not JSON", "a message that is not a plain row event"
 _ROWS = ("r", "c", "u", "d")
 # messages among which one that the others may be like is looked for, and the part that may be unlike it
 _LOOKED_AT, _MOST_LEFT = 100, 0.7

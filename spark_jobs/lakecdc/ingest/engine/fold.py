@@ -46,7 +46,7 @@ def check_left_out(batch: pa.RecordBatch) -> None:
     """
     plain = pc.and_(pc.equal(batch.column("op"), "u"), pc.invert(batch.column("moved")))
     if pc.any(pc.and_not(batch.column("open").is_valid(), plain)).as_py():
-        raise LeftOutError("an event that is no update of the same key leaves values out")
+        raise LeftOutError("an event other than an update of the same key omits values")
 
 
 def last_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:

@@ -53,7 +53,7 @@ class Registry:
 
     def schema(self, number: int) -> AvroSchema | str:
         if number not in self._known:
-            self._known[number] = self._asked(number)
+            self._known[number] = self._fetch(number)
         return self._known[number]
 
     def key_names(self, key: bytes | None, headers: Headers = None) -> set[str] | None:
@@ -68,7 +68,7 @@ class Registry:
         found = self.schema(number)
         return None if isinstance(found, str) else set(found.members)
 
-    def _asked(self, number: int) -> AvroSchema | str:
+    def _fetch(self, number: int) -> AvroSchema | str:
         answer = self._get(number)
         if answer is None:
             return f"the registry has no schema {number}"

@@ -87,7 +87,7 @@ def read_schema(text: str) -> AvroSchema:
     try:
         document = json.loads(text)
         if not isinstance(document, dict) or document.get("type") != "record" or not document.get("fields"):
-            raise ValueError("it is no record with fields")
+            raise ValueError("it is not a record with fields")
         root = _inline(document, {}, "", ())
         if _size(root, {}) > _MOST_TYPES:
             raise ValueError(f"with every name replaced by what it stands for, it has more than {_MOST_TYPES} types")

@@ -40,7 +40,7 @@ class IcebergRewrite:
         self._session = rewrite_session(table.spark)
 
     def write(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Written:
-        """Write the files of units, of which all or none are in sequence.
+        """Write the files of units; either all of the units are in sequence, or none.
 
         :param tasks: scan tasks by location.
         """

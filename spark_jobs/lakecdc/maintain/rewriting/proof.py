@@ -92,7 +92,7 @@ def _sample(table: IcebergTable, evidence: Evidence) -> list[str]:
     sample = [location for location in locations if counts[location]][::ONE_OF]
     if smallest is not None and smallest.bytes * _SMALL <= sum(file.bytes for file in files.values()):
         sample.append(smallest.location)
-    # what Arrow makes of ORC is told by no hash of Arrow's
+    # Arrow's hash does not show what Arrow changes when it reads ORC
     orc = [file for location, file in files.items() if evidence.facts[location][_FORMAT] == "ORC"]
     sample += [file.location for file in sorted(orc, key=lambda file: file.bytes)[:1]]
     return list(dict.fromkeys(sample))

@@ -137,7 +137,7 @@ def test_a_platform_that_hands_out_neither_page_nor_lines_does_no_harm(
         ({"documents_uri": "file:///tmp/documents"}, "cannot read file:///tmp/documents"),
         ({"conf": {"spark.hadoop.fs.s3a.secret.key": "k"}}, "is a secret"),
         ({"env_vars": {"PGPASSWORD": "k"}}, "is a secret"),
-        ({"keytab": "/etc/keytab"}, "takes no keytab"),
+        ({"keytab": "/etc/keytab"}, "does not support keytab"),
         ({"deploy_mode": "client"}, "no client mode"),
     ],
 )

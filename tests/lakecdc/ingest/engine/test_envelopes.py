@@ -96,7 +96,7 @@ def test_columns_that_the_table_does_not_have(name: str) -> None:
     make = EACH[name]
     if name == "canal-json":
         # its messages list their columns
-        assert odd(name, make({**PLAIN, "z": None})) == "a message that is no plain row event"
+        assert odd(name, make({**PLAIN, "z": None})) == "a message that is not a plain row event"
     else:
         assert "a new column z" in odd(name, make({**PLAIN, "z": 5}))
         assert run(name, [make({**PLAIN, "z": None})])[0]["k0"] == 1
@@ -238,7 +238,7 @@ def test_orders_of_another_form_are_odd(value: Any) -> None:
 @pytest.mark.parametrize("name", ["json", "debezium-json"])
 def test_a_member_that_comes_twice_is_set_aside(name: str) -> None:
     row = json.dumps(EACH[name](PLAIN)).replace('"v": "x"', '"v": "x", "v": "b"')
-    assert odd(name, row) == "text that is no JSON"
+    assert odd(name, row) == "text that is not JSON"
 
 
 def test_shards_are_told_apart_by_their_tables() -> None:
@@ -280,7 +280,7 @@ def test_a_value_that_is_nested_deeply_ends_no_task(name: str, depth: int) -> No
     nested = f"{'[' * depth}{']' * depth}"
     message = json.dumps(EACH[name](PLAIN)).replace('"v": "x"', f'"v": {nested}')
     (row,) = run(name, [message])
-    expected = (nested, None) if depth < 1000 else (None, "text that is no JSON")
+    expected = (nested, None) if depth < 1000 else (None, "text that is not JSON")
     assert (row["c1"], row["odd"]) == expected
 
 
@@ -296,5 +296,5 @@ def test_numbers_in_a_log_are_numbers_however_they_are_written(value: Any) -> No
 
 @pytest.mark.parametrize("moment", ["2024-01-02T03:04:05.123456 UTC", "2024-1-2 03:04:05", "yesterday"])
 def test_times_that_order_messages_are_not_guessed(moment: str) -> None:
-    assert odd("dms-json", dms(PLAIN, timestamp=moment)) == "a message that is no plain row event"
-    assert odd("ogg-json", ogg(PLAIN, op_ts=moment)) == "a message that is no plain row event"
+    assert odd("dms-json", dms(PLAIN, timestamp=moment)) == "a message that is not a plain row event"
+    assert odd("ogg-json", ogg(PLAIN, op_ts=moment)) == "a message that is not a plain row event"

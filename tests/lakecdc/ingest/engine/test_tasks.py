@@ -177,7 +177,7 @@ def test_what_is_odd_is_told(tmp_path: Path, reason: str) -> None:
 
 def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps(event(1, "c", {"id": 1, "v": "x", "n": 1})) + "\n{broken\n")
-    assert run({(tmp_path / "x.jsonl").as_uri(): 0}, 1)[1].odd == "text that is no JSON"
+    assert run({(tmp_path / "x.jsonl").as_uri(): 0}, 1)[1].odd == "text that is not JSON"
     numbers = files(tmp_path, [event(1, "u", {"id": 1, "v": "__gone", "n": 1})], 1)
     found, told = run(numbers, 1, folded=False)
     assert told.odd is None and told.open == 1 and found[0]["open"] == ["v"]

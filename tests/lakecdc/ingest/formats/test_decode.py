@@ -280,7 +280,7 @@ def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkS
     ]
     by_tasks, by_spark = both(spark, lines, replace(TARGET, source_table="shop.t"))
     assert (
-        by_tasks.passes == "one pass, then another over 1 of the messages: text that is no JSON"
+        by_tasks.passes == "one pass, then another over 1 of the messages: text that is not JSON"
         and by_tasks.rejections == 1
     )
     assert all_told(by_tasks) == all_told(by_spark)
@@ -293,7 +293,7 @@ def test_text_that_is_not_json_is_set_aside_and_a_lone_tombstone_takes_two_passe
     good = record(envelope(10, "c", row(2)), {"id": 2}, offset=0)
     broken, by_spark = both(spark, [good, record("{broken", offset=1)])
     assert (
-        broken.passes == "one pass, then another over 1 of the messages: text that is no JSON"
+        broken.passes == "one pass, then another over 1 of the messages: text that is not JSON"
         and broken.rejections == 1
     )
     assert all_told(broken) == all_told(by_spark)

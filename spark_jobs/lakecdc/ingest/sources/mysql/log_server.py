@@ -121,7 +121,7 @@ class MysqlServer(LogServer[Feed, Summary]):
             limits = replace(limits, events=_NO_LIMIT)
         else:
             limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
-        wanted = {feed.relation: self._wanted(feed) for feed in feeds}
+        wanted = {feed.relation: self._log_table(feed) for feed in feeds}
         task = binlog.ReadLog(self.where, self._server, source.server_id, begin, limits, wanted)
         found = rounds.read(self.spark, task, Summary)
         summary = found.summary
@@ -131,7 +131,7 @@ class MysqlServer(LogServer[Feed, Summary]):
             moment = end.time
         return LogRead(found, LogEnd(at, moment), is_end, {"log_bytes": summary.bytes})
 
-    def _wanted(self, feed: Feed) -> LogTable:
+    def _log_table(self, feed: Feed) -> LogTable:
         table = feed.table
         excluded = frozenset(table.target.exclude_columns)
         now = tuple(column.named for column in table.columns)

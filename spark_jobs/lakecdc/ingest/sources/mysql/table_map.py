@@ -216,29 +216,29 @@ def _as_now(kinds: Sequence[int], metas: Sequence[bytes], now: Sequence[Named]) 
 
 
 def _column(kind: int, meta: bytes, column: Named) -> LogColumn:
-    def made(base: str, codec: Codec, precision: int = 0, scale: int = 0) -> LogColumn:
+    def of_type(base: str, codec: Codec, precision: int = 0, scale: int = 0) -> LogColumn:
         return LogColumn(column.name, MysqlType(base, column.unsigned, precision, scale), codec)
 
     if kind in _INTEGERS:
         base, size = _INTEGERS[kind]
-        return made(base, values.integer(size, column.unsigned))
+        return of_type(base, values.integer(size, column.unsigned))
     if kind in _PLAIN:
         base, codec = _PLAIN[kind]
         return LogColumn(column.name, MysqlType(base), codec())
     if kind in _WITH_PLACES:
         base, with_places = _WITH_PLACES[kind]
-        return made(base, with_places(meta[0]))
+        return of_type(base, with_places(meta[0]))
     if kind in (_FLOAT, _DOUBLE):
-        return made("float" if kind == _FLOAT else "double", values.real(meta[0]))
+        return of_type("float" if kind == _FLOAT else "double", values.real(meta[0]))
     if kind == _DECIMAL:
-        return made("decimal", values.decimal(meta[0], meta[1]), meta[0], meta[1])
+        return of_type("decimal", values.decimal(meta[0], meta[1]), meta[0], meta[1])
     if kind == _BIT:
         width = meta[0] + 8 * meta[1]
-        return made("bit", values.bits((width + 7) // 8), width)
+        return of_type("bit", values.bits((width + 7) // 8), width)
     if kind in (_ENUM, _SET):
         choose = values.enumeration if kind == _ENUM else values.selection
         # the low byte is the size; the type stands in the high one
-        return made("enum" if kind == _ENUM else "set", choose(meta[0], column.members))
+        return of_type("enum" if kind == _ENUM else "set", choose(meta[0], column.members))
     return _lengthy(kind, meta, column)
 
 

@@ -265,7 +265,7 @@ def _slot(session: Session, source: PostgresSource, positions: Positions) -> Fin
     (free,) = session.execute(_FREE_SLOTS).fetchone() or (0,)
     if free < 1:
         raise InputError(
-            f"There is no slot {source.slot}, and all that the source allows are taken.",
+            f"Slot {source.slot} does not exist, and all slots that the source allows are in use.",
             hint="Raise max_replication_slots and max_wal_senders: each slot needs one, a full load one more.",
         )
     text = f"{source.slot} is not there, the first run makes it; {free} more are allowed"
@@ -294,7 +294,7 @@ def _publication(
     (may,) = session.execute(_MAY_CREATE).fetchone() or (False,)
     if not may:
         raise InputError(
-            f"There is no publication {publication.name!r}, and {session.info.user} may not make it.",
+            f"Publication {publication.name!r} does not exist, and {session.info.user} may not create it.",
             hint=f"Run GRANT CREATE ON DATABASE {session.info.dbname} TO {session.info.user} at the source.",
         )
     text = f"{publication.name} is not there, the first run makes it"
