@@ -20,8 +20,8 @@ _BITS_PER_VALUE = 8
 _MAX_BITS = 1 << 28
 
 
-#: types whose values py4j hands over and back unchanged
-BOUNDED = ("int", "long", "date", "string", "timestamp", "timestamptz")
+#: types whose values py4j hands over and back unchanged, and whose bounds are those of one unit in all files
+BOUNDED = ("int", "long", "date", "string")
 
 
 def referenced_columns(spark: SparkSession, sql: str) -> set[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import TIME_COLUMN
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import current_spec_id, live_spec_ids
 from lakecdc.ingest.apply.merge import merge_into
@@ -31,6 +31,7 @@ from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.ingest.tombstones import open_remembered
 from lakecdc.key_search.match import refusal
+from lakecdc.model.order import void_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -61,7 +62,8 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
     assert batch.rows is not None
     events, merge = without_void(batch.rows.frame, batch.truncate_order), batch.target.merge
     if merge is not None:
-        whole = _merged(past, batch, with_late(events), merge).persist()
+        rows = _merged(past, batch, with_late(events), merge)
+        whole = completed(past.branch.spark, rows, batch, set()).persist()
         try:
             keys = whole.count()
             yield Rows(whole, folded=True, keys=keys) if keys else None
@@ -102,11 +104,17 @@ def _merged(past: PastBranch, batch: Batch, events: DataFrame, merge: Merge) -> 
     """Merge events with the branch's rows and remembered deletes, by the rules of the table."""
     branch, key = past.branch, batch.key
     rules = Rules(merge, batch.columns, key)
+    if past.position.truncate_order:
+        events = events.where(f"NOT {void_sql('`order`', past.position.truncate_order)}")
     events = without_erased(events, branch, key, past.position.high_order or "")
     events = events.withColumn("source_table", F.lit(None).cast("string")).localCheckpoint()
     keys = events.select("key.*").distinct()
-    contributions = contributions_of_events(events, rules)
-    contributions = contributions.unionByName(contributions_of_rows(read_keys(branch, keys, key), rules))
+    stored = read_keys(branch, keys, key)
+    if batch.truncate_order:
+        stored = stored.where(F.coalesce(ORDER_COLUMN, F.lit("")) >= batch.truncate_order)
+    if batch.commit.floor and (expired := batch.commit.floor.condition(c.name for c in batch.columns)):
+        stored = stored.where(f"NOT {expired}")
+    contributions = contributions_of_events(events, rules).unionByName(contributions_of_rows(stored, rules))
     remembered = open_remembered(branch)
     if remembered is not None:
         deletes = read_keys(remembered, keys, key).where(F.coalesce(F.col(TIME_COLUMN) <= past.until, F.lit(True)))

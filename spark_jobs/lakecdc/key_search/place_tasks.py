@@ -58,11 +58,13 @@ class PlacesTask:
 
     :param stored: columns that will be read of the rows; a file that lacks one with a certain meaning is not searched.
     :param hidden: keys that live equality deletes of the table delete.
+    :param most: rows of a file that may be found; those of keys that are not unique may be too many for the driver.
     """
 
     lookup: Lookup
     stored: Stored
     hidden: Lookup | None
+    most: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -81,7 +83,7 @@ class PlacesTask:
             keys = without(keys, self.hidden.applying(file))
         if not keys.num_rows:
             return
-        location, properties, dead = file["location"], self.stored.properties, None
+        location, properties, dead, count = file["location"], self.stored.properties, None, 0
         with source(properties, location).open() as stream:
             parquet = parquet_file(stream, location)
             if parquet.metadata.num_rows != file["records"]:
@@ -91,6 +93,9 @@ class PlacesTask:
             for part, begin, positions, rows in matches(parquet, columns, keys):
                 if not len(positions):
                     continue
+                count += len(positions)
+                if count > self.most:
+                    raise UnreadError(f"more than {self.most} rows of {location} have them")
                 if dead is None:
                     dead = deleted_positions(file["deletes"], location, properties)
                 places = positions.to_numpy()

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# rows of one file that may be found of few keys
+_LEAST_MOST = 10_000
 _NAME_MAPPING, _FORMAT = "schema.name-mapping.default", "write.format.default"
 
 
@@ -105,13 +107,13 @@ class Places:
 
 
 def collect_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> pa.Table:
-    """Return keys without nulls in the driver: ``d0`` …, by ascending field ids.
+    """Return keys without nulls in the driver: ``d0`` …, by ascending field ids; no row has one that does not fit.
 
     :param keys: with the columns ``key``.
     :raises UnreadError: tasks do not compare so many.
     """
     of_key = _fields(table, key)
-    columns = [F.col(quoted_column(f.name)).cast(f.dataType) for f in spark_schema(table, [f.name for f in of_key])]
+    columns = [F.col(quoted_column(f.name)).try_cast(f.dataType) for f in spark_schema(table, [f.name for f in of_key])]
     named = [column.alias(f"d{place}") for place, column in enumerate(columns)]
     found = keys.select(*named).dropna().limit(BROADCAST_DELETE_RECORDS + 1).toArrow()
     if found.num_rows > BROADCAST_DELETE_RECORDS:
@@ -155,7 +157,8 @@ def find_places(
     if tasks:
         with ExitStack() as stack:
             lookup = sent_lookup(table, stack, key_columns, [searched_keys(searched.columns)])
-            task = PlacesTask(lookup, stored, _hidden(table, stack, lookup, _reaching(live, tasks)))
+            hidden = _hidden(table, stack, lookup, _reaching(live, tasks))
+            task = PlacesTask(lookup, stored, hidden, most=max(_LEAST_MOST, 2 * searched.num_rows))
             # largest first, so that no large file starts last
             rows = [
                 (t.number, t.location, t.scope, t.sequence_number, t.first_row_id, t.records, known[t.number])

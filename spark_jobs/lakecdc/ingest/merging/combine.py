@@ -26,8 +26,10 @@ from lakecdc.runtime.worker import settle
 STORED, REMEMBERED = "stored", "remembered"
 #: between the names that are left out
 SEPARATOR = "\0"
-# rows that a task returns at once
-_ROWS = 50_000
+# bytes of rows that a task returns at once
+_BYTES = 16 * 1024 * 1024
+# bytes of texts above which one array has no room for them
+_MANY_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,13 @@ class CombineTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         if arrived := [batch for batch in batches if batch.num_rows]:
-            merged = combine(pa.Table.from_batches(arrived), self.rules, left_out=self.left_out, removes=self.removes)
-            yield from merged.to_batches(_ROWS)
+            table = pa.Table.from_batches(arrived)
+            merged = combine(table, self.rules, left_out=self.left_out, removes=self.removes)
+            rows, row = max(1, _BYTES * merged.num_rows // max(1, merged.nbytes)), table.schema.field("row").type
+            place = merged.column_names.index("row")
+            for start in range(0, merged.num_rows, rows):
+                part = merged.slice(start, rows)
+                yield from part.set_column(place, "row", part["row"].cast(row)).combine_chunks().to_batches()
 
 
 def combine(contributions: pa.Table, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True) -> pa.Table:
@@ -85,7 +92,7 @@ def combine(contributions: pa.Table, rules: Rules, *, left_out: Collection[str] 
         that events left out and nothing else has; ``stored_order`` is the order key of the table's row, null without
         one; ``applied`` counts events that no delete came after, and ``deletes`` the deletes among the events.
     """
-    return _Combination(contributions.combine_chunks(), rules, frozenset(left_out), removes).merged()
+    return _Combination(contributions, rules, frozenset(left_out), removes).merged()
 
 
 class _Combination:
@@ -93,11 +100,13 @@ class _Combination:
 
     def __init__(self, contributions: pa.Table, rules: Rules, left_out: frozenset[str], removes: bool) -> None:
         self._rules, self._left_out = rules, left_out
-        arrays = dict(zip(contributions.column_names, map(_array, contributions.columns), strict=True))
+        arrays = {name: _array(contributions[name]) for name in contributions.column_names if name != "row"}
+        row = contributions["row"]
         self._order, self._time = arrays["order"], arrays["source_time"]
         self._open = pc.split_pattern(arrays["open"], SEPARATOR)
-        self._source_table, self._key, self._row_type = arrays["source_table"], arrays["key"], arrays["row"].type
-        self._values = dict(zip(_names(self._row_type), arrays["row"].flatten(), strict=True))
+        self._source_table, self._key, self._row_type = arrays["source_table"], arrays["key"], row.type
+        named = zip(_names(self._row_type), row.flatten(), strict=True)
+        self._values = {name: _array(_roomy(v) if name in rules.slot_of else v) for name, v in named}
         op = arrays["op"]
         self._is_delete = _mask(pc.is_in(op, pa.array(["d", REMEMBERED])))
         self._is_stored, self._is_remembered = _mask(pc.equal(op, STORED)), _mask(pc.equal(op, REMEMBERED))
@@ -147,7 +156,7 @@ class _Combination:
         order = _taken(self._order, by_row)
         row = {c.name: self._merged_values(c.name, orders) for c in self._rules.columns}
         row |= {name: self._kept_order(name, orders, order) for name in self._rules.order_columns}
-        fields = [self._row_type.field(name) for name in row]
+        fields = [self._row_type.field(name).with_type(values.type) for name, values in row.items()]
         return pa.table(
             {
                 "key": _taken(self._key, self._some),
@@ -368,6 +377,12 @@ def _at(numbers: Numbers, places: Numbers) -> Numbers:
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _roomy(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of texts with a type that has room for all of them in one array."""
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    return column.cast(large[column.type]) if column.nbytes > _MANY_BYTES and column.type in large else column
 
 
 def _mask(values: Any) -> Any:

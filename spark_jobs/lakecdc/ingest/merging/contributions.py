@@ -31,7 +31,9 @@ def contributions_of_events(events: DataFrame, rules: Rules) -> DataFrame:
         (F.col("row")[c.name] if c.name in there else F.lit(None)).cast(c.type).alias(c.name) for c in rules.columns
     ]
     orders = [F.lit(None).cast("string").alias(name) for name in rules.order_columns]
-    return events.withColumn("row", F.struct(*values, *orders)).select(*_COLUMNS)
+    kinds = {c.name: c.type for c in rules.columns}
+    key = F.struct(*[F.col("key")[name].cast(kinds[name]).alias(name) for name in rules.key])
+    return events.withColumns({"key": key, "row": F.struct(*values, *orders)}).select(*_COLUMNS)
 
 
 def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> DataFrame:

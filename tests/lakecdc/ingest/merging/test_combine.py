@@ -10,7 +10,8 @@ import pytest
 
 from lakecdc.contract.merging import Merge, MergeGroup
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, Rules, combine
+from lakecdc.ingest.merging import combine as combining
+from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, CombineTask, Rules, combine
 from tests.lakecdc.ingest.merging.model import TABLES, Event, arrivals, history, merged_rows
 
 COLUMNS = (
@@ -70,3 +71,14 @@ def test_a_random_history(name: str, late: bool) -> None:
         ).to_pylist()
     rows = {row["key"]["id"]: {n: row["row"][n] for n in NAMES} for row in state if row["op"] == "u"}
     assert rows == merged_rows(events, merge, NAMES)
+
+
+def test_texts_that_one_array_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combining, "_MANY_BYTES", 100)
+    rules, texts = Rules(SETTINGS["last"], COLUMNS, ("id",)), ["x" * n for n in range(90)]
+    events = [Event(n % 3, f"{n:04d}", {"a": n, "b": text, "version": n, "flag": None}) for n, text in enumerate(texts)]
+    arrived = contributions([of_event(event) for event in events], rules)
+    batches = list(CombineTask(rules)(arrived.to_batches(7)))
+    assert {batch.schema.field("row").type for batch in batches} == {arrived.schema.field("row").type}
+    rows = [row["row"]["b"] for batch in batches for row in batch.to_pylist()]
+    assert sorted(rows) == texts[-3:]
