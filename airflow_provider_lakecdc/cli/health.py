@@ -48,9 +48,11 @@ def main(args: Namespace) -> int:
     return int(any("error" in status for status in statuses.values()))
 
 
-def _freshness(promises: Mapping[str, str], name: str, status: Status) -> dict[str, Any]:
-    source_time = (status.get("last_write") or {}).get("source_time")
-    freshness = None if "error" in status else judge_table(promises, name, source_time, datetime.now(UTC))
+def _freshness(promises: Mapping[str, str | None], name: str, status: Status) -> dict[str, Any]:
+    if "error" in status:
+        return {}
+    source_time, is_fed = (status["last_write"] or {}).get("source_time"), status["is_kept_fresh"]
+    freshness = judge_table(promises, name, source_time, datetime.now(UTC), is_fed=is_fed)
     return {"freshness_problem": freshness.problem, **freshness.facts()} if freshness else {}
 
 

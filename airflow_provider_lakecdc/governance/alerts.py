@@ -50,7 +50,7 @@ def send_alerts(
         low, known[_LOW] = low_scores(health, alerted, alerts.score_below, owners)
         news += low
     if alerts.missed_freshness:
-        freshness = {each.table: each.freshness for each in assessment.tables if each.freshness}
+        freshness = {each.table: each.freshness for each in assessment.tables if not each.error}
         missed: Any = state.get(_LATE, [])
         late, known[_LATE] = missed_promises(freshness, missed, owners)
         news += late

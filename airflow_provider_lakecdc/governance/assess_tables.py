@@ -98,7 +98,7 @@ def _assess(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candi
             return assess_loaded(table, scope, by_name[name])
         # a table that matched a pattern may be gone since the catalog was listed
         is_named = name in scope.selection.named
-        freshness = judge_table(scope.selection.promises, name, None, scope.moment)
+        freshness = judge_table(scope.selection.promises, name, None, scope.moment, is_fed=False)
         return Result(Assessed(name, is_absent=True, freshness=freshness), NOTHING) if is_named else None
 
     def failed(name: str, error: Exception) -> Result:

@@ -31,7 +31,7 @@ class TableSelection:
     :param policies: policies by pattern.
     :param zone: time zone of the policies' windows.
     :param query_log: source of read frequencies that no policy sets.
-    :param promises: promised freshness by name or pattern of ingestion's targets.
+    :param promises: promised freshness by name or pattern of ingestion's targets; None for no promise.
     """
 
     tables: tuple[str, ...]
@@ -39,7 +39,7 @@ class TableSelection:
     policies: Mapping[str, TablePolicy] = field(default_factory=dict)
     zone: str = "UTC"
     query_log: QueryLog | None = None
-    promises: Mapping[str, str] = field(default_factory=dict)
+    promises: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def named(self) -> list[str]:

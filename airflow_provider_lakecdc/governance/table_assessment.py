@@ -12,7 +12,7 @@ from airflow_provider_lakecdc.audit.reading import LATELY, latest_health
 from airflow_provider_lakecdc.governance.assessment import Assessed, Steps
 from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Undecided, assess_job
-from airflow_provider_lakecdc.lake.tables import is_fed, standing_position
+from airflow_provider_lakecdc.lake.tables import is_fed, is_kept_fresh, standing_position
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.job_options import JobOptions
@@ -147,7 +147,9 @@ def assess_loaded(table: Table, scope: Scope, candidate: Candidate) -> Result:
     needed = {job: verdict for job, verdict in verdicts.items() if not isinstance(verdict, Idle)}
     position = standing_position(table)
     source_time = position.read_through if position else None
-    freshness = judge_table(scope.selection.promises, candidate.table, source_time, scope.moment)
+    freshness = judge_table(
+        scope.selection.promises, candidate.table, source_time, scope.moment, is_fed=is_kept_fresh(table)
+    )
     health = _health(opened, scope.moment, freshness.facts() if freshness else {})
     assessed = replace(_assessed(candidate, governed), **health, idle=idle, freshness=freshness)
     reads, zone = scope.reads_of(candidate, governed), scope.selection.zone

@@ -13,6 +13,7 @@ from airflow_provider_lakecdc.lake.delete_debt import debt_of
 from airflow_provider_lakecdc.lake.tables import (
     MAIN,
     branch_snapshots,
+    is_kept_fresh,
     open_table,
     read_tables,
     snapshot_facts,
@@ -37,7 +38,8 @@ def read_status(
     :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
         ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), the ``readers``
         that it is promised to, ``readers_problem`` if it breaks the promise, ``last_write`` (see
-        :class:`lakecdc.metadata.last_write.LastWrite`), and perhaps ``partitions`` and ``health`` (see
+        :class:`lakecdc.metadata.last_write.LastWrite`), whether
+        ingestion keeps it fresh (``is_kept_fresh``), and perhaps ``partitions`` and ``health`` (see
         :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if the table does not exist.
     """
     with open_table(catalog, table) as loaded:
@@ -85,6 +87,7 @@ def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, hea
         "readers": promised,
         "readers_problem": str(misfit) if misfit else None,
         "last_write": written.facts(datetime.now(UTC)) if written else None,
+        "is_kept_fresh": is_kept_fresh(table),
     }
     if partitions:
         status["partitions"] = _partitions(table, branch)

@@ -223,6 +223,11 @@ def is_fed(table: Table) -> bool:
     return position is not None and position.source != EXPORT_SOURCE
 
 
+def is_kept_fresh(table: Table) -> bool:
+    """Check whether ingestion feeds a table or makes it from its history table; a copy or an export stays as it is."""
+    return is_fed(table) or names.AGGREGATED in table.properties
+
+
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
     """Return a snapshot's summary; empty if it has none."""
     return snapshot.summary.additional_properties if snapshot.summary else {}

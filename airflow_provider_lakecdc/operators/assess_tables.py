@@ -42,7 +42,8 @@ class AssessTablesOperator(BaseOperator):
     :param only: assess only these of the tables; empty means all. (templated)
     :param zone: time zone of the windows of policies.
     :param query_log: fields of ``airflow_provider_lakecdc.governance.discovery.QueryLog``, for read frequencies.
-    :param freshness: promised freshness by name or pattern of ingestion's targets, such as ``30m``.
+    :param freshness: promised freshness by name or pattern of ingestion's targets, such as ``30m``, or
+        None.
     :param is_dry: run all jobs dry. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)
@@ -66,7 +67,7 @@ class AssessTablesOperator(BaseOperator):
         only: str | Sequence[str] = (),
         zone: str = "UTC",
         query_log: Mapping[str, Any] | None = None,
-        freshness: Mapping[str, str] | None = None,
+        freshness: Mapping[str, str | None] | None = None,
         is_dry: bool | str = False,
         strict_run_conf: bool = False,
         documents_uri: str | None = None,

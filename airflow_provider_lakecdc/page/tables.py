@@ -12,7 +12,14 @@ from airflow_provider_lakecdc.audit.reading import LATELY
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.assess_table import OpenTable
 from airflow_provider_lakecdc.lake.status import status_of
-from airflow_provider_lakecdc.lake.tables import branch_snapshots, open_table, read_tables, snapshot_facts, summary_of
+from airflow_provider_lakecdc.lake.tables import (
+    branch_snapshots,
+    is_kept_fresh,
+    open_table,
+    read_tables,
+    snapshot_facts,
+    summary_of,
+)
 from airflow_provider_lakecdc.page.lakes import Lake, no_such_table
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from lakecdc.metadata import names
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _SNAPSHOTS = 20
-#: the list reads the metadata of so many tables; longer ones use the moments of the last measurement
+#: the list reads the metadata of so many tables; longer ones show the lags of the last measurement
 _MOST_READ = 100
 #: the overview names so many tables
 _MOST_NAMED = 3
@@ -46,25 +53,39 @@ def tables_of(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
 
 
 def read_moments(lake: Lake, tables: list[str], known: Mapping[str, Trend]) -> dict[str, dict[str, Any]]:
-    """Return last write, lag and freshness of each table as of now; by the last measurement if it cannot be read."""
+    """Return last write, lag and freshness of each table as of now.
+
+    A table that is not read has those of the last measurement, and no freshness: nobody knows what it got since.
+    """
     read = read_tables(lake.catalog, tables, _moments, lambda *_: None) if len(tables) <= _MOST_READ else {}
     measured = {name: trend.latest.facts for name, trend in known.items()}
-    return {name: _judge(lake, name, read.get(name) or measured.get(name, {})) for name in tables}
+    return {
+        name: _judge(lake, name, moments) if (moments := read.get(name)) else _as_measured(measured.get(name, {}))
+        for name in tables
+    }
+
+
+def _as_measured(facts: Mapping[str, Any]) -> dict[str, Any]:
+    lag = facts.get("source_lag_seconds")
+    return {"written_at": facts.get("written_at"), "lag": lag, "freshness": None, "is_read": False}
 
 
 def _moments(_: str, table: Table | None) -> dict[str, Any] | None:
     if table is None:
         return None
-    return standing(map(snapshot_facts, branch_snapshots(table)), table.properties, datetime.now(UTC))
+    moments = standing(map(snapshot_facts, branch_snapshots(table)), table.properties, datetime.now(UTC))
+    return {**moments, "is_kept_fresh": is_kept_fresh(table)}
 
 
 def _judge(lake: Lake, table: str, moments: Mapping[str, Any]) -> dict[str, Any]:
     """Compare a table's moments with now; lags grow without commits and measurements."""
     source_time, now = moments.get("source_time"), datetime.now(UTC)
+    promises, is_fed = lake.config.promises if lake.config else {}, moments["is_kept_fresh"]
     return {
         "written_at": moments.get("written_at"),
         "lag": source_lag_seconds(source_time, now),
-        "freshness": judge_table(lake.config.promises if lake.config else {}, table, source_time, now),
+        "freshness": judge_table(promises, table, source_time, now, is_fed=is_fed),
+        "is_read": True,
     }
 
 
@@ -84,7 +105,8 @@ def table_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
     lake.check_shown(table)
     catalog = lake.catalog
     values = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
-    moments = _judge(lake, table, values["status"]["last_write"] or {})
+    status = values["status"]
+    moments = _judge(lake, table, {**(status["last_write"] or {}), "is_kept_fresh": status["is_kept_fresh"]})
     return {"name": table, "trend": trends(lake, heads).get(table), **moments, **values}
 
 

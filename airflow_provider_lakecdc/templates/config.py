@@ -227,6 +227,14 @@ class LakeConfig:
                 "alerts.missed_freshness is set, but no target has a freshness.",
                 hint='Set freshness, such as "30m", for the configuration, in a policy or in a target.',
             )
+        promised = [name for name, promise in self.promises.items() if promise is not None]
+        outside = set(promised).difference(matching(self.tables or promised, promised))
+        if self.alerts.missed_freshness and outside:
+            raise SpecError(
+                "alerts.missed_freshness is set, but governance does not read this target: tables leaves it out.",
+                table=min(outside),
+                hint='Add it to tables, or set "freshness": null in the target.',
+            )
 
     def _check_patterns(self, setting: str) -> None:
         """Refuse a setting of some tables of a target that feeds many alike."""
@@ -282,10 +290,10 @@ class LakeConfig:
         return {name: value for name, value in known.items() if value}
 
     @property
-    def promises(self) -> dict[str, str]:
-        """Return the promised freshness by name or pattern of the targets that have one."""
-        promised = {str(target["table"]): target.get("freshness") for target in self.complete_targets}
-        return {pattern_of(name): str(freshness) for name, freshness in promised.items() if freshness is not None}
+    def promises(self) -> dict[str, str | None]:
+        """Return the promised freshness by name or pattern of the targets, None for no promise; empty without any."""
+        promised = {pattern_of(str(target["table"])): target.get("freshness") for target in self.complete_targets}
+        return promised if any(each is not None for each in promised.values()) else {}
 
     def readers_of(self, table: str) -> tuple[ReaderName, ...]:
         """Return the readers of a table without readers of its own."""
@@ -305,14 +313,8 @@ class LakeConfig:
     @property
     def selection(self) -> TableSelection:
         """Return the selection of the maintained tables."""
-        return TableSelection(
-            tuple(self.maintained_tables),
-            tuple(self.fed_patterns),
-            self.policy,
-            self.schedules.timezone,
-            self.query_log,
-            self.promises,
-        )
+        tables, fed = tuple(self.maintained_tables), tuple(self.fed_patterns)
+        return TableSelection(tables, fed, self.policy, self.schedules.timezone, self.query_log, self.promises)
 
     @property
     def fed_tables(self) -> list[str]:

@@ -109,7 +109,7 @@ def _deadline(config: LakeConfig) -> DeadlineAlert | None:
     alerts = config.alerts
     if not alerts.missed_freshness or alerts.notifier is None:
         return None
-    seconds, promised = min((parse_duration(each, "freshness"), each) for each in config.promises.values())
+    seconds, promised = min((parse_duration(each, "freshness"), each) for each in config.promises.values() if each)
     arguments = {"promised": promised, "notifier": alerts.notifier, "arguments": alerts.arguments}
     # readers see the changes that a run finds when it begins only once it has committed them
     return DeadlineAlert(

@@ -246,8 +246,8 @@ class Target:
         )
 
     def fed_history(self) -> Target:
-        """Return the target's change log as a target of its own that is fed from the same source tables."""
-        return replace(self.history(), source_table=None if self.source_tables else self.source_name)
+        """Return the target's change log as a target of its own, fed from the same source tables and not promised."""
+        return replace(self.history(), source_table=None if self.source_tables else self.source_name, freshness=None)
 
 
 def parse_targets(document: Any) -> tuple[Target, ...]:

@@ -66,17 +66,22 @@ def judge(promised: str, source_time: str | None, now: datetime) -> Freshness:
     return Freshness(parse_duration(promised, "freshness"), source_time, source_lag_seconds(source_time, now))
 
 
-def judge_table(promises: Mapping[str, str], table: str, source_time: str | None, now: datetime) -> Freshness | None:
+def judge_table(
+    promises: Mapping[str, str | None], table: str, source_time: str | None, now: datetime, *, is_fed: bool
+) -> Freshness | None:
     """Judge a table by the promises of targets; None if nothing is promised.
 
     A table that only a pattern matches has a promise once ingestion has fed it: others may have such a name too.
 
-    :param promises: by name or pattern of the targets; the longest that matches counts.
+    :param promises: by name or pattern of the targets, None for no promise; the table's own name counts, else the
+        longest pattern that matches.
+    :param is_fed: ingestion brings the table's rows.
     """
-    matches = sorted((target for target in promises if fnmatchcase(table, target)), key=len)
-    if not matches or is_side_table(table) or (source_time is None and table not in promises):
+    matches = [target for target in promises if fnmatchcase(table, target)]
+    if table not in promises and (not matches or source_time is None or not is_fed):
         return None
-    return judge(promises[matches[-1]], source_time, now)
+    promised = promises[table if table in promises else max(matches, key=len)]
+    return None if promised is None or is_side_table(table) else judge(promised, source_time, now)
 
 
 def format_seconds(seconds: float) -> str:

@@ -97,21 +97,21 @@ def low_scores(
 
 
 def missed_promises(
-    freshness: Mapping[str, Freshness], alerted: Collection[str], owners: Mapping[str, str | None]
+    freshness: Mapping[str, Freshness | None], alerted: Collection[str], owners: Mapping[str, str | None]
 ) -> tuple[News, list[str]]:
     """Find tables that no longer keep their promised freshness, and those that keep it again.
 
-    :param freshness: of each table that was read; one that was not stays alerted.
+    :param freshness: of each table that was read, None without a promise; one that was not read stays alerted.
     :param alerted: tables that were alerted before.
     :param owners: contact by table.
     :return: the news, and the tables alerted by now.
     """
-    late = {table: each.problem for table, each in freshness.items() if each.problem}
+    late = {table: each.problem for table, each in freshness.items() if each and each.problem}
     began = [f"{_named(table, owners)}: {problem}" for table, problem in late.items() if table not in alerted]
     over = [
         f"{_named(table, owners)}: its promised freshness is kept again"
-        for table in freshness
-        if table in alerted and table not in late
+        for table, each in freshness.items()
+        if each and table in alerted and table not in late
     ]
     waiting = [table for table in alerted if table not in freshness]
     return News(tuple(began), tuple(over)), sorted({*late, *waiting})

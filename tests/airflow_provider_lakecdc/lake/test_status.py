@@ -56,6 +56,18 @@ def test_a_table_in_debt_says_who_cannot_read_it_and_when_it_was_written(orders:
     assert found["last_write"]["position"]["source"] == "postgres"
 
 
+def test_ingestion_keeps_fresh_what_it_feeds_or_aggregates_but_no_export(
+    lake: dict[str, str], orders: FedTable
+) -> None:
+    fed, changes = orders.ingest(FIVE), FedTable(lake, "shop.changes")
+    assert status()["is_kept_fresh"] and not status("shop.changes")["is_kept_fresh"]
+    changes.take_changes(orders, fed)
+    assert not status("shop.changes")["is_kept_fresh"]
+    with changes.table.transaction() as transaction:
+        transaction.set_properties({names.AGGREGATED: "{}"})
+    assert status("shop.changes")["is_kept_fresh"]
+
+
 def test_a_table_of_version_4_is_named_and_stops_no_other(lake: dict[str, str], orders: FedTable) -> None:
     FedTable(lake, "shop.items")
     orders.upgrade_beyond_pyiceberg()

@@ -74,3 +74,10 @@ def test_every_alert_is_explained_on_the_page_and_says_what_to_do() -> None:
     for rule in rules():
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"].keys() == {"summary", "description"}
+
+
+def test_a_promised_target_that_was_never_fed_alerts_though_it_has_no_source_moment() -> None:
+    texts = [rules()[0]["expr"], board()["panels"][0]["targets"][0]["expr"]]
+    for text in (re.sub(r"{.*?}|max by \(catalog, table\) ", "", each) for each in texts):
+        promised, moment = "(airflow_lakecdc_ingest_freshness_promised_seconds)", "(airflow_lakecdc_ingest_source_time)"
+        assert f"or ({promised} unless on (catalog, table) {moment})" in text

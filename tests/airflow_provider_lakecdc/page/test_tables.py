@@ -66,14 +66,23 @@ def test_the_worst_first_with_what_drags_it_down(
     assert cells(text, "shop.people") == ["shop.people", "-", "", "not measured recently", "7 min", "now", "-"]
 
 
-def test_a_list_of_many_tables_ages_what_was_measured(
-    viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
+def test_a_list_of_many_tables_shows_what_was_measured_and_judges_nothing(
+    viewer: TestClient,
+    lake: dict[str, str],
+    catalog: CatalogConnection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     FedTable(lake).ingest(NOW.isoformat())
+    path = tmp_path / "page.json"
+    path.write_text(json.dumps({"catalog_conn_id": "lake", "targets": [{"table": "shop.orders"}], "freshness": "30m"}))
+    monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", str(path))
     measured = {**health(90.0), "source_time": (NOW - timedelta(hours=3)).isoformat()}
     assert record_health(catalog, NOW - timedelta(hours=1), {"shop.orders": measured})
     monkeypatch.setattr(tables, "_MOST_READ", 0)
-    assert cells(viewer.get("parts/tables").text, "shop.orders")[-3:] == ["3 h", "2 h", "1 h"]
+    text = viewer.get("parts/tables").text
+    assert cells(text, "shop.orders")[-3:] == ["5 min", "2 h", "1 h"]
+    assert 'class="card bad">' not in text and "Not all tables were read now" in text
 
 
 def test_a_late_table_is_marked_alike_in_the_list_and_on_its_page(

@@ -31,13 +31,13 @@ ALERTS = {"missed_freshness": True, "notifier": "a.Notifier", "arguments": {"to"
 
 
 def test_the_most_specific_promise_counts() -> None:
-    promises = {"crm.people": "1h", "shop.orders": "30m", "shop.items": "5m", "log.*": "1h"}
+    promises = {"crm.people": "1h", "shop.orders": "30m", "shop.items": "5m", "shop.archive": None, "log.*": "1h"}
     assert parse_config(CONFIG).promises == promises
     ingest = ingest_dag(parse_config(CONFIG)).get_task("ingest")
     assert isinstance(ingest, MappedOperator)
     given = {target["table"]: target.get("freshness") for target in ingest.partial_kwargs["targets"]}
     named = {"log.{table}" if name == "log.*" else name: promise for name, promise in promises.items()}
-    assert given == {**named, "shop.archive": None}
+    assert given == named
     assess = hourly_governance_dag(parse_config(CONFIG)).get_task("assess")
     assert isinstance(assess, AssessTablesOperator) and assess.freshness == promises
 
@@ -62,6 +62,9 @@ def test_an_invalid_duration_is_an_import_error_of_every_dag(changes: dict[str, 
             {"freshness": None, "policy": {}, "targets": [{"table": "a.b"}], "alerts": ALERTS},
             "no target has a freshness",
         ),
+        # no alert would ever tell of them
+        ({"tables": ["shop.*"], "alerts": ALERTS}, "crm.people: .* does not read this target"),
+        ({"tables": ["shop.*", "crm.*", "log.a"], "alerts": ALERTS}, r"log\.\*: .* does not read this target"),
         ({"policy": {"log.a": {"freshness": "5m"}}}, "freshness for some tables of a target that feeds many"),
     ],
 )
@@ -82,5 +85,6 @@ def test_a_run_that_takes_longer_than_the_shortest_promise_is_told() -> None:
         "notifier": "a.Notifier",
         "arguments": {"to": {"env": "MAIL"}},
     }
+    assert parse_config({**CONFIG, "tables": ["*", "!shop.archive"], "alerts": ALERTS}).promises["log.*"] == "1h"
     # Airflow stores it with the DAG
     assert "alert_missed_deadline" in str(DagSerialization.to_dict(dag))

@@ -56,11 +56,33 @@ def test_an_unknown_age_keeps_no_promise() -> None:
         ("shop.items", None, None),
         ("shop.items_lakecdc_deletes", "2026-01-01T05:00:00+00:00", None),
         ("crm.people", "2026-01-01T05:00:00+00:00", None),
+        # its own name decides before any pattern, also that nothing is promised
+        ("shop.archive", "2026-01-01T05:00:00+00:00", None),
+        ("shop.a_", "2026-01-01T05:00:00+00:00", 10800.0),
     ],
 )
-def test_the_longest_name_that_matches_promises(table: str, source_time: str | None, promised: float | None) -> None:
-    freshness = judge_table({"s*": "9h", "shop.*": "1h", "shop.orders": "60s"}, table, source_time, NOW)
+def test_the_own_name_or_the_longest_pattern_promises(
+    table: str, source_time: str | None, promised: float | None
+) -> None:
+    promises = {
+        "s*": "9h",
+        "shop.*": "1h",
+        "shop.orders": "60s",
+        "shop.archive": None,
+        "shop.*_*": "2h",
+        "shop.a_": "3h",
+    }
+    freshness = judge_table(promises, table, source_time, NOW, is_fed=True)
     assert (freshness and freshness.promised_seconds) == promised
+
+
+def test_a_table_that_ingestion_does_not_feed_is_promised_by_its_name_alone() -> None:
+    promises = {"shop.*": "1h", "shop.orders": "60s"}
+    copied, named = (
+        judge_table(promises, table, "2026-01-01T05:00:00+00:00", NOW, is_fed=False)
+        for table in ("shop.copy", "shop.orders")
+    )
+    assert copied is None and named is not None and named.promised_seconds == 60.0
 
 
 @pytest.mark.parametrize(

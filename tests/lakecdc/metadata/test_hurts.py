@@ -44,6 +44,8 @@ def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again() -
     assert missed_promises({"shop.b": kept}, told, OWNERS) == (News(), told)
     again = News((), ("shop.a (shop-team): its promised freshness is kept again",))
     assert missed_promises({"shop.a": kept}, told, OWNERS) == (again, [])
+    # nothing is promised any more
+    assert missed_promises({"shop.a": None}, told, OWNERS) == (News(), [])
 
 
 def test_work_that_is_left_undone_run_after_run_is_told_once() -> None:
