@@ -294,6 +294,16 @@ def refuse_merged(table: IcebergTable, what: str) -> None:
         )
 
 
+def refuse_aggregated(table: IcebergTable, hint: str) -> None:
+    """Raise an InputError for a table that is a function of its history table, which rows cannot be removed from."""
+    if text := table.properties.get(names.AGGREGATED):
+        raise InputError(
+            f"Its rows are aggregated from the history table {json.loads(text)['history']}.",
+            table=table.name,
+            hint=hint,
+        )
+
+
 def merge_of(table: IcebergTable) -> Merge | None:
     """Return the rules by which the table's rows are merged from several events; None if each is its last event."""
     text = table.properties.get(names.MERGE)

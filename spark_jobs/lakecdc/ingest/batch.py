@@ -80,6 +80,7 @@ class CommitPlan:
     :param first_order: lowest order key of the events; None if unknown.
     :param floor: rows below it have expired and are left out.
     :param erasure: the table's note of its last erasure when ``floor`` was read.
+    :param rules: the table's property with the plan by which the rows are aggregated; None if they are not.
     :param state: of the table, whose rows the batch was merged with or completed from; None if it needed none.
     :param places: where the table's rows are of keys that were looked up for that; None if that is not known.
     :param audit: checks to pass before the batch is published, if any.
@@ -94,6 +95,7 @@ class CommitPlan:
     first_order: str | None = None
     floor: BelowFloor | None = None
     erasure: str | None = None
+    rules: str | None = None
     state: KnownState | None = None
     places: Places | None = None
     audit: Audit | None = None

@@ -16,7 +16,7 @@ from lakecdc.iceberg.fence import KnownFloor
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.batch import Batch
 from lakecdc.metadata.floor import TIMES, read_floor, text_of
-from lakecdc.metadata.names import ERASED, EXPIRED_BELOW
+from lakecdc.metadata.names import AGGREGATED, ERASED, EXPIRED_BELOW
 from lakecdc.sql import quoted_column
 
 # a change while its row's columns are top-level
@@ -101,6 +101,7 @@ def without_expired(batch: Batch, table: IcebergTable) -> Batch:
 
 
 def known_floor(table: IcebergTable, batch: Batch) -> KnownFloor:
-    """Return what makes the commit fail if rows of the table expire or are erased meanwhile."""
+    """Return what makes the commit fail if rows of the table expire or are erased, or it gets new rules meanwhile."""
     plan = batch.commit
-    return KnownFloor(table, {EXPIRED_BELOW: plan.floor.text if plan.floor else None, ERASED: plan.erasure})
+    rules = {AGGREGATED: plan.rules} if plan.rules else {}
+    return KnownFloor(table, {EXPIRED_BELOW: plan.floor.text if plan.floor else None, ERASED: plan.erasure, **rules})

@@ -14,7 +14,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import remove_files
-from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.definition import current_spec_id, refuse_aggregated
 from lakecdc.iceberg.expressions import rows_below
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.table import Field, IcebergTable, Snapshot, carrier_of
@@ -75,6 +75,7 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
     cutoff, started = _cutoff(options, datetime.now(UTC), table.name), time.monotonic()
     if names.is_side_table(table.name) and not names.is_lake_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables, whose rows do not expire by age.", table=table.name)
+    refuse_aggregated(table, "Leave the table out, and its history table too.")
     approved_below = _approved_below(table, options)
     for attempt in range(_ATTEMPTS):
         head = table.refresh().head()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from lakecdc.contract.merging import Merge
@@ -42,11 +42,21 @@ class Plan:
         merge = Merge("aggregate", columns=document["columns"], group_by=tuple(document["group_by"]))
         return cls(document["history"], tuple(document["key"]), merge, document["truncates"])
 
-    def encode(self, *, is_unfinished: bool = False) -> str:
-        """Return the value of the property, equal for equal plans; ``is_unfinished`` if the rows are yet to follow."""
+    @staticmethod
+    def read_columns(properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the functions of an aggregated table's columns, and those of former plans without one."""
+        document = json.loads(properties[names.AGGREGATED])
+        return dict.fromkeys(document.get("unfinished", ()), "") | document["columns"]
+
+    def encode(self, former: Collection[str] | None = None) -> str:
+        """Return the value of the property, equal for equal plans.
+
+        :param former: columns of former plans, which the table has until its rows are those of this plan; None if they
+            are.
+        """
         document = {"history": self.history, "key": self.key, "truncates": self.truncates}
         document |= {"group_by": self.merge.group_by, "columns": self.merge.columns}
-        return json.dumps(document | ({"unfinished": True} if is_unfinished else {}), sort_keys=True)
+        return json.dumps(document | ({"unfinished": sorted(former)} if former is not None else {}), sort_keys=True)
 
     def table_target(self, target: Target) -> Target:
         """Return a target of the table alone, whose key is that of its own rows."""

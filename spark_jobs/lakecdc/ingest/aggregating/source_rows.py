@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import OLD_KEY_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.fold import is_open, without_void
@@ -71,6 +72,15 @@ class SourceRows:
                 hint="Set REPLICA IDENTITY FULL at the source, or the like, and change these rows there.",
             )
         return rows.select("row", "order", "source_time")
+
+    def moves_leave_out_values(self, snapshot_id: int) -> bool:
+        """Check whether rows have got another key by events that leave out values.
+
+        Such a row is not found by values of its event, and it changes with late events of its former key.
+        """
+        names = F.array(*[F.lit(column.name) for column in self.columns])
+        moves = self.history.read(snapshot_id, (UNCHANGED_COLUMN,), f"{OLD_KEY_COLUMN} IS NOT NULL")
+        return not moves.where(F.arrays_overlap(F.col(UNCHANGED_COLUMN), names)).isEmpty()
 
     def _with(self, values: DataFrame, snapshot_id: int) -> DataFrame:
         columns = [*(column.name for column in self.columns), *EVENT_COLUMNS]

@@ -44,7 +44,7 @@ from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import current_position
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import failure
-from lakecdc.sql import quoted_column
+from lakecdc.sql import parsed_type, quoted_column
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,8 @@ class AggregatedTable:
     def __init__(self, spark: SparkSession, spec: JobSpec, target: Target, plan: Plan) -> None:
         self._spark, self._spec, self._plan = spark, spec, plan
         self._target = plan.table_target(target)
+        # the table's property when its rows are committed
+        self._rules = plan.encode()
         self._feed = open_feed(spark, spec, self._target, None)
         if self._feed.error is not None:
             raise self._feed.error
@@ -94,37 +96,29 @@ class AggregatedTable:
 
     def refresh(self) -> TableReport:
         """Bring the table to the newest snapshot of its history table."""
-        table = self._feed.table
-        known = table.properties.get(names.AGGREGATED) if table is not None else None
-        if table is not None and known != self._plan.encode():
-            raise InputError(
-                f"The table is made by {known or 'other events'}, and its target has {self._plan.encode()}.",
-                table=table.name,
-                hint="Run the job rebuild_keys with the new columns as options.rules, or feed new tables.",
-            )
         return self._run(self._changed)
 
     def rebuild(self, keys: Sequence[Mapping[str, Any]]) -> TableReport:
         """Make some rows anew, of the events that the table was made of, or all, of those that there are."""
         if keys:
             frame = self._keys(keys)
-            return self._run(lambda history: self._maker(history, self._truncated_before).of_keys(frame, self._made_of))
-        table, dry_run = self._feed.existing, self._spec.options.dry_run
-        has_new_rules = table.properties[names.AGGREGATED] != self._plan.encode()
+            return self._run(lambda history: self._chosen(history, frame))
+        table = self._feed.existing
+        if table.properties[names.AGGREGATED] == self._plan.encode():
+            return self._run(self._everything)
+        former = Plan.read_columns(table.properties)
+        # ingestion refuses the table until its rows are those of the new rules
+        self._rules = self._plan.encode(former)
 
         def make(history: IcebergTable) -> Groups:
-            groups = self._everything(history)
-            if has_new_rules and not dry_run:
-                # ingestion refuses the table until its rows are those of the new rules
-                table.update_properties({names.AGGREGATED: self._plan.encode(is_unfinished=True)})
-            return groups
+            self._refuse_other_types(table, former)
+            return self._everything(history)
 
         report = self._run(make)
-        if has_new_rules and not dry_run:
+        if not self._spec.options.dry_run:
             present = {column.name for column in self._values.table_columns}
-            gone = [name for name in tables.source_types(table, self._target) if name not in present]
-            if gone:
-                definition.drop_columns(table.refresh(), gone)
+            if gone := [name for name in table.refresh().column_names if name in {*former} - present]:
+                definition.drop_columns(table, gone)
             table.update_properties({names.AGGREGATED: self._plan.encode()})
         return report
 
@@ -157,12 +151,14 @@ class AggregatedTable:
 
     def _changed(self, history: IcebergTable) -> Groups | None:
         """Return the groups that events have changed since; None without events."""
+        self._refuse_other_rules()
         since, until = self._since(history), history.head()
         assert until is not None
         if since is not None and since.id == until.id:
             return None
         truncated = _truncated(history, self._plan)
-        if since is None or truncated != self._truncated_before:
+        maker = self._maker(history, truncated)
+        if since is None or truncated != self._truncated_before or self._needs_everything(maker, until):
             return self._everything(history)
         with changes.between(history, since, until, key=()) as rows:
             new = rows.localCheckpoint()
@@ -173,12 +169,53 @@ class AggregatedTable:
             # erased, or rolled back
             return self._everything(history)
         self._feed.add(events=count[0])
-        maker = self._maker(history, truncated)
         try:
             return maker.of_events(maker.source.events(new), self._feed.existing, since, until)
         except UnknownValuesError:
             # the events of a former key may have them
             return self._everything(history)
+
+    def _chosen(self, history: IcebergTable, keys: DataFrame) -> Groups:
+        """Return groups with some keys, of the events that the table was made of."""
+        self._refuse_other_rules()
+        maker, at = self._maker(history, self._truncated_before), self._made_of
+        return maker.all_groups(at) if self._needs_everything(maker, at) else maker.of_keys(keys, at)
+
+    def _needs_everything(self, maker: GroupMaker, at: Snapshot) -> bool:
+        """Check whether others have changed rows of the table, or rows of the source cannot be found by events."""
+        return self._is_altered() or maker.source.moves_leave_out_values(at.id)
+
+    def _is_altered(self) -> bool:
+        for snapshot in self._feed.existing.ancestors():
+            if names.POSITIONS in snapshot.summary:
+                return False
+            if not snapshot.keeps_rows:
+                return True
+        return True
+
+    def _refuse_other_rules(self) -> None:
+        """Refuse a table that is made by other rules, which another run may have given it meanwhile."""
+        table, rules = self._feed.table, self._plan.encode()
+        known = table.properties.get(names.AGGREGATED) if table is not None else rules
+        if known != rules:
+            raise InputError(
+                f"The table is made by {known or 'other events'}, and its target has {rules}.",
+                table=self._feed.name,
+                hint="Run the job rebuild_keys with the new columns as options.rules, or feed new tables.",
+            )
+
+    def _refuse_other_types(self, table: IcebergTable, former: Mapping[str, str]) -> None:
+        """Refuse new functions of columns whose values have another type than the table's."""
+        present, new = tables.source_types(table, self._target), self._plan.merge.columns
+        for column in self._values.table_columns:
+            is_new = column.name in new and new[column.name] != former.get(column.name)
+            if is_new and column.name in present and parsed_type(present[column.name]) != parsed_type(column.type):
+                raise InputError(
+                    f"The column {column.name} has the type {present[column.name]}, and by the new rules it would have "
+                    f"{column.type}; nothing was written.",
+                    table=table.name,
+                    hint="Give the new column another name.",
+                )
 
     def _everything(self, history: IcebergTable) -> Groups:
         head = history.head()
@@ -258,6 +295,8 @@ class AggregatedTable:
         kept = groups.values.persist()
         try:
             count = replace(groups, values=kept).check(feed.name, self._values.group)
+            if self._rules != self._plan.encode():
+                feed.existing.update_properties({names.AGGREGATED: self._rules})
             of_key = [F.col(column).alias(name) for name, column in self._values.group.items()]
             row = F.struct(*of_key, *[F.col("made")[c.name].alias(c.name) for c in columns[len(key) :]])
             rows = kept.select(
@@ -275,7 +314,7 @@ class AggregatedTable:
             truncated = _truncated(history, self._plan) if groups.at == history.head() else self._truncated_before
             position = replace(position, truncate_order=truncated)
             audit = Audit.of(self._target, show_values=getattr(options, "report_values", False))
-            commit = CommitPlan(replaces=groups.everything, state=groups.state, audit=audit)
+            commit = CommitPlan(replaces=groups.everything, state=groups.state, audit=audit, rules=self._rules)
             changed = Rows(rows, folded=not groups.everything, keys=count) if count else None
             batch = Batch(self._target, key, columns, changed, position, full_load=groups.everything, commit=commit)
             feed.table, _ = tables.prepare(self._spark, self._spec.catalog.name, feed.table, batch)

@@ -17,6 +17,7 @@ from local_services.paths import REPOSITORY
 from tests.conftest import Lake
 from tests.lakecdc.ingest.aggregating.support import ALL, SUMS, AggregateFeed, Grouped, again, cut, expected
 from tests.lakecdc.ingest.apply.support import Events, truncate
+from tests.lakecdc.ingest.histories import PLACEHOLDER
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.ingest.merging.test_ingest import Log
 from tests.lakecdc.maintain.support import meanwhile
@@ -124,14 +125,40 @@ def test_rows_that_others_change_meanwhile(lake: Lake, tmp_path: Path, monkeypat
     other = f"UPDATE lake.{feed.table} SET total = 100"
     meanwhile(monkeypatch, "before_aggregate", lambda: lake.sql(other))
     assert feed.run().outcome == "done"
-    # as others have left it, and the job puts it right
-    assert feed.groups()["a"]["total"] == 103
-    assert rebuilt(feed, keys=[{"name": "b"}]).outcome == "done"
-    assert feed.groups()["a"]["total"] == 103
-    assert rebuilt(feed, keys=[{"name": "a"}]).outcome == "done"
     assert feed.groups() == {"a": {"total": 6, "_lakecdc_rows": 3}}
+    lake.sql(f"DELETE FROM lake.{feed.table} WHERE name = 'a'")
+    assert feed.take([log.event("t", "c", {"id": 4, "name": "a", "n": 4})]).outcome == "done"
+    assert feed.groups() == {"a": {"total": 10, "_lakecdc_rows": 4}}
+    lake.sql(other)
+    assert rebuilt(feed, keys=[{"name": "b"}]).outcome == "done"
+    assert feed.groups() == {"a": {"total": 10, "_lakecdc_rows": 4}}
+    report = rebuilt(feed, keys=[{"name": "a"}])
+    assert report.outcome == "done" and report.metrics["groups_built_anew"] == 1
+    assert feed.groups() == {"a": {"total": 10, "_lakecdc_rows": 4}}
     report = rebuilt(feed, keys=[{"country": "a"}])
     assert report.outcome == "failed" and "has not the columns name" in str(report.reason)
+
+
+def test_a_key_changes_and_its_event_leaves_the_group_out(lake: Lake, tmp_path: Path) -> None:
+    feed, log = AggregateFeed(lake, tmp_path, columns={"total": "sum(n)"}), Log()
+    first = log.event("t", "c", {"id": 1, "name": "a", "n": 1})
+    late = log.event("t", "u", {"id": 1, "name": "b", "n": 1})
+    gone = log.event("t", "d", {"id": 1, "name": "", "n": 0})
+    moved = log.event("t", "c", {"id": 2, "name": PLACEHOLDER, "n": 1})
+    moved["headers"] = [["__debezium.oldkey", json.dumps({"id": 1})]]
+    feed.take([first, gone, moved])
+    assert feed.groups() == {"a": {"total": 1, "_lakecdc_rows": 1}}
+    assert rebuilt(feed, keys=[{"name": "a"}]).outcome == "done"
+    assert feed.groups() == {"a": {"total": 1, "_lakecdc_rows": 1}}
+    feed.take([late])
+    assert feed.groups() == {"b": {"total": 1, "_lakecdc_rows": 1}}
+    # nor can rows be removed from it
+    for job, options in (
+        ("erase_rows", {"condition": "total = 1"}),
+        ("expire_partitions", {"older_than": "2020-01-01", "time_column": "_lakecdc_source_ts"}),
+    ):
+        report = run(parse_spec(lake.spec(job, feed.table, options=options)), work_of(job)).tables[0]
+        assert report.outcome == "failed" and "aggregated from the history table" in str(report.reason), report
 
 
 def test_new_rules(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +170,10 @@ def test_new_rules(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     other.write(history.events[20:])
     report = other.run()
     assert report.outcome == "failed" and "rebuild_keys" in str(report.reason)
+    report = rebuilt(other, rules={"total": "collect_set(n)"})
+    assert report.outcome == "failed" and "another name" in str(report.reason)
+    assert feed.run().outcome == "done"
+    lake.sql(f"ALTER TABLE lake.{feed.table} ADD COLUMN note string")
     act_at(monkeypatch, "before_aggregate=fail")
     assert rebuilt(other, rules=new).outcome == "failed"
     act_at(monkeypatch, "")
@@ -150,7 +181,8 @@ def test_new_rules(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert other.run().outcome == "failed"
     assert rebuilt(other).outcome == "done"
     assert other.groups() == expected(history, new)
-    assert "rows" not in lake.table(feed.table).column_names
+    columns = lake.table(feed.table).column_names
+    assert "rows" not in columns and "note" in columns
     assert other.run().outcome == "nothing"
 
 
