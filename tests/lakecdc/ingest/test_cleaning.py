@@ -172,7 +172,7 @@ def test_a_computed_column_whose_input_is_not_kept_stops_at_a_placeholder(lake: 
         ({"select": ["gone"]}, "gone"),
         ({"compute": {"id": "1"}}, "key column"),
         ({"compute": {"x": "sum(n)"}}, "GROUP BY"),
-        ({"filter": "n"}, "no condition"),
+        ({"filter": "n"}, "not a condition"),
         ({"rename": {"n": "ID"}}, "the name of another"),
         ({"compute": {"x": "uuid()"}}, "another value each time"),
         ({"compute": {"x": "row_number() OVER (ORDER BY id)"}}, "other rows of a batch"),

@@ -303,7 +303,7 @@ def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('"string"', "no record"),
+        ('"string"', "not a record"),
         ('{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}', "R contains itself"),
         ('{"type": "record", "name": "R", "fields": [{"name": "r", "type": "Lost"}]}', "Lost is nowhere declared"),
         ('{"type": "record", "name": "R", "fields": [{"name": "r"}]}', "no Avro schema"),
