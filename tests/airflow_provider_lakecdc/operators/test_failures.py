@@ -131,7 +131,7 @@ class TestFailures:
         spark_submit.behave(output=(sparks, ours))
         rewrite().execute(context)
         log = capsys.readouterr().out
-        places = [log.index(line) for line in ("::group::Spark", sparks, "::endgroup::", ours, "shop.orders  done")]
+        places = [log.index(line) for line in ("::group::Spark", sparks, "::endgroup::", ours, ": 1 done")]
         assert places == sorted(places)
 
     def test_a_process_that_the_system_has_ended_ran_out_of_memory(
