@@ -55,7 +55,7 @@ def tables_of(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
 def read_moments(lake: Lake, tables: list[str], known: Mapping[str, Trend]) -> dict[str, dict[str, Any]]:
     """Return last write, lag and freshness of each table as of now.
 
-    A table that is not read has those of the last measurement, and no freshness: nobody knows what it got since.
+    A table that is not read has those of the last measurement, and no freshness, because what it got since is unknown.
     """
     read = read_tables(lake.catalog, tables, _moments, lambda *_: None) if len(tables) <= _MOST_READ else {}
     measured = {name: trend.latest.facts for name, trend in known.items()}
