@@ -46,7 +46,7 @@ _Choice = Annotated[str, Query(max_length=1000)]
 
 @dataclass(frozen=True)
 class HistoryFilter:
-    """Which rows of the history are shown; empty values show all.
+    """Filters of the history; an empty one shows all rows.
 
     :param name: table, ``namespace.name``.
     :param day: day in UTC on which the job ended, such as ``2026-01-31``.
@@ -75,7 +75,7 @@ class HistoryFilter:
 
 @dataclass(frozen=True)
 class RunOfTables:
-    """What one Spark application did, with a row for each table and step."""
+    """The audit rows of one Spark application: one for each table and step."""
 
     rows: Sequence[AuditRow]
 
@@ -136,7 +136,7 @@ def runs_of(lake: Lake, wanted: HistoryFilter, heads: MetadataCache) -> dict[str
     def read() -> list[AuditRow]:
         return history(catalog, wanted.name or None, begin, most, until=until, where=wanted.where)
 
-    # whoever filters may ask for anything, which would fill the cache
+    # filters have any number of values, which would fill the cache
     is_plain = wanted == HistoryFilter(name=wanted.name)
     rows = heads.read(catalog, AUDIT, (lake.conn_id, wanted.name, most), read) if is_plain else read()
     runs = [RunOfTables([*each]) for _, each in groupby(_by_application(lake, rows), lambda row: row.application)]

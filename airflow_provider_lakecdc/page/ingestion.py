@@ -1,4 +1,4 @@
-"""What ingestion took in lately, by table: from ``lakecdc.audit``, with lag and freshness as of now."""
+"""Recent ingestion of each table: from ``lakecdc.audit``, with lag and freshness as of now."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_ROWS = 20_000
 
 @dataclass(frozen=True)
 class FedTable:
-    """What ingestion did to a table in the last hours.
+    """Ingestion into one table in the last hours.
 
     :param last: its last run.
     :param begin: of the first of the hours.

@@ -1,4 +1,4 @@
-"""What ingestion took in, from the metrics of its reports."""
+"""Events and rows that ingestion applied, from the metrics of its reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Intake:
-    """What ingestion took in."""
+    """Numbers of events, rows written and messages quarantined, and the seconds that it took."""
 
     events: int = 0
     rows_written: int = 0

@@ -14,7 +14,7 @@ _MOST = 64
 
 
 class Plans:
-    """A cache of planned runs; whoever may see a lake may see its plan.
+    """A cache of planned runs; a plan is for everybody who may see its lake.
 
     :param seconds: lifetime of a plan.
     """

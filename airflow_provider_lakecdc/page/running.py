@@ -1,4 +1,4 @@
-"""The tasks that work on a lake now, from Airflow's database."""
+"""Running tasks of a lake's DAGs, from Airflow's database."""
 
 from __future__ import annotations
 

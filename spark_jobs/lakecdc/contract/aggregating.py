@@ -1,4 +1,4 @@
-"""The columns of an aggregated table: what they are of the source's rows (``ingest.aggregating``)."""
+"""Columns of an aggregated table and their functions of the source's rows (``ingest.aggregating``)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import current_spec_id, live_spec_ids
 from lakecdc.ingest.apply.merge import merge_into
@@ -21,12 +21,7 @@ from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import fold, stats, with_late, without_void
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.merging.combine import Rules
-from lakecdc.ingest.merging.contributions import (
-    contributions_of_events,
-    contributions_of_rows,
-    merged,
-    without_erased,
-)
+from lakecdc.ingest.merging.contributions import contributions_of, merged, without_erased
 from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.ingest.tombstones import open_remembered
@@ -109,16 +104,12 @@ def _merged(past: PastBranch, batch: Batch, events: DataFrame, merge: Merge) -> 
     events = without_erased(events, branch, key, past.position.high_order or "")
     events = events.withColumn("source_table", F.lit(None).cast("string")).localCheckpoint()
     keys = events.select("key.*").distinct()
-    stored = read_keys(branch, keys, key)
-    if batch.truncate_order:
-        stored = stored.where(F.coalesce(ORDER_COLUMN, F.lit("")) >= batch.truncate_order)
+    stored, deletes, remembered = read_keys(branch, keys, key), None, open_remembered(branch)
     if batch.commit.floor and (expired := batch.commit.floor.condition(c.name for c in batch.columns)):
         stored = stored.where(f"NOT {expired}")
-    contributions = contributions_of_events(events, rules).unionByName(contributions_of_rows(stored, rules))
-    remembered = open_remembered(branch)
     if remembered is not None:
         deletes = read_keys(remembered, keys, key).where(F.coalesce(F.col(TIME_COLUMN) <= past.until, F.lit(True)))
-        contributions = contributions.unionByName(contributions_of_rows(deletes, rules, remembered=True))
+    contributions = contributions_of(events, stored, deletes, rules, batch.truncate_order)
     (left_out,) = events.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0]
     rows = merged(contributions, rules, left_out=left_out).where("applied > 0 OR deletes > 0").localCheckpoint()
     if lost := rows.where("open IS NOT NULL").count():

@@ -17,7 +17,7 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.engine import packing
-from lakecdc.ingest.engine.fold import columns, may_have_been
+from lakecdc.ingest.engine.fold import columns, left_out_in, may_have_been
 from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.key_search.row_ids import COLUMN
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
@@ -245,7 +245,7 @@ class EventsTask:
             piece = piece.filter(pc.not_equal(piece["op"], "x"))
         # without a key, only the old values identify the row
         gone = pc.equal(piece["op"], "d" if self.key else "x")
-        left_out = _left_out(piece["open"])
+        left_out = left_out_in(piece["open"].combine_chunks())
         for name, column in self.fields.items():
             missing = pc.or_(gone, left_out[name]) if name in left_out else gone
             values = piece[column]
@@ -262,19 +262,6 @@ class EventsTask:
         for at, *values in zip(moved.tolist(), *old, strict=True):
             texts[at] = key_json(dict(zip(self.key, values, strict=True)))
         return pa.array(texts, pa.string())
-
-
-def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:
-    """Return which events leave a column out, by column, from their lists of such columns."""
-    whole = lists.combine_chunks()
-    names = whole.flatten().dictionary_encode()
-    codes, events = names.indices.to_numpy(), whole.value_parent_indices().to_numpy()
-    left_out = {}
-    for code, name in enumerate(names.dictionary.to_pylist()):
-        of_name = np.zeros(len(whole), np.bool_)
-        of_name[events[codes == code]] = True
-        left_out[name] = pa.array(of_name)
-    return left_out
 
 
 def key_json(document: Mapping[str, object]) -> str:

@@ -122,6 +122,29 @@ def may_have_been(rows: pa.Table) -> pa.ChunkedArray:
     return pc.not_equal(pc.subtract(rows["n_c"], rows["n_d"]), there)
 
 
+def lists_of(names: Sequence[str], chosen: Numbers) -> pa.Array:
+    """Return a list of names for each row; null for a row without any.
+
+    :param chosen: whether a row has a name, by row and name.
+    """
+    counts = chosen.sum(axis=1)
+    offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
+    values = pa.array(names, pa.string()).take(pa.array(np.nonzero(chosen)[1]))
+    return pa.ListArray.from_arrays(offsets, values, mask=pa.array(counts == 0))
+
+
+def left_out_in(lists: pa.Array) -> dict[str, pa.Array]:
+    """Return which events leave a column out, by column, from their lists of such columns."""
+    names = lists.flatten().dictionary_encode()
+    codes, events = names.indices.to_numpy(), lists.value_parent_indices().to_numpy()
+    left_out = {}
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        of_name = np.zeros(len(lists), np.bool_)
+        of_name[events[codes == code]] = True
+        left_out[name] = pa.array(of_name)
+    return left_out
+
+
 def columns(table: pa.Table, prefix: str) -> list[str]:
     """Return the names of numbered columns, such as ``k0`` and ``k1``."""
     return [name for name in table.column_names if name.startswith(prefix) and name[len(prefix) :].isdigit()]
@@ -155,22 +178,14 @@ def _filled(
             values[at[here]] = source_of[here]
             rows = rows.set_column(rows.column_names.index(column), column, table[column].take(pa.array(values)))
     still = is_open & ~known
-    rows = rows.set_column(rows.column_names.index("open"), "open", _lists(opened, still, at, rows.num_rows))
+    of_rows = np.zeros((rows.num_rows, len(opened)), np.bool_)
+    of_rows[at] = still.T
+    rows = rows.set_column(rows.column_names.index("open"), "open", lists_of(opened, of_rows))
     return rows, int((~still.any(axis=0)).sum())
 
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _lists(names: Sequence[str], chosen: Numbers, at: Numbers, count: int) -> pa.Array:
-    """Return lists of the names that are chosen for the rows at some places; null for all other rows."""
-    of_all = np.zeros((count, len(names)), np.bool_)
-    of_all[at] = chosen.T
-    counts = of_all.sum(axis=1)
-    offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
-    values = pa.array(names, pa.string()).take(pa.array(np.nonzero(of_all)[1]))
-    return pa.ListArray.from_arrays(offsets, values, mask=pa.array(counts == 0))
 
 
 def _register(connection: duckdb.DuckDBPyConnection, table: pa.Table, *more: str) -> None:

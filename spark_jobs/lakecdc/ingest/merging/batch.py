@@ -21,12 +21,7 @@ from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.fold import is_open, with_late, without_void
 from lakecdc.ingest.lookup import LookedUp, look_up, read_keys
 from lakecdc.ingest.merging.combine import Rules
-from lakecdc.ingest.merging.contributions import (
-    contributions_of_events,
-    contributions_of_rows,
-    merged,
-    without_erased,
-)
+from lakecdc.ingest.merging.contributions import contributions_of, merged, without_erased
 from lakecdc.ingest.reconciliation import remember_waited_for, state_of
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.model.merge_slots import REMOVED_COLUMN
@@ -113,18 +108,12 @@ class Merging:
 
     def _contributions(self, events: DataFrame, found: LookedUp | None, rules: Rules) -> DataFrame:
         """Return the contributions of events, and of the table's rows and remembered deletes, to the events' keys."""
-        table, batch = self.feed.existing, self.batch
-        contributions = contributions_of_events(events, rules)
-        if found is not None:
-            stored = found.rows
-            if batch.truncate_order:
-                stored = stored.where(F.coalesce(ORDER_COLUMN, F.lit("")) >= batch.truncate_order)
-            contributions = contributions.unionByName(contributions_of_rows(stored, rules))
+        table, batch, deletes = self.feed.existing, self.batch, None
         remembered = None if batch.source.in_order and not self.feed.waits else tombstones.open_remembered(table)
         if remembered is not None and rules.merge.on_delete != "ignore":
             deletes = read_keys(remembered, events.select("key.*").distinct(), batch.key)
-            contributions = contributions.unionByName(contributions_of_rows(deletes, rules, remembered=True))
-        return contributions
+        stored = found.rows if found is not None else None
+        return contributions_of(events, stored, deletes, rules, batch.truncate_order)
 
     def _changes(self, rules: Rules) -> Expression:
         """Return the condition that a key's row changes, or that its delete has to be remembered."""

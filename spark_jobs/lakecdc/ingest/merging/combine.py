@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lakecdc.contract.merging import Merge
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine.fold import left_out_in, lists_of
 from lakecdc.ingest.engine.layout import Numbers
 from lakecdc.model.merge_slots import DELETED, REMOVED_COLUMN, REST_COLUMN, Slot, order_columns, slots_of
 from lakecdc.runtime.worker import settle
@@ -162,7 +163,7 @@ class _Combination:
                 "key": _taken(self._key, self._some),
                 "op": pc.if_else(lives, "u", "d"),
                 "row": pa.StructArray.from_arrays([*row.values()], fields=fields),
-                "open": self._unknown(lives & (stored < 0)),
+                "open": self._unknown(lives & (stored < 0), orders),
                 "order": _taken(self._order, decides),
                 "source_time": _taken(self._time, np.where(lives, by_row, by_delete)),
                 "stored_order": _taken(self._order, stored),
@@ -229,18 +230,13 @@ class _Combination:
 
     def _given(self, name: str) -> Any:
         """Return which contributions do not leave out a column."""
-        given = np.ones(len(self._group), np.bool_)
-        if name in self._left_out:
-            given[self._open_places.filter(pc.equal(self._open_names, name)).to_numpy()] = False
-        return given
+        leave_out = self._leave_out.get(name) if name in self._left_out else None
+        return np.ones(len(self._group), np.bool_) if leave_out is None else ~_mask(leave_out)
 
     @cached_property
-    def _open_places(self) -> pa.Array:
-        return pc.list_parent_indices(self._open)
-
-    @cached_property
-    def _open_names(self) -> pa.Array:
-        return pc.list_flatten(self._open)
+    def _leave_out(self) -> dict[str, pa.Array]:
+        """Which contributions leave out a column, by column."""
+        return left_out_in(self._open)
 
     def _slot_winners(self, slot: Slot) -> tuple[Numbers, Numbers]:
         """Return the orders in a slot, and for each key the contribution that has the slot's."""
@@ -304,22 +300,15 @@ class _Combination:
         at = _taken(pc.if_else(self._is_event, own, pc.fill_null(kept, "")), orders[slot][1])
         return pc.if_else(pc.fill_null(pc.not_equal(at, order), fill_value=True), at, None) if slot.may_be_null else at
 
-    def _unknown(self, is_new: Any) -> pa.Array:
+    def _unknown(self, is_new: Any, orders: dict[Slot, tuple[Numbers, Numbers]]) -> pa.Array:
         """Return the columns of new rows that events left out and nothing else has; null without any."""
-        chosen, names = np.zeros((self._groups, len(self._left_out)), np.bool_), sorted(self._left_out)
+        names = sorted(self._left_out & self._rules.slot_of.keys())
+        chosen = np.zeros((self._groups, len(names)), np.bool_)
         for place, name in enumerate(names):
-            if name not in self._rules.slot_of:
-                continue
-            given, orders = self._given(name), self._slot_orders(self._rules.slot_of[name])
-            leaves_out, provides = (
-                self._number(~given & self._counts),
-                self._number(given & (orders >= 0) & self._counts),
-            )
+            given, (by, _) = self._given(name), orders[self._rules.slot_of[name]]
+            leaves_out, provides = self._number(~given & self._counts), self._number(given & (by >= 0) & self._counts)
             chosen[:, place] = is_new & (leaves_out > 0) & (provides == 0)
-        counts = chosen.sum(axis=1)
-        offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
-        values = pa.array(names, pa.string()).take(pa.array(np.nonzero(chosen)[1]))
-        return pa.ListArray.from_arrays(offsets, values, mask=pa.array(counts == 0))
+        return lists_of(names, chosen)
 
     def _number(self, mask: Any) -> Numbers:
         """Count contributions of each key."""

@@ -19,7 +19,31 @@ from lakecdc.sql import quoted_column
 _COLUMNS = "key", "op", "order", "source_time", "source_table", "open", "row"
 
 
-def contributions_of_events(events: DataFrame, rules: Rules) -> DataFrame:
+def contributions_of(
+    events: DataFrame,
+    stored: DataFrame | None,
+    deletes: DataFrame | None,
+    rules: Rules,
+    truncate_order: str | None = None,
+) -> DataFrame:
+    """Return the contributions of a batch's events, and of what the table has of their keys.
+
+    :param events: a change frame with ``source_table``.
+    :param stored: rows of the table; None without any.
+    :param deletes: deletes that the table remembers; None without any.
+    :param truncate_order: order key of a TRUNCATE, below which rows of the table are void.
+    """
+    contributions = _of_events(events, rules)
+    if stored is not None:
+        if truncate_order:
+            stored = stored.where(F.coalesce(ORDER_COLUMN, F.lit("")) >= truncate_order)
+        contributions = contributions.unionByName(_of_rows(stored, rules))
+    if deletes is not None:
+        contributions = contributions.unionByName(_of_rows(deletes, rules, remembered=True))
+    return contributions
+
+
+def _of_events(events: DataFrame, rules: Rules) -> DataFrame:
     """Return the contributions of a batch's events.
 
     :param events: a change frame with ``source_table``.
@@ -46,7 +70,7 @@ def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], m
     return events.join(void, "key", "left").where(~(is_suspect(mark) & F.col("erased").isNotNull()))
 
 
-def contributions_of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = False) -> DataFrame:
+def _of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = False) -> DataFrame:
     """Return the contributions of rows of the table.
 
     :param rows: columns by their names; missing ones are null.
