@@ -208,4 +208,4 @@ def _aggregate_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
     if not target.key:
         yield "merge.engine is 'aggregate', but it has no key.", 'Set "key": columns that identify a row of the source.'
     if target.is_pattern:
-        yield "merge.engine is 'aggregate', and a pattern stands for many tables.", "Name a target for each table."
+        yield "merge.engine is 'aggregate', and a pattern matches many tables.", "Name a target for each table."

@@ -18,7 +18,7 @@ _SECRET_WORDS = "|".join(
         r"(?:en|de)cryption[-_.]?key(?![-_.]?id)|sse[-_.]md5|key[-_.]pem|oauthbearer[-_.]config|connection[-_.]?string",
     )
 )
-# SQLAlchemy takes all up to the @ for the password, slashes too; before paths of these services stands a port
+# SQLAlchemy takes all up to the @ for the password, slashes too; a port comes before paths of these services
 _URI_LOGIN = r"(?<!hdfs)(?<!thrift)://[^/@:\s\[]*:"
 #: the same for Spark, which looks for it in names and values of its settings
 REDACTION_PATTERN = rf"(?i){_SECRET_WORDS}|{_URI_LOGIN}[^\s\"@]{{1,2000}}@"
@@ -44,7 +44,7 @@ _YAML_VALUE = re.compile(
     rf"array|map|variant)(?:[\s,<>()]|\Z))(?:{_VALUE.pattern})",
     re.IGNORECASE | re.DOTALL,
 )
-# settings of Hadoop and Spark, in whose files a blank stands before the value; tables have fewer dots
+# settings of Hadoop and Spark, in whose files a blank comes before the value; tables have fewer dots
 _SETTING = re.compile(r"(?:[\w-]+\.){2}|(?:fs|dfs|spark|hadoop|hive|javax|s3|gcs|adls|ssl|sasl|jdbc|rest|header)\.")
 _SETTING_VALUE = re.compile(
     rf"(?!(?:is|are|was|has|must|may|can|to|in|of|for|and|or|not|with|as|on)(?:\s|\Z))(?:{_VALUE.pattern})", re.DOTALL
@@ -102,7 +102,7 @@ def mask(text: str, most: int | None = None) -> str:
     :param most: maximum number of characters; the rest is cut off unread.
     """
     if most is not None and len(text) > most:
-        # the @ stands for one behind the cut, which would tell that a password is before it
+        # the @ replaces one behind the cut, which shows that a password is before it
         return mask(f"{text[:most]}@").removesuffix("@") + " …"
     if "@" in text:
         text = _WORD.sub(_hide_login, text)

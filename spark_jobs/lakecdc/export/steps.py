@@ -193,13 +193,15 @@ class _Steps:
         """Return deletes of rows removed without an event, by expiry or erasure; refuse other differences."""
         ends = whole.groupBy("key").agg(F.max_by(F.struct("op", "row"), "order").alias("last"))
         from_events = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
-        from_events = from_events.select("key", exact_row(from_events).alias("told"), F.col("row").alias("end"))
+        from_events = from_events.select("key", exact_row(from_events).alias("replayed"), F.col("row").alias("end"))
         changed = net.where(f"{CHANGE_TYPE} != 'update_before'")
         is_gone = (F.col(CHANGE_TYPE) == "delete").alias("gone")
         current = changed.select(self._key(changed), self._row(changed), is_gone)
-        current = current.withColumn("held", F.when(~F.col("gone"), exact_row(current)))
+        current = current.withColumn("stored", F.when(~F.col("gone"), exact_row(current)))
         compared = current.join(from_events.withColumn("known", F.lit(True)), "key", "left")
-        others = compared.where(~(F.col("known") & F.col("told").eqNullSafe(F.col("held"))) | F.col("known").isNull())
+        others = compared.where(
+            ~(F.col("known") & F.col("replayed").eqNullSafe(F.col("stored"))) | F.col("known").isNull()
+        )
         others = others.localCheckpoint()
         removed = any(each.summary.get(names.JOB) in _REMOVING for each in self._between)
         if strange := others.where(~(F.col("gone") & F.lit(removed))).count():

@@ -106,7 +106,7 @@ class KnownHead:
 class KnownRows:
     """What a run relied on that knew which rows a table may have: since then, nothing else may have added rows.
 
-    :param snapshot_id: of the snapshot that told; None if the table had no rows.
+    :param snapshot_id: of the nearest snapshot with a position; None if the table had no rows.
     :param filled: the snapshot that filled columns, which has added no rows; None if there is none.
     """
 
@@ -118,11 +118,11 @@ class KnownRows:
         if not since:
             return self.snapshot_id is None
         *added, last = since
-        told = last.summary().get(names.POSITIONS) is not None
-        others = [each for each in (added if told else since) if each.snapshotId() != self.filled]
+        has_position = last.summary().get(names.POSITIONS) is not None
+        others = [each for each in (added if has_position else since) if each.snapshotId() != self.filled]
         if any(may_add_rows(each.operation(), each.summary()) for each in others):
             return False
-        if told:
+        if has_position:
             return bool(last.snapshotId() == self.snapshot_id)
         return self.snapshot_id is None and last.parentId() is None
 

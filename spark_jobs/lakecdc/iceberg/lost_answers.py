@@ -109,7 +109,7 @@ class _Verdict:
                 log.warning("Cannot read the state of a commit from the catalog: %s", mask(java_message(blind)))
                 continue
             if arrived and HINT_BEHIND in str(error.getMessage()):
-                # no answer was lost: whoever asked must not delete files
+                # no answer was lost: the caller must not delete files
                 return error
             if arrived:
                 log.warning("A commit arrived although the catalog reported: %s", mask(str(error.getMessage())))

@@ -45,8 +45,8 @@ def _among(found: Sequence[str], columns: Columns) -> dict[str, int | None]:
 
 def ascend(numbers: Columns) -> bool:
     """Check whether columns are in the order of their numbers, as in a log."""
-    told = [number for number in numbers.values() if number is not None]
-    return told == sorted({*told})
+    known = [number for number in numbers.values() if number is not None]
+    return known == sorted({*known})
 
 
 def _in_gaps(found: Sequence[str], numbers: Columns, lasting: set[int | None]) -> dict[str, int]:
@@ -70,6 +70,8 @@ def _in_gaps(found: Sequence[str], numbers: Columns, lasting: set[int | None]) -
 def places(numbers: Columns, wanted: Sequence[int]) -> tuple[int, ...]:
     """Return the places of columns in a description whose columns have these numbers, in order; empty if unknown."""
     order = [*numbers.values()]
-    told = [number for number in order if number is not None]
-    sure = all(order.count(n) == 1 and all((m < n) == (i < told.index(n)) for i, m in enumerate(told)) for n in wanted)
+    known = [number for number in order if number is not None]
+    sure = all(
+        order.count(n) == 1 and all((m < n) == (i < known.index(n)) for i, m in enumerate(known)) for n in wanted
+    )
     return tuple(order.index(number) for number in wanted) if sure else ()

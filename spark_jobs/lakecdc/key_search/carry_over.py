@@ -126,7 +126,7 @@ def _carried(
 
 
 def _refuse_unknown(table: IcebergTable, tasks: Mapping[str, Any], changed: Sequence[Sequence[Any]]) -> None:
-    """Refuse files of which tasks cannot tell the rows that have been deleted since they were read.
+    """Refuse files whose rows deleted since the read cannot be found by tasks.
 
     :param changed: location, position deletes as the files were read, and now.
     """

@@ -84,7 +84,7 @@ MOMENT = "lakecdc.moment"
 MOMENT_BRANCH_PREFIX = "lakecdc_moment_"
 #: table property: short names, with commas, of the engines that ``set_readers`` made the table readable for
 READERS = "lakecdc.readers"
-#: table property: source time of the last TRUNCATE that a target with ``on_truncate: mark`` was told of
+#: table property: source time of the last TRUNCATE of a target with ``on_truncate: mark``
 TRUNCATED = "lakecdc.truncated-at"
 #: table property: the column and the moment below which a table's rows have expired (see ``floor``)
 EXPIRED_BELOW = "lakecdc.expired-below"

@@ -43,7 +43,7 @@ GOVERNED = frozenset((*KEEPING, *REMOVING, EXPIRE_PARTITIONS))
 APPROVABLE = (EXPIRE_PARTITIONS, "remove_orphan_files")
 #: prefix of the table properties with which a team governs its own table
 OWN = "lakecdc.policy."
-#: table property: comma-separated jobs allowed on the table; ``none`` is no job
+#: table property: comma-separated jobs allowed on the table; ``none`` allows no job
 ALLOW = f"{OWN}allow"
 #: table property: comma-separated jobs that require approval, besides those of the configuration
 APPROVE = f"{OWN}approve"

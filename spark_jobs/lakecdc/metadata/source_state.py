@@ -61,5 +61,5 @@ def state_unless_unknown(look: Callable[P, SourceState], *arguments: P.args, **m
     try:
         return look(*arguments, **more)
     except Exception as error:
-        log.info("It cannot be told whether the source has changes: %s", type(error).__name__)
+        log.info("Cannot check whether the source has changes: %s", type(error).__name__)
         return SourceState()

@@ -1,7 +1,7 @@
 """Moments of several tables: one document names the snapshot of each, so that they are seen together or not at all.
 
-A table is part of a moment while its tag keeps the snapshot. So a moment ends with the tags, whoever drops them, and
-the document is then only to be tidied.
+A table is part of a moment while its tag keeps the snapshot. So a moment ends when its tags are dropped, by any client,
+and only its document is left to tidy.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def bucket_and_key(location: str) -> tuple[str, str]:
 def storage_classes(properties: Mapping[str, str], locations: Collection[str]) -> dict[str, str]:
     """Look up the storage class of files with one HEAD request each, without files that are gone or not in S3.
 
-    The tier of an archived object of ``INTELLIGENT_TIERING`` stands for its class.
+    The tier of an archived object of ``INTELLIGENT_TIERING`` is its class.
 
     :param properties: storage properties in pyiceberg's names.
     :raises SourceUnavailableError: S3 refused a request.

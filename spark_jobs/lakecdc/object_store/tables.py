@@ -18,7 +18,7 @@ from lakecdc.object_store.namespaces import Namespaces
 from lakecdc.object_store.storage import DeniedError, Storage
 from lakecdc.object_store.versions import OLDEST_STUB, Dropped, Version, Versions
 
-#: a name's document, and the newest version of the table that it stands for
+#: a name's document, and the newest version of its table
 State = tuple[Entry | None, Version | Dropped | None]
 
 

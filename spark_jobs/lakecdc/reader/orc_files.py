@@ -66,22 +66,22 @@ class OrcFile:
 
 def _field(field: pa.Field) -> pa.Field:
     """Return a field in the type and with the field id that Iceberg's attributes say."""
-    told = field.metadata or {}
-    found = field.with_type(_type(field.type, told)).remove_metadata()
-    return with_field_id(found, int(told[_ID])) if _ID in told else found
+    stored = field.metadata or {}
+    found = field.with_type(_type(field.type, stored)).remove_metadata()
+    return with_field_id(found, int(stored[_ID])) if _ID in stored else found
 
 
-def _type(kind: pa.DataType, told: dict[bytes, bytes]) -> pa.DataType:
+def _type(kind: pa.DataType, stored: dict[bytes, bytes]) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([_field(member) for member in kind])
     if pa.types.is_list(kind):
         return pa.list_(_field(kind.value_field))
     if pa.types.is_map(kind):
         return pa.map_(_field(kind.key_field), _field(kind.item_field))
-    if pa.types.is_timestamp(kind) and told.get(_UNIT) != b"NANOS":
+    if pa.types.is_timestamp(kind) and stored.get(_UNIT) != b"NANOS":
         return pa.timestamp("us", kind.tz)
-    if told.get(_LONG) == b"TIME":
+    if stored.get(_LONG) == b"TIME":
         return pa.time64("us")
-    if told.get(_BINARY) == b"UUID":
+    if stored.get(_BINARY) == b"UUID":
         return pa.uuid()
-    return pa.binary(int(told[_LENGTH])) if told.get(_BINARY) == b"FIXED" else kind
+    return pa.binary(int(stored[_LENGTH])) if stored.get(_BINARY) == b"FIXED" else kind

@@ -137,6 +137,35 @@ def test_in_order_batch_reads_no_data_file(lake: Lake, tmp_path: Path) -> None:
     assert rows(lake, name) == by_key(history.expected())
 
 
+def test_growing_keys_leave_no_delete(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = lake.new_name("files")
+    history, target = History.of(21, 0), {"table": name, "key": ["id"]}
+
+    def take(*keys: int) -> TableReport:
+        first = len(history.events)
+        for key in keys:
+            history.insert(key)
+        (tmp_path / f"{first}.jsonl").write_text(lines(history.events[first:]))
+        report = run_ingest(lake, tmp_path, target)
+        assert_done(report)
+        return report.tables[0]
+
+    def deletes() -> int:
+        return lake.table(name).metadata("files").where("content != 0").count()
+
+    take(*range(10, 20))
+    assert take(20, 21, 22).metrics["deletes_left_out"] == 3
+    assert take(1, 30).metrics.get("deletes_left_out") is None
+    before = deletes()
+    assert before > 0
+    # another writer adds a row of the batch's key between its staging and its commit
+    insert = f"INSERT INTO lake.{name} (id, name, n, doc) VALUES (40, 'other', 1, 'x')"
+    meanwhile(monkeypatch, "before_commit", lambda: lake.sql(insert))
+    assert take(40, 41).metrics.get("deletes_left_out") is None
+    assert deletes() > before
+    assert rows(lake, name) == by_key(history.expected())
+
+
 def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History.of(31, 40)

@@ -130,7 +130,7 @@ class RegistrySettings:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SpecError("source.registry.url is no HTTP address.", hint="It begins with http:// or https://.")
+            raise SpecError("source.registry.url is not an HTTP address.", hint="It begins with http:// or https://.")
         if parts.username or parts.password:
             raise SpecError(
                 "source.registry.url holds a login.", hint='Give "user" and "password": {"env": "NAME"} beside it.'

@@ -25,7 +25,7 @@ class IcebergSource:
         for target in targets:
             if target.is_pattern:
                 raise SpecError(
-                    f"{target.table!r} stands for many tables, and a source of type 'iceberg' has no list of them.",
+                    f"{target.table!r} matches many tables, and a source of type 'iceberg' has no list of them.",
                     hint="Name each table.",
                 )
             if self.snapshot is None and target.source_table in (None, target.table):

@@ -68,7 +68,7 @@ def merge(table: IcebergTable, batch: Batch, position: Position, started_from: s
 
     :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, only the position is
         committed.
-    :param position: where the source stands after the batch.
+    :param position: the source's position after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
     :raises StateMovedError: rows have changed, expired or were erased meanwhile.
     :raises ConflictError: another run has moved the positions, or other writers moved the head too often.

@@ -1,17 +1,20 @@
-"""Prove that a log inserts rows which a table does not have, so that they need no delete (law 9).
+"""Prove that a batch inserts rows which a table does not have, so that they need no delete (law 9).
 
-The proof rests on what is known of the table: that it has no key which its source does not have at the table's
-position. A full load establishes this, every batch of the log preserves it, and each commit notes it in its summary,
-with an order key that no row of the table lies above. A snapshot with a position and without the note ends it until the
-next full load; so does a later snapshot that may have added rows.
+Bounds of data files prove it of keys that none of them can have. The proof of a log rests on what is known of the
+table: that it has no key which its source does not have at the table's position. A full load establishes this, every
+batch of the log preserves it, and each commit notes it in its summary, with an order key that no row of the table lies
+above. A snapshot with a position and without the note ends it until the next full load; so does a later snapshot that
+may have added rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.fence import KnownRows
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, carried_before, current_position
@@ -77,7 +80,7 @@ class Proof:
 def prove(table: IcebergTable, batch: Batch, position: Position) -> Proof:
     """Find out whether the rows that a batch inserts are new to the table, and what can be said of it afterwards.
 
-    :param position: where the source stands after the batch.
+    :param position: the source's position after the batch.
     """
     if batch.source.unproven is not None:
         return Proof(batch.source.unproven, {}, None)
@@ -89,10 +92,25 @@ def prove(table: IcebergTable, batch: Batch, position: Position) -> Proof:
     return Proof(refusal, {names.ROWS_BELOW: below}, known)
 
 
+def prove_by_bounds(table: IcebergTable, deletes: Sequence[Any]) -> KnownRows | None:
+    """Return what proves that no data file can have one of the deleted keys; None if one may.
+
+    So batches that insert growing keys leave no delete, whatever their source.
+
+    :param deletes: staged equality deletes of one key, Java ``DeleteFile`` objects.
+    """
+    standing = Standing.of(table.ancestors(), table.properties)
+    if standing.others:
+        return None
+    near = table.java.newScan().filter(rows_within(table, None, deletes)).planFiles()
+    with closing(near):
+        return None if near.iterator().hasNext() else KnownRows(standing.snapshot_id, standing.filled)
+
+
 def refusal_of_proof(standing: Standing, batch: Batch, position: Position) -> str | None:
     """Return which condition of the proof fails; None if the table has no row that the batch inserts.
 
-    :param position: where the source stands after the batch.
+    :param position: the source's position after the batch.
     """
     if why := refusal_to_know(standing, batch, position):
         return why

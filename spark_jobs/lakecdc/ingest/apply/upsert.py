@@ -14,12 +14,13 @@ from functools import partial
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.fence import DeleteReach, KnownState, PositionFence
+from lakecdc.iceberg.fence import DeleteReach, KnownRows, KnownState, PositionFence
+from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
-from lakecdc.ingest.apply.proof import prove
+from lakecdc.ingest.apply.proof import prove, prove_by_bounds
 from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged, publish
 from lakecdc.ingest.apply.rows import cluster_rows, stage_images
 from lakecdc.ingest.batch import Batch
@@ -48,7 +49,7 @@ def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: 
 
     :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, only the position is
         committed.
-    :param position: where the source stands after the batch.
+    :param position: the source's position after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
     :raises ConflictError: another run has moved the positions.
     :raises InputError: a partition spec does not derive from the key.
@@ -109,6 +110,8 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
             # merging has looked up which keys the table has
             staged.proven = proof.refusal is None or batch.target.merge is not None
             _stage(table, batch, batch.rows, staged, specs, with_rows=not keeps_ids)
+            if not resolves and (known := _drop_deletes_of_new_keys(table, batch.rows, staged)):
+                fence.known_rows = known
             if staged.delete_files and not staged.proven and log_position(position) is not None:
                 staged.deletes_kept = proof.refusal
 
@@ -125,6 +128,20 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
     if keeps_ids:
         commit = replace(commit, stage_rows=partial(_stage_rows, table, batch, specs))
     return publish(table, stage, commit, batch)
+
+
+def _drop_deletes_of_new_keys(table: IcebergTable, rows: Rows, staged: Staged) -> KnownRows | None:
+    """Discard the staged deletes if the batch only inserts and no data file can have its keys.
+
+    :return: what the commit relies on then; None if the deletes stay.
+    """
+    stats = rows.fold_stats
+    if not staged.delete_files or stats is None or any(stats.events.get(op) for op in "ud"):
+        return None
+    if known := prove_by_bounds(table, staged.delete_files):
+        discard(table, staged.delete_files)
+        staged.delete_files, staged.deletes_left_out = [], rows.keys
+    return known
 
 
 def _stage(
