@@ -116,6 +116,8 @@ def build_wheel(uv: str, folder: Path) -> Path:
         for name in ("airflow_provider_lakecdc", "spark_jobs"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, source / name, ignore=ignored, copy_function=shutil.copyfile)
+        text = (source / "setup.cfg").read_text()
+        (source / "setup.cfg").write_text(re.sub("(?m)^version = .*$", f"version = {wheel_version()}", text))
         for path in source.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         # the oldest time that a zip archive knows
@@ -125,6 +127,31 @@ def build_wheel(uv: str, folder: Path) -> Path:
         (built,) = Path(scratch, "dist").glob("*.whl")
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy(built, folder))
+
+
+def wheel_version() -> str:
+    """Return the release that this commit is tagged as, else a development version of the release to come."""
+    declared = configparser.ConfigParser()
+    declared.read(ROOT / "setup.cfg")
+    release = declared["metadata"]["version"]
+    tag = git("describe", "--tags", "--exact-match", "--match", "v*", "--dirty")
+    if not tag or tag.endswith("-dirty"):
+        commit = git("rev-parse", "--short=8", "HEAD")
+        return f"{release}.dev{git('rev-list', '--count', 'HEAD')}+g{commit}" if commit else f"{release}.dev0"
+    if tag != f"v{release}":
+        sys.exit(f"setup: the tag is {tag}, but the version in setup.cfg is {release}: change one of them")
+    return release
+
+
+def git(*arguments: str) -> str:
+    """Return what git prints of the checkout; nothing if it fails or is missing.
+
+    :param arguments: of git
+    """
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+        return "" if done.returncode else done.stdout.strip()
+    return ""
 
 
 # --- Java ---------------------------------------------------------------------------------------------------------
