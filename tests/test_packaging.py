@@ -225,18 +225,24 @@ def test_wheel_is_a_release_where_its_tag_is_and_a_development_version_elsewhere
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
-    (tmp_path / "setup.cfg").write_text("[metadata]\nversion = 0.2.0\n")
+    setup, who = tmp_path / "setup.cfg", ("-c", "user.name=a", "-c", "user.email=a@example.com")
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True)
+
+    setup.write_text("[metadata]\nversion = 0.2.0\n")
     assert bootstrap.wheel_version() == "0.2.0.dev0"
-    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    for command in (("init", "-q"), ("add", "setup.cfg"), (*who, "commit", "-qm", "a")):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    assert re.fullmatch(r"0\.2\.0\.dev1\+g[0-9a-f]{8}", bootstrap.wheel_version())
-    bootstrap.git("tag", "v0.2.0")
+    git("init", "-q")
+    git("add", "setup.cfg")
+    git("commit", "-qm", "a")
+    assert re.fullmatch(r"0\.2\.0\.dev0\+g[0-9a-f]{8}", bootstrap.wheel_version())
+    git("tag", "v0.2.0")
     assert bootstrap.wheel_version() == "0.2.0"
-    (tmp_path / "setup.cfg").write_text("[metadata]\nversion = 0.3.0\n")
+    setup.write_text("[metadata]\nversion = 0.3.0\n")
+    assert bootstrap.wheel_version().startswith("0.3.0.dev0+g")
+    git("commit", "-qam", "b")
     assert bootstrap.wheel_version().startswith("0.3.0.dev1+g")
-    bootstrap.git(*who, "commit", "-qam", "b")
-    bootstrap.git("tag", "v0.2.1")
+    git("tag", "v0.2.1")
     with pytest.raises(SystemExit, match=r"the tag is v0\.2\.1, but the version in setup\.cfg is 0\.3\.0"):
         bootstrap.wheel_version()
 
