@@ -82,10 +82,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time(lock: Path) -> Iterator[None]:
-    """Hold a file lock: `make test` and `make demo` may start in two terminals at once.
-
-    :param lock: the file to lock
-    """
+    """Hold a file lock: `make test` and `make demo` may start in two terminals at once."""
     with lock.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -116,6 +113,8 @@ def build_wheel(uv: str, folder: Path) -> Path:
         for name in ("airflow_provider_lakecdc", "spark_jobs"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, source / name, ignore=ignored, copy_function=shutil.copyfile)
+        text = (source / "setup.cfg").read_text()
+        (source / "setup.cfg").write_text(re.sub("(?m)^version = .*$", f"version = {wheel_version()}", text))
         for path in source.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         # the oldest time that a zip archive knows
@@ -125,6 +124,20 @@ def build_wheel(uv: str, folder: Path) -> Path:
         (built,) = Path(scratch, "dist").glob("*.whl")
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy(built, folder))
+
+
+def wheel_version() -> str:
+    """Return the release that this commit is tagged as, else a development version of the release to come."""
+    (release,) = re.findall("(?m)^version = (.*)$", (ROOT / "setup.cfg").read_text())
+    describe = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--abbrev=8", "--dirty")
+    text = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    described = re.fullmatch(r"(?:v(.+)-(\d+)-g)?([0-9a-f]+)(-dirty)?", text)
+    tag, commits, commit, dirty = described.groups() if described else ("", "0", "", "")
+    if commits != "0" or dirty or not commit:
+        return f"{release}.dev{commits or 0}" + (f"+g{commit}" if commit else "")
+    if tag != release:
+        sys.exit(f"setup: the tag is v{tag}, but the version in setup.cfg is {release}: change one of them")
+    return release
 
 
 # --- Java ---------------------------------------------------------------------------------------------------------
@@ -182,10 +195,7 @@ def find_uv() -> str:
 
 
 def works(uv: str) -> bool:
-    """Check whether a program runs; a pyenv shim may exist without working.
-
-    :param uv: path of the program
-    """
+    """Check whether a program runs; a pyenv shim may exist without working."""
     with contextlib.suppress(OSError):
         return subprocess.run([uv, "--version"], capture_output=True).returncode == 0
     return False
@@ -260,10 +270,7 @@ def pip_setting() -> str | None:
 
 
 def get(url: str) -> bytes:
-    """Download a URL, with the user and password in it.
-
-    :param url: the address
-    """
+    """Download a URL, with the user and password in it."""
     parts = urllib.parse.urlsplit(url)
     headers = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1, */*;q=0.01"}
     if parts.username:
@@ -285,10 +292,7 @@ def trusted_certificates() -> str | None:
 
 
 def install(uv: str) -> None:
-    """Update `.venv` to the lock and install the project editable.
-
-    :param uv: path of uv
-    """
+    """Update `.venv` to the lock and install the project editable."""
     started = time.monotonic()
     if not (VENV / "bin" / "python").exists():
         run_uv(uv, VENV, "venv", "-q", "--python", sys.executable, str(VENV))
@@ -301,10 +305,7 @@ def install(uv: str) -> None:
 
 
 def pack_cluster_environment(uv: str) -> None:
-    """Create `build/cluster-env.tar.gz` of the extra `executor`, in the versions of the lock, unless it is up to date.
-
-    :param uv: path of uv
-    """
+    """Create `build/cluster-env.tar.gz` of the extra `executor`, as locked, unless it is up to date."""
     archive, folder = ROOT / "build" / "cluster-env.tar.gz", ROOT / "build" / "cluster-env"
     stamp = folder / ".lakecdc-stamp"
     if archive.exists() and stamp.exists() and stamp.read_text() == fingerprint():
@@ -342,10 +343,7 @@ def run_uv(uv: str, folder: Path, *arguments: str) -> None:
 def prune(uv: str) -> None:
     """Remove unused entries from uv's cache, 2.7 GB per environment if the index sends no cache validators.
 
-    Without validators uv downloads and builds source packages again, such as pyspark, and keeps the old builds.
-
-    :param uv: path of uv
-    """
+    Without validators uv downloads and builds source packages again, such as pyspark, and keeps the old builds."""
     subprocess.run([uv, "cache", "prune", "-q"], check=True)
 
 
@@ -353,20 +351,14 @@ def prune(uv: str) -> None:
 
 
 def fetched(coordinates: str) -> Path:
-    """Return the path of a jar that Spark downloads.
-
-    :param coordinates: Maven coordinates
-    """
+    """Return the path of a jar that Spark downloads."""
     # Java takes the home folder from the account, whatever HOME says.
     cache = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ivy2.5.2" / "jars"
     return cache / "{}_{}-{}.jar".format(*coordinates.split(":"))
 
 
 def warm_jars(coordinates: tuple[str, ...]) -> None:
-    """Let Spark download its jars now, so that no test or demo waits for it.
-
-    :param coordinates: Maven coordinates
-    """
+    """Let Spark download its jars now, so that no test or demo waits for it."""
     if all(fetched(jar).exists() for jar in coordinates):
         return
     say("fetching Spark's jars")

@@ -2,7 +2,7 @@
 
 Run as ``python -m local_services.install``; does nothing where everything is in place. With ``--packages`` it installs
 no more than the distribution's packages, among which a Java compiler may bring another Java; with ``--soak`` also
-Nessie, Trino, ClickHouse and DuckDB's HTTP, 1.3 GB, which only tests on demand need.
+Nessie, Trino, ClickHouse, DuckDB's HTTP and dbt, 1.6 GB, which only tests on demand need.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from local_services.catalog_tools import HIVE, MOTO, NESSIE
 from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
-from local_services.reader_tools import CLICKHOUSE, HTTPFS, TRINO
+from local_services.reader_tools import CLICKHOUSE, DBT, HTTPFS, TRINO
 
 HERE = Path(__file__).resolve().parent
 VERSITYGW_VERSION = "v1.8.0"
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parts = (
         *(install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog),
         *(install_mysql, install_glue, install_hive),
-        *((install_nessie, install_trino, install_clickhouse, install_httpfs) if options.soak else ()),
+        *((install_nessie, install_trino, install_clickhouse, install_httpfs, install_dbt) if options.soak else ()),
     )
     with ThreadPoolExecutor(len(parts)) as pool:
         for done in [pool.submit(part) for part in parts]:
@@ -198,6 +198,13 @@ def install_httpfs() -> None:
     if not HTTPFS.is_installed():
         say("fetching DuckDB's HTTP")
         HTTPFS.install(run)
+
+
+def install_dbt() -> None:
+    """Make the environment of dbt."""
+    if not DBT.is_installed():
+        say("fetching dbt")
+        DBT.install(run)
 
 
 def is_stamped(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What engines of tests are made from: Trino, ClickHouse, and what DuckDB needs for HTTP."""
+"""What engines of tests are made from: Trino, ClickHouse, what DuckDB needs for HTTP, and dbt."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _JAVA = "arcadedb-embedded==26.10.2.post1"
 CLICKHOUSE_PACKAGE = "chdb-core==26.9.0"
 #: an extension of DuckDB for HTTP and S3, of the version of DuckDB
 _HTTPFS_PACKAGE = "duckdb-extension-httpfs==1.5.5"
+#: dbt on DuckDB; from 1.12 on dbt-core fetches a binary while it is installed
+_DBT = ("dbt-core==1.11.16", "dbt-duckdb==1.11.1", "duckdb==1.5.5", "pyiceberg[sql-sqlite,pyarrow]==0.12.0")
 (TRINO_VERSION,) = re.findall("<trino.version>(.*)</trino.version>", _POM.read_text())
 
 
@@ -42,6 +44,10 @@ def _clickhouse(run: Run, folder: Path) -> None:
 
 def _httpfs(run: Run, folder: Path) -> None:
     make_environment(run, folder, ["--no-deps", _HTTPFS_PACKAGE])
+
+
+def _dbt(run: Run, folder: Path) -> None:
+    make_environment(run, folder, _DBT)
 
 
 def trino_command(settings: Path, data: Path, options: Sequence[str]) -> Sequence[str]:
@@ -73,3 +79,4 @@ TRINO = Tool(
 )
 CLICKHOUSE = Tool(TOOLS / "clickhouse", CLICKHOUSE_PACKAGE, _clickhouse, "--soak")
 HTTPFS = Tool(TOOLS / "duckdb-httpfs", _HTTPFS_PACKAGE, _httpfs, "--soak")
+DBT = Tool(TOOLS / "dbt", " ".join(_DBT), _dbt, "--soak")

@@ -216,12 +216,35 @@ def test_the_version_is_that_of_the_topmost_release_wherever_it_is_named(setup_c
     assert releases[0][0] == version
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docker").glob("*")]
     named = [
-        found
-        for page in pages
-        if page.is_file()
-        for found in re.findall(r"airflow_provider_lakecdc-([\d.]+)-|airflow-spark:([\d.]+\d)", page.read_text())
+        found for page in pages if page.is_file() for found in re.findall(r"airflow-spark:([\d.]+\d)", page.read_text())
     ]
-    assert named and {number for pair in named for number in pair if number} == {version}
+    assert named and {*named} == {version}
+
+
+def test_wheel_is_a_release_where_its_tag_is_and_a_development_version_elsewhere(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    setup, who = tmp_path / "setup.cfg", ("-c", "user.name=a", "-c", "user.email=a@example.com")
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True)
+
+    setup.write_text("[metadata]\nversion = 0.2.0\n")
+    assert bootstrap.wheel_version() == "0.2.0.dev0"
+    git("init", "-q")
+    git("add", "setup.cfg")
+    git("commit", "-qm", "a")
+    assert re.fullmatch(r"0\.2\.0\.dev0\+g[0-9a-f]{8}", bootstrap.wheel_version())
+    git("tag", "v0.2.0")
+    assert bootstrap.wheel_version() == "0.2.0"
+    setup.write_text("[metadata]\nversion = 0.3.0\n")
+    assert bootstrap.wheel_version().startswith("0.3.0.dev0+g")
+    git("commit", "-qam", "b")
+    assert bootstrap.wheel_version().startswith("0.3.0.dev1+g")
+    git("tag", "v0.2.1")
+    with pytest.raises(SystemExit, match=r"the tag is v0\.2\.1, but the version in setup\.cfg is 0\.3\.0"):
+        bootstrap.wheel_version()
 
 
 def test_wheel_holds_both_roots_and_nothing_else(wheel: Path, setup_cfg: configparser.ConfigParser) -> None:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 HURTS_KEY = "hurts"
 #: outcomes of jobs that have no work left
 _PAID = ("done", "nothing")
-_LOW, _LATE = "low_scores", "missed_freshness"
+_LOW, _LATE = "low_scores", "late_tables"
 #: actions of a plan, each with its job's report of the table
 Results = Sequence[tuple[Action, Mapping[str, Any]]]
 # in place of a job, for tables that could not be assessed
@@ -51,8 +51,11 @@ def send_alerts(
         news += low
     if alerts.missed_freshness:
         freshness = {each.table: each.freshness for each in assessment.tables if not each.error}
-        missed: Any = state.get(_LATE, [])
-        late, known[_LATE] = missed_promises(freshness, missed, owners)
+        stored: Any = state.get(_LATE, {})
+        dag_id = context["ti"].dag_id
+        missed = _still_assessed(stored, assessment, dag_id)
+        late, tables = missed_promises(freshness, missed, owners)
+        known[_LATE] = {table: missed.get(table, dag_id) for table in tables}
         news += late
     if alerts.unpaid_runs is not None:
         key = f"unpaid_runs:{context['ti'].dag_id}"
@@ -63,6 +66,15 @@ def send_alerts(
     _notify(context, alerts, news)
     for key, value in known.items():
         state.set(key, value)
+
+
+def _still_assessed(alerted: Mapping[str, str], assessment: Assessment, dag_id: str) -> dict[str, str]:
+    """Leave out tables that this DAG alerted about and its configuration no longer has.
+
+    :param alerted: the DAG that alerted by table; those of another configuration stay.
+    """
+    assessed = {each.table for each in assessment.tables}
+    return {table: dag for table, dag in alerted.items() if assessment.is_partial or dag != dag_id or table in assessed}
 
 
 def _undone(plan: Plan, results: Results, assessment: Assessment) -> dict[str, dict[str, str]]:

@@ -72,6 +72,7 @@ def assess(
         tuple(each.assessed for each in results),
         tuple(action for each in results for action in each.actions),
         tuple(skipped for each in results for skipped in each.skipped),
+        is_partial=bool(only),
     )
 
 

@@ -65,12 +65,16 @@ class Assessed:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Tables, their possible actions, and work that must wait, at an ISO-8601 time."""
+    """Tables, their possible actions, and work that must wait, at an ISO-8601 time.
+
+    :param is_partial: only tables that a run was given were assessed.
+    """
 
     measured_at: str
     tables: tuple[Assessed, ...] = ()
     actions: tuple[Action, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    is_partial: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str, allow_nan=False)

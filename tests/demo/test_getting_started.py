@@ -9,12 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
+from playwright.sync_api import sync_playwright
 
 from local_services.airflow import served_at
 from local_services.paths import REPOSITORY, reachable_folder
@@ -24,6 +26,8 @@ from local_services.setup_program import setup_program
 
 PAGE = (REPOSITORY / "docs" / "start" / "getting-started.md").read_text()
 _BLOCK = re.compile(r"^```bash (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_STEP = re.compile(r"^## (\d)\. (.*?)(?=^## )", re.MULTILINE | re.DOTALL)
+PICTURE = REPOSITORY / "build" / "page" / "first-hour.png"
 KINDS = ("hourly_governance", "ingest", "nightly_governance", "replay_quarantine", "weekly_governance")
 DAGS = [f"lakecdc_{kind}" for kind in KINDS]
 PARSE = """
@@ -56,9 +60,9 @@ INSERT INTO shop.orders SELECT i, mod(i, 3) + 1, i * 1.5 FROM generate_series(1,
 """
 
 
-def blocks(*kinds: str) -> list[tuple[str, str]]:
-    """Kind and text of the page's blocks, in its order."""
-    return [(kind, text) for kind, text in _BLOCK.findall(PAGE) if kind in kinds]
+def blocks(*kinds: str) -> list[str]:
+    """Texts of the page's blocks of some kinds, in its order."""
+    return [text for kind, text in _BLOCK.findall(PAGE) if kind in kinds]
 
 
 def environment(home: Path, *programs: Path) -> dict[str, str]:
@@ -71,7 +75,7 @@ def environment(home: Path, *programs: Path) -> dict[str, str]:
 
 
 def test_its_files_make_four_dags(tmp_path: Path) -> None:
-    script = "".join(text for _, text in blocks("files")) + f"python -c '{PARSE}' $AIRFLOW_HOME/dags\n"
+    script = "".join(blocks("files")) + f"python -c '{PARSE}' $AIRFLOW_HOME/dags\n"
     done = subprocess.run(
         ["bash", "-euc", script],
         env=environment(tmp_path, Path(sys.executable).parent),
@@ -90,11 +94,44 @@ def test_its_schedules_have_no_minute_in_common() -> None:
     assert len(every) == len(set(every)) == 6
 
 
+def test_it_has_at_most_six_steps() -> None:
+    assert [int(number) for number, _ in _STEP.findall(PAGE)] == [1, 2, 3, 4, 5, 6]
+
+
 def _in_shell(kind: str, text: str) -> str:
     """A block as the script has it: what serves goes on beside the others, and what starts something is waited for."""
+    if kind == "build":
+        return f"(cd {REPOSITORY}\n{text})\ncp -r {REPOSITORY}/dist .\n"
     if kind == "serve":
         return f"({text}) > standalone.log 2>&1 &\n{_SERVED}"
     return text + _LOADED if "unpause --yes lakecdc_ingest" in text else text
+
+
+def _steps_in_shell() -> Iterator[str]:
+    """The page's steps, each of which leaves the second in which it ended."""
+    for number, text in _STEP.findall(PAGE):
+        yield "".join(_in_shell(*block) for block in _BLOCK.findall(text))
+        yield f"echo {number} $SECONDS >> seconds.txt\n"
+
+
+def _look_at_tables(home: Path, address: str) -> None:
+    """Log in as the only user, and open the page *Lakehouse* from Airflow's menu."""
+    passwords = home / "airflow" / "simple_auth_manager_passwords.json.generated"
+    ((user, password),) = json.loads(passwords.read_text()).items()
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(60_000)
+        page.goto(f"{address}/auth/login")
+        page.locator("input[name=username]").fill(user)
+        page.locator("input[name=password]").fill(password)
+        page.locator("button[type=submit]").click()
+        page.get_by_role("link", name="Lakehouse").click()
+        for table in ("shop.customers", "shop.orders"):
+            page.frame_locator("iframe").get_by_role("rowheader", name=table).wait_for()
+        PICTURE.parent.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=PICTURE)
+        browser.close()
 
 
 @pytest.fixture
@@ -111,22 +148,24 @@ def source(tmp_path: Path) -> Iterator[int]:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_everything_on_it_runs_as_printed(tmp_path: Path, source: int) -> None:
-    building, *others = blocks("install", "files", "run", "serve", "look")
-    subprocess.run(["bash", "-euc", building[1]], cwd=REPOSITORY, check=True)
-    shutil.copytree(REPOSITORY / "dist", tmp_path / "dist")
-    script = "".join(_in_shell(kind, text) for kind, text in others)
-    given = environment(tmp_path) | served_at(free_port()) | {"AIRFLOW__CORE__PARALLELISM": "2"}
+    served = served_at(free_port())
+    given = environment(tmp_path) | served | {"AIRFLOW__CORE__PARALLELISM": "2"}
+    started = time.monotonic()
     with (tmp_path / "output.log").open("w") as log:
         process = subprocess.Popen(
             # the port is the only thing that a reader would have to change
-            ["bash", "-euo", "pipefail", "-c", script.replace('"port": 5432', f'"port": {source}')],
+            ["bash", "-euo", "pipefail", "-c", "".join(_steps_in_shell()).replace('"port": 5432', f'"port": {source}')],
             env=given, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
         code = process.wait(timeout=3000)
+        output = (tmp_path / "output.log").read_text()
+        assert code == 0, output[-5000:]
+        _look_at_tables(tmp_path, served["AIRFLOW__API__BASE_URL"])
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-    output = (tmp_path / "output.log").read_text()
-    assert code == 0, output[-5000:]
+    minutes = (time.monotonic() - started) / 60
     assert "shop.customers 3 rows\nshop.orders 7 rows\n" in output
+    ends = dict(line.split() for line in (tmp_path / "seconds.txt").read_text().splitlines())
+    print(json.dumps({"steps": len(ends), "minutes": round(minutes, 1), "seconds_at_end_of_step": ends}))

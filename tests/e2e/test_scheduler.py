@@ -1,17 +1,20 @@
-"""One Airflow with all of its processes: tasks that a person or the machine ends, a watcher of a table, backfills."""
+"""One Airflow with all of its processes: tasks that people or the machine end, watchers, complete days, backfills."""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from demo.settings import Settings
+from local_services.paths import REPOSITORY
 from tests.airflow_provider_lakecdc.tables import FedTable
 from tests.e2e.hours import DAG, DAGS, GOVERNED, Hours, one_by_one
 from tests.e2e.served_airflow import ServedAirflow
@@ -49,13 +52,21 @@ with DAG("refreshed", schedule=[watched]):
 """
 
 
+def complete_days() -> str:
+    """The DAGs of the page about days that are complete, on a table of their own; the newest day runs at once."""
+    page = (REPOSITORY / "docs" / "guides" / "dbt.md").read_text().partition("## Complete days")[2]
+    dags = "".join(re.findall(r"^```python dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    return dags.replace('"shop.orders"', '"shop.days"').replace("run_offset=-1", "run_offset=-1, run_immediately=True")
+
+
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedAirflow]:
     """An Airflow with all DAGs."""
     settings = Settings(folder=tmp_path_factory.mktemp("airflow"))
     # more than one run could use, so that nothing but the DAG keeps those of a backfill apart
     variables = {"AIRFLOW__CORE__PARALLELISM": "4", **Hours.configuration(settings)}
-    found = ServedAirflow(settings, ENDED.replace("FOLDER", str(settings.folder)) + DAGS, variables)
+    dags = ENDED.replace("FOLDER", str(settings.folder)) + DAGS + complete_days()
+    found = ServedAirflow(settings, dags, variables)
     with found.served("fed", DAG):
         yield found
 
@@ -208,3 +219,12 @@ def test_a_watcher_starts_a_dag(airflow: ServedAirflow) -> None:
     assert run["run_type"] == "asset_triggered"
     assert (payload["table"], payload["is_descendant"]) == ("shop.watched", True)
     assert {payload["snapshot_id"], payload["previous_snapshot_id"]} <= {*committed}
+
+
+def test_a_complete_day_starts_a_run_with_the_day_as_its_partition_key(airflow: ServedAirflow) -> None:
+    now = datetime.now(UTC)
+    FedTable(airflow.settings.catalog_properties, "shop.days").ingest(now.isoformat())
+    for dag in ("orders_by_day", "orders_days"):
+        airflow.turn_on(dag)
+    run, *_ = airflow.once(lambda: airflow.get("/dags/orders_by_day/dagRuns").get("dag_runs"))
+    assert run["partition_key"] == f"{now - timedelta(days=1):%Y-%m-%d}"

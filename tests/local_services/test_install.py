@@ -97,8 +97,8 @@ def test_packages_are_installed_before_all_the_rest(monkeypatch: pytest.MonkeyPa
     install.main()
     assert seen[1] == "install_packages" and len(seen) == 10
     install.main(["--soak"])
-    assert {"install_nessie", "install_trino", "install_clickhouse", "install_httpfs"} <= set(seen[10:])
-    assert len(seen) == 23
+    assert {"install_nessie", "install_trino", "install_clickhouse", "install_httpfs", "install_dbt"} <= set(seen[10:])
+    assert len(seen) == 24
 
 
 def test_a_changed_pom_is_installed_anew(tmp_path: Path) -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow.sdk import Asset
 from jinja2 import Template
 
-from airflow_provider_lakecdc.governance.alerts import alert_missed_deadline
-from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
+from airflow_provider_lakecdc.governance.alerts import alert_missed_deadline, send_alerts
+from airflow_provider_lakecdc.governance.assessment import Assessed, Assessment
+from airflow_provider_lakecdc.observe.assets import lake_asset
+from lakecdc.metadata.freshness import Freshness
+from lakecdc.metadata.hurts import Alerts
+from lakecdc.metadata.plan import Plan
+from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install, Store, TaskInstance, changed
 from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, dag_file, states, xcoms
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -89,6 +96,22 @@ def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again(
     orders.ingest(now.isoformat())
     assert told() == {"began": [], "over": ["shop.orders: its promised freshness is kept again"]}
     assert mail.read_text().splitlines() == [line, "shop.orders: its promised freshness is kept again"]
+
+
+def test_an_alert_is_forgotten_with_its_target_but_not_that_of_another_configuration(context: dict[str, Any]) -> None:
+    stores = defaultdict[Asset, Store](Store)
+    late = Assessed("shop.orders", freshness=Freshness(60.0, None, None))
+
+    def alerted(dag_id: str, *tables: Assessed, is_partial: bool = False) -> tuple[int, Any]:
+        given = changed(context, asset_state_store=stores, ti=TaskInstance(dag_id=dag_id))
+        assessment = Assessment("2026-01-01T05:00:00+00:00", tables, is_partial=is_partial)
+        send_alerts(given, "lake", Alerts(missed_freshness=True), assessment, Plan(), [])
+        return len(given["ti"].xcom["hurts"]["began"]), stores[lake_asset("lake")].get("late_tables")
+
+    assert alerted(HOURLY, late) == (1, {"shop.orders": HOURLY})
+    assert alerted("other_hourly_governance") == alerted(HOURLY, is_partial=True) == (0, {"shop.orders": HOURLY})
+    assert alerted(HOURLY) == (0, {})
+    assert alerted(HOURLY, late)[0] == 1
 
 
 def test_airflow_tells_of_a_run_that_does_not_succeed_within_the_promise(
