@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, afind_connection, find_connection
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, find_connection
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.runtime import OBJECT_STORE, catalog_type, refuse_unfit
 from lakecdc.contract.secrets import is_reference, resolve
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 CONN_TYPE = "iceberg"
 #: extra that sets the catalog's name, which catalogs in databases store with each table
 CATALOG_NAME = "catalog_name"
-_MISSING = (
-    "for the Iceberg catalog",
-    '{"conn_type": "iceberg", "host": "https://catalog.example.com", "extra": {"warehouse": "s3://bucket/lake"}}',
-)
+_EXAMPLE = '{"conn_type": "iceberg", "host": "https://catalog.example.com", "extra": {"warehouse": "s3://bucket/lake"}}'
 
 
 @dataclass(frozen=True)
@@ -58,19 +55,12 @@ class CatalogConnection:
 
 
 def get_catalog(conn_id: str) -> CatalogConnection:
-    """Read a connection of type ``iceberg`` and mask its secrets in logs.
+    """Read a connection of type ``iceberg`` and mask its secrets in logs; a trigger calls it in a thread.
 
     :raises JobBadInputError: the connection is of another type or the catalog's name is invalid.
     """
-    catalog = catalog_from_connection(find_connection(conn_id, *_MISSING))
+    catalog = catalog_from_connection(find_connection(conn_id, "for the Iceberg catalog", _EXAMPLE))
     catalog.secrets.hide_from_logs()
-    return catalog
-
-
-async def aget_catalog(conn_id: str) -> CatalogConnection:
-    """Do the same as :func:`get_catalog` in a trigger."""
-    catalog = catalog_from_connection(await afind_connection(conn_id, *_MISSING))
-    await catalog.secrets.ahide_from_logs()
     return catalog
 
 

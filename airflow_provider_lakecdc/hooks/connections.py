@@ -43,19 +43,10 @@ class SecretEnvironment:
         """Register every value with Airflow's secret masker, in the task and in its supervisor."""
         from airflow.sdk.log import mask_secret
 
-        for value in self._maskable():
-            mask_secret(value)
-
-    async def ahide_from_logs(self) -> None:
-        """Do the same as :meth:`hide_from_logs` in a trigger."""
-        from airflow.sdk.log import amask_secret
-
-        for value in self._maskable():
-            await amask_secret(value)
-
-    def _maskable(self) -> list[str]:
-        # masking "false" would make logs unreadable
-        return [value for value in self.values.values() if value.lower() not in _SWITCHES]
+        for value in self.values.values():
+            # masking "false" would make logs unreadable
+            if value.lower() not in _SWITCHES:
+                mask_secret(value)
 
 
 def find_connection(conn_id: str, purpose: str, example: str) -> Connection:
@@ -66,19 +57,7 @@ def find_connection(conn_id: str, purpose: str, example: str) -> Connection:
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
-        raise _missing(conn_id, purpose, example) from error
-
-
-async def afind_connection(conn_id: str, purpose: str, example: str) -> Connection:
-    """Do the same as :func:`find_connection` in a trigger."""
-    try:
-        return await BaseHook.aget_connection(conn_id)
-    except AirflowNotFoundException as error:
-        raise _missing(conn_id, purpose, example) from error
-
-
-def _missing(conn_id: str, purpose: str, example: str) -> JobBadInputError:
-    return JobBadInputError(
-        f"Connection {conn_id!r} {purpose} does not exist.",
-        hint=f"Create it, such as by an environment variable: AIRFLOW_CONN_{conn_id.upper()}='{example}'.",
-    )
+        raise JobBadInputError(
+            f"Connection {conn_id!r} {purpose} does not exist.",
+            hint=f"Create it, such as by an environment variable: AIRFLOW_CONN_{conn_id.upper()}='{example}'.",
+        ) from error

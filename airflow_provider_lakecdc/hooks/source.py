@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import Connection
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, afind_connection, find_connection
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, find_connection
 from lakecdc.contract.secrets import is_secret
 from lakecdc.contract.sources.kafka import OWN_SETTINGS
 
@@ -57,24 +57,9 @@ def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dic
     :return: the completed source and the secrets it refers to.
     :raises JobBadInputError: both give the address, or the types do not match.
     """
-    completed, secrets = _complete(source, find_connection(conn_id, *_purpose(source)))
-    secrets.hide_from_logs()
-    return completed, secrets
-
-
-async def asource_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
-    """Do the same as :func:`source_from_connection` in a trigger."""
-    completed, secrets = _complete(source, await afind_connection(conn_id, *_purpose(source)))
-    await secrets.ahide_from_logs()
-    return completed, secrets
-
-
-def _purpose(source: Mapping[str, Any]) -> tuple[str, str]:
-    return "for the source", _EXAMPLES.get(str(source.get("type", "postgres")), "")
-
-
-def _complete(source: Mapping[str, Any], connection: Connection) -> tuple[dict[str, Any], SecretEnvironment]:
-    conn_id, kind = connection.conn_id, str(source.get("type", connection.conn_type))
+    example = _EXAMPLES.get(str(source.get("type", "postgres")), "")
+    connection = find_connection(conn_id, "for the source", example)
+    kind = str(source.get("type", connection.conn_type))
     if connection.conn_type not in _CONNECTIONS.get(kind, ()):
         raise JobBadInputError(
             f"A source of type {kind!r} cannot use the connection {conn_id!r} of type {connection.conn_type!r}.",
@@ -89,6 +74,7 @@ def _complete(source: Mapping[str, Any], connection: Connection) -> tuple[dict[s
     completed = {**source, "type": kind, **_address(kind, connection, secrets)}
     if connection.password and "password" in _GIVEN[kind]:
         completed["password"] = secrets.refer("password", connection.password)
+    secrets.hide_from_logs()
     return completed, secrets
 
 

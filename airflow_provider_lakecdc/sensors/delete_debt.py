@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.lake.tables import MAIN
-from airflow_provider_lakecdc.sensors.polling import LimitSensor
-from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
-from airflow_provider_lakecdc.triggers.polling import Side
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.delete_debt import debt_of, removable_debt
+from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
+from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
 from lakecdc.contract.errors import SpecError
-from lakecdc.metadata.debt import DebtLimits
+from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 
 
 class DeleteDebtSensor(LimitSensor):
@@ -37,7 +37,8 @@ class DeleteDebtSensor(LimitSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    trigger_class = DeleteDebtTrigger
+    event_key: ClassVar[str] = "debt"
+    goal: ClassVar[str] = "delete debt {until} {limits}"
     template_fields: Sequence[str] = (
         *LimitSensor.template_fields,
         *(each.name for each in fields(DebtLimits)),
@@ -63,14 +64,37 @@ class DeleteDebtSensor(LimitSensor):
         self.max_position_deletes = max_position_deletes
         self.branch = branch
 
-    def parsed(self) -> dict[str, Any]:
-        """Return the tables and the limits that are given."""
-        tables = super().parsed()
+    @staticmethod
+    def check(
+        catalog: CatalogConnection,
+        *,
+        tables: Sequence[str],
+        limits: Mapping[str, int],
+        until: Side = "above",
+        branch: str = MAIN,
+    ) -> dict[str, dict[str, int]] | None:
+        """Return the counts by table if the wait is over."""
+        highest = DebtLimits(**limits)
+
+        def read(table: str) -> DeleteDebt | None:
+            with open_branch(catalog, table, branch) as loaded:
+                debt = debt_of(loaded, branch) if loaded is not None else None
+                if until == "above" and loaded is not None and debt is not None and debt.above(highest):
+                    return removable_debt(loaded, branch, debt)
+                return debt
+
+        ends = "some" if until == "above" else "none"
+        debts = check_limit(tables, read, lambda debt: bool(debt.above(highest)), ends, "Delete debt")
+        return None if debts is None else {table: debt.counts() for table, debt in debts.items()}
+
+    def check_arguments(self) -> dict[str, Any]:
+        """Return tables and branch, and the limits that are given."""
+        arguments = {**super().check_arguments(), "branch": self.branch}
         try:
             limits = DebtLimits(*(_number(getattr(self, each.name)) for each in fields(DebtLimits)))
         except (SpecError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
-        return {**tables, "limits": {name: value for name, value in asdict(limits).items() if value is not None}}
+        return {**arguments, "limits": {name: value for name, value in asdict(limits).items() if value is not None}}
 
 
 def _number(value: int | str | None) -> int | None:

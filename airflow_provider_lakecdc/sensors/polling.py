@@ -1,11 +1,12 @@
-"""The base of all sensors, which check tables on a worker or in the triggerer."""
+"""The base of all sensors, which check tables on a worker or in the triggerer, and limits that they wait for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
@@ -14,19 +15,28 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.submit.submission import table_list
-from airflow_provider_lakecdc.triggers.polling import PollingTrigger, Side
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+
+log = logging.getLogger(__name__)
+#: the side of a limit that is waited for
+Side = Literal["above", "below"]
+#: how many tables must be past the limit
+Until = Literal["some", "none"]
+T = TypeVar("T")
 
 
 class PollingSensor(BaseSensorOperator):
-    """Wait for the condition of a :class:`airflow_provider_lakecdc.triggers.polling.PollingTrigger`.
+    """Wait until a check of a catalog's tables has a result.
 
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
     :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
     """
 
-    #: what is checked; its fields have the values of the sensor's arguments of their names
-    trigger_class: ClassVar[type[PollingTrigger]]
+    #: key of the result in the trigger's event
+    event_key: ClassVar[str]
+    #: the awaited state, for the log; formatted with the arguments of the check
+    goal: ClassVar[str]
     template_fields: Sequence[str] = ("catalog_conn_id",)
     ui_color = "#d9ecf2"
 
@@ -37,23 +47,36 @@ class PollingSensor(BaseSensorOperator):
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
 
+    @staticmethod
+    @abstractmethod
+    def check(*args: Any, **kwargs: Any) -> Any | None:
+        """Check tables once: of a catalog, with the arguments of :meth:`check_arguments`.
+
+        :return: the result as JSON; None to keep waiting.
+        :raises LakecdcJobError: the result depends on a table that cannot be read.
+        """
+
+    @abstractmethod
+    def check_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the check as JSON.
+
+        :raises AirflowFailException: an argument is invalid, such as a number that a template rendered.
+        """
+
     def trigger(self) -> PollingTrigger:
         """Create the trigger."""
-        given = {**vars(self), "poll_interval": self.poke_interval, **self.parsed()}
-        return self.trigger_class(**{each.name: given[each.name] for each in fields(self.trigger_class)})
-
-    def parsed(self) -> dict[str, Any]:
-        """Return fields of the trigger that are not plain arguments, such as numbers that a template rendered.
-
-        :raises AirflowFailException: an argument is invalid.
-        """
-        return {}
+        return PollingTrigger(
+            sensor=f"{type(self).__module__}:{type(self).__qualname__}",
+            catalog_conn_id=self.catalog_conn_id,
+            poll_interval=self.poke_interval,
+            **self.check_arguments(),
+        )
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Check once."""
-        trigger = self.trigger()
-        result = trigger.check(get_catalog(self.catalog_conn_id))
-        self.log.info("Waiting for %s; result: %s", trigger.goal.format_map(vars(trigger)), result or "not yet")
+        arguments = self.check_arguments()
+        result = self.check(get_catalog(self.catalog_conn_id), **arguments)
+        self.log.info("Waiting for %s; result: %s", self.goal.format_map(arguments), result or "not yet")
         return PokeReturnValue(result is not None, result)
 
     def execute(self, context: Context) -> Any:
@@ -97,10 +120,50 @@ class LimitSensor(PollingSensor):
         self.tables = tables
         self.until = until
 
-    def parsed(self) -> dict[str, Any]:
-        """Return the tables; refuse an empty list."""
+    def check_arguments(self) -> dict[str, Any]:
+        """Return the tables and the side; refuse an empty list."""
         if not (tables := table_list(self.tables)):
             raise AirflowFailException("tables is empty. Name at least one table.")
         if self.until not in get_args(Side):
             raise AirflowFailException(f"Expected until='above' or 'below', got {self.until!r}.")
-        return {"tables": tables}
+        return {"tables": tables, "until": self.until}
+
+
+def check_limit(
+    tables: Sequence[str], read: Callable[[str], T | None], is_past: Callable[[T], bool], until: Until, what: str
+) -> dict[str, T] | None:
+    """Measure all tables once, see :func:`evaluate_limit`.
+
+    Tables that cannot be read are ignored if the others decide the result.
+
+    :param read: returns a table's value, or None if the table does not exist yet.
+    :param what: what is measured, for messages.
+    :raises LakecdcJobError: the result depends on tables that cannot be read.
+    """
+    values: dict[str, T | None] = {}
+    failed: dict[str, Exception] = {}
+    for name in tables:
+        try:
+            values[name] = read(name)
+        except Exception as error:
+            log.warning("Cannot read %s", name, exc_info=error)
+            failed[name] = error
+    result = evaluate_limit(values, is_past, until)
+    if failed and (not values or (until == "none" and result is not None)):
+        errors = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+        raise LakecdcJobError(f"{what} cannot be read. {errors}") from next(iter(failed.values()))
+    return result
+
+
+def evaluate_limit(values: Mapping[str, T | None], is_past: Callable[[T], bool], until: Until) -> dict[str, T] | None:
+    """Return the values that end the wait, or None while it continues.
+
+    :param values: by table; None for a table that does not exist, which is on neither side of the limit.
+    :return: for ``some`` the values of tables past the limit, for ``none`` those of all tables.
+    """
+    past = {name: value for name, value in values.items() if value is not None and is_past(value)}
+    if until == "some":
+        return past or None
+    if past or None in values.values():
+        return None
+    return {name: value for name, value in values.items() if value is not None}

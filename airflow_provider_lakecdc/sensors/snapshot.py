@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import Context
 
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.consumers import register_consumer
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.lake.consumers import register_consumer, unread
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
-from airflow_provider_lakecdc.triggers.snapshot import SnapshotTrigger
 from lakecdc.metadata.consumers import LIMIT
 
 
@@ -27,7 +26,8 @@ class SnapshotSensor(PollingSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    trigger_class = SnapshotTrigger
+    event_key: ClassVar[str] = "snapshots"
+    goal: ClassVar[str] = "snapshots of {table} that {consumer} has not read"
     template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "consumer")
 
     def __init__(self, *, table: str, consumer: str, limit: float = LIMIT, **kwargs: Any) -> None:
@@ -35,6 +35,16 @@ class SnapshotSensor(PollingSensor):
         self.table = table
         self.consumer = consumer
         self.limit = limit
+
+    @staticmethod
+    def check(catalog: CatalogConnection, *, table: str, consumer: str) -> dict[str, str] | None:
+        """Return the ids of the last snapshot read and of the head, as text for JSON parsers without 64-bit numbers."""
+        snapshots = unread(catalog, table, consumer)
+        return None if snapshots is None else {"read": str(snapshots[0]), "head": str(snapshots[1])}
+
+    def check_arguments(self) -> dict[str, Any]:
+        """Return table and consumer."""
+        return {"table": self.table, "consumer": self.consumer}
 
     def execute(self, context: Context) -> Any:
         """Register the consumer, then wait."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.sensors.polling import LimitSensor
-from airflow_provider_lakecdc.triggers.polling import Side
-from airflow_provider_lakecdc.triggers.source_lag import SourceLagTrigger
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.hooks.source import source_from_connection
+from airflow_provider_lakecdc.lake.tables import read_tables, standing_position
+from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
+from airflow_provider_lakecdc.submit import launcher
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 class SourceLagSensor(LimitSensor):
@@ -31,7 +38,8 @@ class SourceLagSensor(LimitSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    trigger_class = SourceLagTrigger
+    event_key: ClassVar[str] = "lag"
+    goal: ClassVar[str] = "lags {until} {max_lag}"
     template_fields: Sequence[str] = (*LimitSensor.template_fields, "source", "source_conn_id", "max_lag")
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json"}
 
@@ -50,13 +58,54 @@ class SourceLagSensor(LimitSensor):
         self.source_conn_id = source_conn_id
         self.max_lag = max_lag
 
-    def parsed(self) -> dict[str, Any]:
-        """Return the tables and the limit."""
-        tables = super().parsed()
+    @staticmethod
+    def check(
+        catalog: CatalogConnection,
+        *,
+        tables: Sequence[str],
+        source: Mapping[str, Any],
+        source_conn_id: str,
+        max_lag: int,
+        until: Side = "above",
+    ) -> dict[str, int | None] | None:
+        """Return the lags by table if the wait is over; None for a table that was never fed."""
+        # the source is queried for all tables at once
+        positions = read_tables(catalog, tables, _position, lambda _, error: error)
+        known = {table: position for table, position in positions.items() if isinstance(position, str)}
+        lags = _query(source, source_conn_id, known)
+
+        def lag_of(table: str) -> float:
+            if isinstance(failed := positions[table], Exception):
+                raise failed
+            return lags.get(table, math.inf)
+
+        ends = "some" if until == "above" else "none"
+        behind = check_limit(tables, lag_of, lambda lag: lag > max_lag, ends, "Source lag")
+        return None if behind is None else {table: lags.get(table) for table in behind}
+
+    def check_arguments(self) -> dict[str, Any]:
+        """Return tables, source and limit."""
+        arguments = {**super().check_arguments(), "source": self.source, "source_conn_id": self.source_conn_id}
         try:
             limit = int(self.max_lag)
         except ValueError as error:
             raise AirflowFailException(f"max_lag {self.max_lag!r} is not a whole number.") from error
         if limit < 0:
             raise AirflowFailException(f"max_lag must not be negative, got {limit}.")
-        return {**tables, "max_lag": limit}
+        return {**arguments, "max_lag": limit}
+
+
+def _position(_: str, table: Table | None) -> str | None | Exception:
+    """Return a table's encoded position in its source."""
+    position = standing_position(table) if table is not None else None
+    return position.encode() if position else None
+
+
+def _query(given: Mapping[str, Any], conn_id: str, positions: Mapping[str, str]) -> dict[str, int]:
+    """Query the source in a process that may import its client (``lakecdc.probes.source_lag``)."""
+    source, secrets = source_from_connection(given, conn_id)
+    if not positions:
+        return {}
+    question = json.dumps({"source": source, "positions": positions})
+    lags: dict[str, int] = json.loads(launcher.ask_source("lakecdc.probes.source_lag", question, secrets.values))
+    return lags

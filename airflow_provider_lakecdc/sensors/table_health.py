@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.lake.tables import MAIN
-from airflow_provider_lakecdc.sensors.polling import LimitSensor
-from airflow_provider_lakecdc.triggers.polling import Side
-from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.assess_table import health_of
+from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
+from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
 
 
 class TableHealthSensor(LimitSensor):
@@ -28,7 +28,8 @@ class TableHealthSensor(LimitSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    trigger_class = TableHealthTrigger
+    event_key: ClassVar[str] = "health"
+    goal: ClassVar[str] = "scores {until} {score:g}"
     template_fields: Sequence[str] = (*LimitSensor.template_fields, "score", "branch")
 
     def __init__(
@@ -44,13 +45,27 @@ class TableHealthSensor(LimitSensor):
         self.score = score
         self.branch = branch
 
-    def parsed(self) -> dict[str, Any]:
-        """Return the tables and the score."""
-        tables = super().parsed()
+    @staticmethod
+    def check(
+        catalog: CatalogConnection, *, tables: Sequence[str], score: float, until: Side = "below", branch: str = MAIN
+    ) -> dict[str, float] | None:
+        """Return the scores by table if the wait is over."""
+
+        def read(table: str) -> float | None:
+            with open_branch(catalog, table, branch) as loaded:
+                health = health_of(loaded, branch) if loaded is not None else None
+                return health.score if health else None
+
+        scores = check_limit(tables, read, lambda each: each < score, "some" if until == "below" else "none", "Health")
+        return None if scores is None else {table: round(each, 1) for table, each in scores.items()}
+
+    def check_arguments(self) -> dict[str, Any]:
+        """Return tables, branch and score."""
+        arguments = {**super().check_arguments(), "branch": self.branch}
         try:
             limit = float(self.score)
         except ValueError as error:
             raise AirflowFailException(f"score {self.score!r} is not a number.") from error
         if not 0 <= limit <= 100:
             raise AirflowFailException(f"Expected a score between 0 and 100, got {limit:g}.")
-        return {**tables, "score": limit}
+        return {**arguments, "score": limit}

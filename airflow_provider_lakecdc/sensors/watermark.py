@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.tables import read_watermark
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
-from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse_duration, parse_moment
+from lakecdc.metadata.freshness import judge
 
 
 class IcebergWatermarkSensor(PollingSensor):
@@ -25,7 +28,8 @@ class IcebergWatermarkSensor(PollingSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    trigger_class = IcebergWatermarkTrigger
+    event_key: ClassVar[str] = "read_through"
+    goal: ClassVar[str] = "the watermark of {table}, moment {moment}, freshness {freshness}"
     template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "moment")
 
     def __init__(
@@ -39,12 +43,28 @@ class IcebergWatermarkSensor(PollingSensor):
         self.moment = moment
         self.freshness = freshness
 
-    def parsed(self) -> dict[str, Any]:
-        """Return the moment with a zone."""
+    @staticmethod
+    def check(
+        catalog: CatalogConnection, *, table: str, moment: str | None = None, freshness: str | None = None
+    ) -> str | None:
+        """Return the watermark if it has reached the moment, or is fresh.
+
+        :param moment: ISO-8601; not used with ``freshness``.
+        """
+        reached = None if freshness else parse_moment(moment or "", "moment")
+        if (watermark := read_watermark(catalog, table)) is None:
+            return None
+        text = watermark.isoformat()
+        is_over = judge(freshness or "", text, datetime.now(UTC)).is_kept if reached is None else watermark >= reached
+        return text if is_over else None
+
+    def check_arguments(self) -> dict[str, Any]:
+        """Return the table, and the freshness or the moment with a zone."""
+        arguments = {"table": self.table, "moment": None, "freshness": self.freshness}
         if self.freshness is not None:
-            return {"moment": None}
+            return arguments
         try:
-            return {"moment": parse_moment(self.moment, "moment").isoformat()}
+            return {**arguments, "moment": parse_moment(self.moment, "moment").isoformat()}
         except (TypeError, SpecError) as error:
             raise AirflowFailException(
                 f"moment {self.moment!r} is not an ISO-8601 timestamp. Set it for runs without a data interval "

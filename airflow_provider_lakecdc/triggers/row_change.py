@@ -11,7 +11,7 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, aget_catalog
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_branch, snapshot_facts
 
 # stored for a table without a snapshot
@@ -93,8 +93,10 @@ class RowChangeTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poll_interval)
 
     async def _check(self, seen: str | None) -> RowChanges | None:
-        catalog = await aget_catalog(self.catalog_conn_id)
-        return await asyncio.to_thread(changes_since, catalog, self.table, int(seen) if seen else None, self.branch)
+        return await asyncio.to_thread(self._changes_since, int(seen) if seen else None)
+
+    def _changes_since(self, seen: int | None) -> RowChanges | None:
+        return changes_since(get_catalog(self.catalog_conn_id), self.table, seen, self.branch)
 
     def _payload(self, changes: RowChanges, seen: str) -> dict[str, Any]:
         return {

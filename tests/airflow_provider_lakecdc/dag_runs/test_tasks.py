@@ -79,7 +79,7 @@ class TestTheSensor:
                 orders.ingest(SIX)
             return found
 
-        monkeypatch.setattr("airflow_provider_lakecdc.triggers.watermark.read_watermark", feed_after_the_first_look)
+        monkeypatch.setattr("airflow_provider_lakecdc.sensors.watermark.read_watermark", feed_after_the_first_look)
         source = WAITING.replace("TIMEOUT", "60").replace("(False, True)", "(True,)")
         run = install("waiting", source).test(run_conf={"moment": SIX})
         assert states(run) == {"deferrable_true": ["success"]}

@@ -13,7 +13,7 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalo
 from airflow_provider_lakecdc.lake import consumers
 from airflow_provider_lakecdc.operators.consumer import ConsumerOperator
 from airflow_provider_lakecdc.sensors.snapshot import SnapshotSensor
-from airflow_provider_lakecdc.triggers.snapshot import SnapshotTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.consumers import Consumer, read_consumers
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -164,7 +164,7 @@ def test_the_operator(fed: FedTable) -> None:
         run(snapshot_id=second)
 
 
-async def first_event(trigger: SnapshotTrigger) -> dict[str, Any]:
+async def first_event(trigger: PollingTrigger) -> dict[str, Any]:
     async for event in trigger.run():
         payload: dict[str, Any] = event.payload
         return payload
@@ -188,9 +188,10 @@ def test_the_sensor_waits_for_what_is_unread(fed: FedTable, context: Any, deferr
     if deferrable:
         assert isinstance(waiting.value, TaskDeferred)
         trigger = waiting.value.trigger
-        assert isinstance(trigger, SnapshotTrigger)
+        assert isinstance(trigger, PollingTrigger)
         assert trigger.serialize()[1] == {
             **{"table": TABLE, "consumer": "mart"},
+            "sensor": "airflow_provider_lakecdc.sensors.snapshot:SnapshotSensor",
             **{"catalog_conn_id": "lake", "poll_interval": 0.01},
         }
         event = asyncio.run(first_event(trigger))

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, T
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
-from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 COUNTS = {"equality_delete_files": 2, "equality_deletes": 30, "position_delete_files": 0, "position_deletes": 0}
@@ -71,24 +71,24 @@ def test_it_waits(context: Any, arguments: dict[str, Any]) -> None:
         sensor(deferrable=False, **arguments).execute(context)
     with pytest.raises(TaskDeferred) as deferred:
         sensor(deferrable=True, **arguments).execute(context)
-    assert isinstance(deferred.value.trigger, DeleteDebtTrigger)
+    assert isinstance(deferred.value.trigger, PollingTrigger)
     assert deferred.value.timeout is not None and deferred.value.timeout.total_seconds() == 0.05
 
 
-async def first_event(waiting: DeleteDebtTrigger) -> dict[str, Any]:
+async def first_event(waiting: PollingTrigger) -> dict[str, Any]:
     async for event in waiting.run():
         payload: dict[str, Any] = event.payload
         return payload
     raise AssertionError("The trigger has ended without an event.")
 
 
-def deferred_trigger(context: Any, **arguments: Any) -> DeleteDebtTrigger:
+def deferred_trigger(context: Any, **arguments: Any) -> PollingTrigger:
     """The trigger of a sensor that waits, rebuilt from what Airflow stores of it."""
     with pytest.raises(TaskDeferred) as deferred:
         sensor(deferrable=True, **arguments).execute(context)
     path, stored = deferred.value.trigger.serialize()
     module, name = path.rsplit(".", 1)
-    rebuilt: DeleteDebtTrigger = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(stored)))
+    rebuilt: PollingTrigger = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(stored)))
     assert rebuilt.serialize() == (path, stored)
     return rebuilt
 

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, T
 
 from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.sensors.table_health import TableHealthSensor
-from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 
@@ -47,7 +47,7 @@ def test_it_waits(context: Any, arguments: dict[str, Any]) -> None:
         sensor(deferrable=False, **arguments).execute(context)
     with pytest.raises(TaskDeferred) as deferred:
         sensor(deferrable=True, **arguments).execute(context)
-    assert isinstance(deferred.value.trigger, TableHealthTrigger)
+    assert isinstance(deferred.value.trigger, PollingTrigger)
 
 
 def test_the_trigger_tells_the_sensor(score: float, context: Any) -> None:

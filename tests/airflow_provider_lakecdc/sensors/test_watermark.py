@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, T
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.sensors.watermark import IcebergWatermarkSensor
-from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from lakecdc.contract.errors import SpecError
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -72,7 +72,7 @@ def test_it_defers_with_its_timeout(context: Any) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         sensor(moment=SIX, deferrable=True).execute(context)
     trigger = deferred.value.trigger
-    assert isinstance(trigger, IcebergWatermarkTrigger)
+    assert isinstance(trigger, PollingTrigger)
     assert trigger.serialize()[1]["moment"] == SIX
     assert deferred.value.timeout is not None
     assert deferred.value.timeout.total_seconds() == 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.triggers.polling import Until, check_limit, evaluate_limit
+from airflow_provider_lakecdc.sensors.polling import Until, check_limit, evaluate_limit
 
 FEW, MANY = 1, 9
 

@@ -1,4 +1,4 @@
-"""The trigger of delete debt, checking real tables in a real catalog once."""
+"""The check of delete debt, of real tables in a real catalog."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.types import DoubleType, IntegerType, NestedField, StringType, StructType
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
-from airflow_provider_lakecdc.triggers.polling import Side
+from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
+from airflow_provider_lakecdc.sensors.polling import Side
 from lakecdc.metadata.debt import DeleteDebt
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -21,8 +21,7 @@ def orders(lake: dict[str, str]) -> FedTable:
 
 
 def check(tables: Sequence[str], limits: Mapping[str, int], until: Side) -> dict[str, dict[str, int]] | None:
-    trigger = DeleteDebtTrigger(catalog_conn_id="lake", tables=tables, limits=limits, until=until)
-    return trigger.check(get_catalog("lake"))
+    return DeleteDebtSensor.check(get_catalog("lake"), tables=tables, limits=limits, until=until)
 
 
 def test_what_no_run_can_pay_is_no_reason_for_one(orders: FedTable) -> None:

@@ -9,18 +9,25 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from tests.airflow_provider_lakecdc.tables import FedTable
 
+SENSOR = "airflow_provider_lakecdc.sensors.watermark:IcebergWatermarkSensor"
 FIVE, SIX = "2026-01-01T05:00:00+00:00", "2026-01-01T06:00:00+00:00"
 
 
-def trigger(**arguments: Any) -> IcebergWatermarkTrigger:
-    defaults = {"table": "shop.orders", "catalog_conn_id": "lake", "moment": FIVE, "poll_interval": 0.01}
-    return IcebergWatermarkTrigger(**{**defaults, **arguments})
+def trigger(**arguments: Any) -> PollingTrigger:
+    defaults = {
+        "sensor": SENSOR,
+        "table": "shop.orders",
+        "catalog_conn_id": "lake",
+        "moment": FIVE,
+        "poll_interval": 0.01,
+    }
+    return PollingTrigger(**{**defaults, **arguments})
 
 
-async def first_event(waiting: IcebergWatermarkTrigger) -> dict[str, Any]:
+async def first_event(waiting: PollingTrigger) -> dict[str, Any]:
     async for event in waiting.run():
         payload: dict[str, Any] = event.payload
         return payload
@@ -30,7 +37,7 @@ async def first_event(waiting: IcebergWatermarkTrigger) -> dict[str, Any]:
 def test_it_is_rebuilt_from_json_and_holds_no_secret(lake: dict[str, str]) -> None:
     path, arguments = trigger().serialize()
     given = {"table": "shop.orders", "catalog_conn_id": "lake", "moment": FIVE, "poll_interval": 0.01}
-    assert arguments == {**given, "freshness": None}
+    assert arguments == {**given, "sensor": SENSOR}
     module, name = path.rsplit(".", 1)
     rebuilt = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(arguments)))
     assert rebuilt.serialize() == (path, arguments)
