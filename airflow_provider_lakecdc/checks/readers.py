@@ -37,7 +37,7 @@ def findings(config: LakeConfig) -> Iterator[Finding]:
     yield from [whole] if whole.state == "fail" else summed("readers", existing, "tables fit their readers")
 
 
-def _existing(config: LakeConfig, targets: Sequence[Target], found: list[Finding]) -> str:
+def _existing(config: LakeConfig, targets: Sequence[Target], answers: list[Finding]) -> str:
     fed: dict[str, Fed] = {}
     for target in targets:
         fed[pattern_of(target.table)] = target.readers, target.form.deletes
@@ -52,7 +52,9 @@ def _existing(config: LakeConfig, targets: Sequence[Target], found: list[Finding
 
     catalog, selection = get_catalog(config.catalog), config.selection
     more = TableSelection(tuple(dict.fromkeys((*selection.tables, *fed))), selection.fed)
-    found += [each for each in read_tables(catalog, select_tables(catalog, more).tables, read, failed).values() if each]
+    answers += [
+        each for each in read_tables(catalog, select_tables(catalog, more).tables, read, failed).values() if each
+    ]
     return "read"
 
 

@@ -59,12 +59,12 @@ def _idle(table: Table, name: str, spec: JobSpec) -> TableReport | None:
     branch = getattr(spec.options, "branch", MAIN)
     order = spec.options if isinstance(spec.options, SortDataFilesOptions) else SortDataFilesOptions()
     opened = OpenTable(table, branch, order)
-    found = assess_job(opened, spec.job, spec.options)
-    if not isinstance(found, Idle):
+    verdict = assess_job(opened, spec.job, spec.options)
+    if not isinstance(verdict, Idle):
         return None
     if opened.head is None:
-        return TableReport(name, "nothing", found.reason)
+        return TableReport(name, "nothing", verdict.reason)
     numbers = totals.from_summary(summary_of(opened.head)).numbers()
     same = {f"{number}_{moment}": value for moment in ("before", "after") for number, value in numbers.items()}
     at = str(opened.head.snapshot_id)
-    return TableReport(name, "nothing", found.reason, None, at, at, {**found.metrics, "core_seconds": 0.0, **same})
+    return TableReport(name, "nothing", verdict.reason, None, at, at, {**verdict.metrics, "core_seconds": 0.0, **same})

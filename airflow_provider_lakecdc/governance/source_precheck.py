@@ -88,8 +88,8 @@ def _record(
     """Record an idle position; return the id of the table's head, or None if another run has moved the table."""
     if not record_idle_position(catalog, table, before[table], after[table]):
         return None
-    with open_table(catalog, table) as found:
-        head = found.current_snapshot() if found is not None else None
+    with open_table(catalog, table) as loaded:
+        head = loaded.current_snapshot() if loaded is not None else None
         return str(head.snapshot_id) if head else None
 
 
@@ -105,8 +105,8 @@ def _report(target: Target, head: str | None, position: Position, facts: Mapping
 
 def _has_parked(catalog: CatalogConnection, name: str) -> bool:
     """Check whether rounds of a log wait in a table of parked ones."""
-    with open_table(catalog, name) as found:
-        head = found.current_snapshot() if found is not None else None
+    with open_table(catalog, name) as loaded:
+        head = loaded.current_snapshot() if loaded is not None else None
         return head is not None and summary_of(head).get("total-records") != "0"
 
 

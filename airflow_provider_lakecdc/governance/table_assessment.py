@@ -207,8 +207,8 @@ def _health(opened: OpenTable, now: datetime, freshness: Mapping[str, Any]) -> d
         if row is None:
             return {}
         facts, measured_at = row.as_facts(), iso(int(row.measured_at.timestamp() * 1000))
-    stands = {**standing(opened.snapshots, opened.table.properties, now), **freshness}
-    return {"health": {**facts, **stands}, "measured_at": measured_at}
+    moments = standing(opened.snapshots, opened.table.properties, now)
+    return {"health": {**facts, **moments, **freshness}, "measured_at": measured_at}
 
 
 def _measured_by_a_job(table: Table, now: datetime) -> HealthRow | None:

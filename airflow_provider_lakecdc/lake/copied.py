@@ -63,11 +63,11 @@ class Copying:
         if catalog_type(properties) == OBJECT_STORE and in_s3(location) != in_s3(properties["warehouse"]):
             raise _unreadable(location, "its warehouse is in another kind of storage")
         try:
-            found = FromInputFile.table_metadata(load_file_io(properties, location).new_input(location))
+            read = FromInputFile.table_metadata(load_file_io(properties, location).new_input(location))
         except Exception as error:
             # each storage has errors of its own
             raise _unreadable(location, f"{type(error).__name__}: {error}") from error
-        if found.table_uuid != table.metadata.table_uuid or found.current_snapshot_id != _current(table):
+        if read.table_uuid != table.metadata.table_uuid or read.current_snapshot_id != _current(table):
             raise _unreadable(location, "what it finds there is another table")
 
     def write(self) -> dict[str, Outcome]:
@@ -80,17 +80,17 @@ class Copying:
         for level in range(1, len(identifier)):
             self._target.create_namespace_if_not_exists(identifier[:level], self._properties(identifier[:level]))
         self._target.register_table(identifier, table.metadata_location)
-        made, again = load_table(self._target, name), load_table(self._source, name)
-        if made is None or made.metadata.table_uuid != table.metadata.table_uuid or _current(made) != _current(table):
+        copy, original = load_table(self._target, name), load_table(self._source, name)
+        if copy is None or copy.metadata.table_uuid != table.metadata.table_uuid or _current(copy) != _current(table):
             raise VerificationError(
                 "The other catalog took the table, but shows another one.", hint="Write to neither, and compare them."
             )
-        if again is None or again.metadata_location != table.metadata_location:
+        if original is None or original.metadata_location != table.metadata_location:
             raise ConflictError(
                 "The table was written while it was copied, so that the copy is behind.",
                 hint="Stop its writers, drop the copy without purge, and copy it again.",
             )
-        return _done(COPIED, made)
+        return _done(COPIED, copy)
 
     def _properties(self, namespace: tuple[str, ...]) -> dict[str, str]:
         from pyiceberg.exceptions import NoSuchNamespaceError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_provider_lakecdc.lake.live_files import live_files
 from airflow_provider_lakecdc.lake.tables import (
     MAIN,
     branch_snapshots,
@@ -15,6 +15,7 @@ from airflow_provider_lakecdc.lake.tables import (
     summary_of,
 )
 from lakecdc.metadata.debt import DeleteDebt, doubt, from_summaries
+from lakecdc.metadata.file_facts import Content
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -49,16 +50,13 @@ def removable_debt(table: Table, branch: str, debt: DeleteDebt) -> DeleteDebt:
 
 
 def _count(table: Table, snapshot: Snapshot) -> DeleteDebt:
-    from pyiceberg.manifest import DataFileContent, ManifestContent
+    from pyiceberg.manifest import ManifestContent
 
-    files, rows = Counter[DataFileContent](), Counter[DataFileContent]()
-    for manifest in snapshot.manifests(table.io):
-        if manifest.content == ManifestContent.DELETES:
-            for entry in manifest.fetch_manifest_entry(table.io):
-                files[entry.data_file.content] += 1
-                rows[entry.data_file.content] += entry.data_file.record_count
-    equality, position = DataFileContent.EQUALITY_DELETES, DataFileContent.POSITION_DELETES
-    return DeleteDebt(files[equality], rows[equality], files[position], rows[position])
+    manifests = [each for each in snapshot.manifests(table.io) if each.content == ManifestContent.DELETES]
+    files = list(live_files(table, manifests))
+    equality = [file.rows for file in files if file.content is Content.EQUALITY_DELETES]
+    position = [file.rows for file in files if file.content is not Content.EQUALITY_DELETES]
+    return DeleteDebt(len(equality), sum(equality), len(position), sum(position))
 
 
 def _skipped_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:

@@ -14,7 +14,6 @@ from airflow_provider_lakecdc.lake.tables import (
     MAIN,
     branch_snapshots,
     is_kept_fresh,
-    open_table,
     read_tables,
     snapshot_facts,
     summary_of,
@@ -26,24 +25,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-
-
-def read_status(
-    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
-) -> dict[str, Any] | None:
-    """Return the status of a table.
-
-    :param partitions: add the last change of each partition, with maintenance; this reads all manifests.
-    :param health: add the read cost of the table's layout; this reads the head's manifests.
-    :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
-        ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), the ``readers``
-        that it is promised to, ``readers_problem`` if it breaks the promise, ``last_write`` (see
-        :class:`lakecdc.metadata.last_write.LastWrite`), whether
-        ingestion keeps it fresh (``is_kept_fresh``), and perhaps ``partitions`` and ``health`` (see
-        :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if the table does not exist.
-    """
-    with open_table(catalog, table) as loaded:
-        return None if loaded is None else status_of(loaded, branch, partitions=partitions, health=health)
 
 
 def report_statuses(
@@ -71,7 +52,17 @@ def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
 
 
 def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, health: bool = False) -> dict[str, Any]:
-    """Return the status of a loaded table, see :func:`read_status`."""
+    """Return the status of a loaded table.
+
+    :param partitions: add the last change of each partition, with maintenance; this reads all manifests.
+    :param health: add the read cost of the table's layout; this reads the head's manifests.
+    :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
+        ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), the ``readers``
+        that it is promised to, ``readers_problem`` if it breaks the promise, ``last_write`` (see
+        :class:`lakecdc.metadata.last_write.LastWrite`), whether ingestion keeps it fresh (``is_kept_fresh``), and
+        perhaps ``partitions`` and ``health`` (see :class:`lakecdc.metadata.health.TableHealth`; None without a
+        snapshot).
+    """
     debt, version = debt_of(table, branch), table.format_version
     deletes = (debt.equality_delete_files, debt.position_delete_files)
     written = last_write(map(snapshot_facts, branch_snapshots(table, branch)), table.properties)

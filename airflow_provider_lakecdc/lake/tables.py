@@ -106,8 +106,8 @@ def read_tables(
 @contextmanager
 def open_branch(catalog: CatalogConnection, table: str, branch: str) -> Iterator[Table | None]:
     """Open a table if it has a branch of that name; it always has ``main``, which need not have a snapshot."""
-    with open_table(catalog, table) as found:
-        yield found if found is not None and (branch == MAIN or branch in found.metadata.refs) else None
+    with open_table(catalog, table) as loaded:
+        yield loaded if loaded is not None and (branch == MAIN or branch in loaded.metadata.refs) else None
 
 
 def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
@@ -129,12 +129,6 @@ def _carrier(table: Table) -> Carrier | None:
     return nearest_carrier((s.snapshot_id, summary_of(s)) for s in branch_snapshots(table))
 
 
-def read_position(catalog: CatalogConnection, table: str) -> Position | None:
-    """Read a table's position in its source; None if it does not exist or was never fed."""
-    with open_table(catalog, table) as found:
-        return standing_position(found) if found is not None else None
-
-
 def read_positions(catalog: CatalogConnection, tables: Sequence[str]) -> dict[str, Position]:
     """Read the positions of tables in their source, without those that were never fed; raise a table's error."""
 
@@ -151,16 +145,17 @@ def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
     Commits without a position (maintenance) are skipped, and a rollback moves the watermark back. A position in the
     table's properties, left by a run over an idle source, counts if it continues the newest position of a snapshot.
     """
-    position = read_position(catalog, table)
+    with open_table(catalog, table) as loaded:
+        position = standing_position(loaded) if loaded is not None else None
     return parse_moment(position.read_through, READ_THROUGH) if position and position.read_through else None
 
 
 def record_idle_position(catalog: CatalogConnection, table: str, before: Position, after: Position) -> bool:
     """Record how far the source of a quiet table was read; return False if another run has moved its position."""
 
-    def change(found: Table, transaction: Transaction) -> bool:
-        carrier = _carrier(found)
-        if carrier is None or current_position(carrier, found.properties) != before:
+    def change(loaded: Table, transaction: Transaction) -> bool:
+        carrier = _carrier(loaded)
+        if carrier is None or current_position(carrier, loaded.properties) != before:
             return False
         transaction.set_properties({IDLE_POSITION: encode_idle(carrier.snapshot_id, after)})
         return True
@@ -176,8 +171,8 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
     """
 
     def attempt() -> T:
-        with open_table(catalog, table) as found:
-            loaded = existing(found, table)
+        with open_table(catalog, table) as opened:
+            loaded = existing(opened, table)
             transaction = loaded.transaction()
             result = change(loaded, transaction)
             transaction.commit_transaction()
@@ -201,14 +196,14 @@ def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -
     )
 
 
-def existing(found: Table | None, table: str) -> Table:
+def existing(opened: Table | None, table: str) -> Table:
     """Return a table that was opened.
 
     :raises InputError: it does not exist.
     """
-    if found is None:
-        raise InputError("There is no such table.", table=table)
-    return found
+    if opened is None:
+        raise InputError("The table does not exist.", table=table)
+    return opened
 
 
 def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.sdk import BaseOperator, Context
 
@@ -23,6 +23,7 @@ from lakecdc.contract.spec import GOVERN
 from lakecdc.metadata.calibration import Calibration, Run, calibrated
 from lakecdc.metadata.plan import Action, Plan, choose
 
+T = TypeVar("T")
 # days and maximum of audit rows that calibrate predictions
 _DAYS, _MOST_ROWS = 30, 5000
 #: XCom with the URI of the plan
@@ -195,16 +196,11 @@ def _tasks(actions: Sequence[Action], beside: set[str], tables_per_application: 
     alike: dict[str, list[Action]] = {}
     for action in actions:
         alike.setdefault(json.dumps(action.options, sort_keys=True, default=str), []).append(action)
-    groups = (
-        [by_table[name] for name in group]
-        for members in alike.values()
-        for by_table in [{action.table: action for action in members}]
-        for group in groups_of_tables(list(by_table), tables_per_application)
-    )
+    groups = (group for members in alike.values() for group in groups_of_tables(members, tables_per_application))
     return [_task(group, beside) for group in groups]
 
 
-def groups_of_tables(tables: Sequence[str], tables_per_application: int = 0) -> list[list[str]]:
+def groups_of_tables(tables: Sequence[T], tables_per_application: int = 0) -> list[list[T]]:
     """Split tables into groups, for ``Operator.partial(…).expand(tables=groups_of_tables(…))``.
 
     Starting Spark takes about 8 s and another table nearly nothing, so by default all tables share an application.

@@ -40,7 +40,7 @@ class ReportOperator(BaseOperator):
     :param one_task: id of the single task that runs all steps; None if each step has a task of its name.
     :param of_approved: report only the jobs that need approval.
     :param alerts: fields of ``lakecdc.metadata.hurts.Alerts``; no alert is sent without a limit.
-    :param prices: fields of ``lakecdc.metadata.cost.Prices``; None tells no money.
+    :param prices: fields of ``lakecdc.metadata.cost.Prices``; None shows no costs.
     :param assessment: URI of the assessment of the plan, which has the tables' scores; empty if there is none.
         (templated)
     :param is_dry: the jobs ran dry, so send no alerts. (templated)

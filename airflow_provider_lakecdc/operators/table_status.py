@@ -25,7 +25,7 @@ class TableStatusOperator(BaseOperator):
     """Report deletes, engines that can read the tables, readiness for format version 4, and the last write.
 
     Only metadata is read, usually one file per table. The return value is a dict by table, see
-    :func:`airflow_provider_lakecdc.lake.status.read_status`; the log has it as a table. A table that cannot be read
+    :func:`airflow_provider_lakecdc.lake.status.status_of`; the log has it as a table. A table that cannot be read
     fails the task after all others have been reported.
 
     :param tables: ``namespace.name`` of each table. (templated)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from cachetools import TTLCache
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
@@ -23,7 +25,6 @@ from airflow_provider_lakecdc.page.history import HistoryFilter, Task, costs_of_
 from airflow_provider_lakecdc.page.ingestion import ingestion_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes, visible_lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
-from airflow_provider_lakecdc.page.planned import Plans
 from airflow_provider_lakecdc.page.rendering import STATIC, render
 from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
 from airflow_provider_lakecdc.page.running import running_in
@@ -39,6 +40,7 @@ Name = Annotated[str, Query(max_length=1000)]
 FileName = Annotated[str, Path(max_length=100)]
 
 _PATIENCE = 30.0
+_MOST_PLANS, _PLAN_SECONDS = 64, 300
 _HEADERS = {
     # whatever escapes the templates cannot run, load or send anything
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -61,7 +63,7 @@ def create_app() -> FastAPI:
     app.state.pages = Lookups(threads=1, seconds=15, patience=_PATIENCE)
     app.state.parts = Lookups(threads=4, seconds=15, patience=_PATIENCE)
     app.state.plans = Lookups(threads=1, seconds=15, patience=_PATIENCE)
-    app.state.planned = Plans(seconds=300)
+    app.state.planned = TTLCache(_MOST_PLANS, _PLAN_SECONDS)
     app.state.heads = MetadataCache()
     app.include_router(router)
     return app
@@ -117,7 +119,7 @@ class PageRequest:
         self.heads: MetadataCache = request.app.state.heads
         self._parts: Lookups = request.app.state.parts
         self.plans: Lookups = request.app.state.plans
-        self.planned: Plans = request.app.state.planned
+        self._planned: TTLCache[tuple[str, str], dict[str, Any]] = request.app.state.planned
         self._pages: Lookups = request.app.state.pages
 
     async def page(self, title: str, tab: str, parts: Mapping[str, str], **facts: Any) -> Response:
@@ -146,6 +148,21 @@ class PageRequest:
             return await known.get((name, view.key, *key), lambda: render(name, lake=view.lake_if_any, **read(view)))
 
         return await self._answer(content(), lambda message: render("error", message=message))
+
+    def planned(self, lake: Lake, dag: str) -> dict[str, Any]:
+        """Return the template's values of a planned run, None without a configuration; called in the thread of plans.
+
+        A plan takes long, is kept for a while, and is for everybody who may see its lake.
+        """
+        if lake.config is None:
+            return {"planned": None}
+        # importing all operators is slow
+        from airflow_provider_lakecdc.templates.planning import plan_run
+
+        if (planned := self._planned.get((lake.name, dag))) is None:
+            planned = {"planned": plan_run(lake.config, dag), "looked_at": datetime.now(UTC)}
+            self._planned[lake.name, dag] = planned
+        return planned
 
     async def _view(self) -> View:
         visible = await self._rights.get(self._user.get_id(), lambda: visible_lakes(self._user, lakes()))
@@ -211,14 +228,13 @@ async def plan(request: PageRequestDep, dag: Dag = "nightly") -> Response:
 @router.get("/parts/plan")
 async def plan_part(request: PageRequestDep, dag: Dag = "nightly") -> Response:
     """Serve the planned work with predicted costs and reasons."""
-
-    return await request.part("plan", lambda view: request.planned.read(view.lake, dag), dag, lookups=request.plans)
+    return await request.part("plan", lambda view: request.planned(view.lake, dag), dag, lookups=request.plans)
 
 
 @router.get("/parts/tonight")
 async def tonight_part(request: PageRequestDep) -> Response:
     """Serve the predicted cost of the next nightly run."""
-    return await request.part("tonight", lambda view: request.planned.read(view.lake, "nightly"), lookups=request.plans)
+    return await request.part("tonight", lambda view: request.planned(view.lake, "nightly"), lookups=request.plans)
 
 
 @router.get("/parts/running")
@@ -240,24 +256,24 @@ async def ingestion_part(request: PageRequestDep, name: Name | None = None) -> R
 
 
 @router.get("/history")
-async def history(request: PageRequestDep, wanted: FilterDep) -> Response:
+async def history(request: PageRequestDep, rows: FilterDep) -> Response:
     """Serve the history of jobs."""
-    given = {name: value for name, value in vars(wanted).items() if value}
+    given = {name: value for name, value in vars(rows).items() if value}
     parts = {"the audit": link("parts/history", lake=request.lake, **given)}
     return await request.page("History", "history", parts)
 
 
 @router.get("/parts/history")
-async def history_part(request: PageRequestDep, wanted: FilterDep, alone: bool = False) -> Response:
+async def history_part(request: PageRequestDep, rows: FilterDep, alone: bool = False) -> Response:
     """Serve what jobs did to tables by application, with its numbers before and after.
 
     ``alone`` is set on the page of a table, which has no form of filters.
     """
 
     def read(view: View) -> dict[str, Any]:
-        return {**runs_of(view.lake, wanted, request.heads), "alone": alone}
+        return {**runs_of(view.lake, rows, request.heads), "alone": alone}
 
-    return await request.part("history", read, wanted, alone)
+    return await request.part("history", read, rows, alone)
 
 
 @router.get("/costs")

@@ -122,35 +122,35 @@ class RunOfTables:
         return sum((Intake.of(row.metrics) for row in self.rows), Intake())
 
 
-def runs_of(lake: Lake, wanted: HistoryFilter, heads: MetadataCache) -> dict[str, Any]:
+def runs_of(lake: Lake, chosen: HistoryFilter, heads: MetadataCache) -> dict[str, Any]:
     """Return the template's values of the history by application, newest first.
 
     :raises InputError: the table is hidden, or the day is not a date.
     """
-    if wanted.name:
-        lake.check_shown(wanted.name)
-    catalog, most = lake.catalog, _RUNS if wanted.name else _MOST_ROWS
-    begin = wanted.begin
+    if chosen.name:
+        lake.check_shown(chosen.name)
+    catalog, most = lake.catalog, _RUNS if chosen.name else _MOST_ROWS
+    begin = chosen.begin
     until = begin + timedelta(days=1) if begin else None
 
     def read() -> list[AuditRow]:
-        return history(catalog, wanted.name or None, begin, most, until=until, where=wanted.where)
+        return history(catalog, chosen.name or None, begin, most, until=until, where=chosen.where)
 
     # filters have any number of values, which would fill the cache
-    is_plain = wanted == HistoryFilter(name=wanted.name)
-    rows = heads.read(catalog, AUDIT, (lake.conn_id, wanted.name, most), read) if is_plain else read()
+    is_plain = chosen == HistoryFilter(name=chosen.name)
+    rows = heads.read(catalog, AUDIT, (lake.conn_id, chosen.name, most), read) if is_plain else read()
     runs = [RunOfTables([*each]) for _, each in groupby(_by_application(lake, rows), lambda row: row.application)]
     if len(rows) == most and len(runs) > 1:
         # the rest of the oldest one was not read
         del runs[-1]
     return {
         "runs": runs[:_RUNS],
-        "filter": wanted,
+        "filter": chosen,
         "is_cut": len(runs) > _RUNS or len(rows) == most,
         "changes": changes,
         "report_link": report_link,
         "choices": {
-            "job": sorted({row.job for row in rows} | {wanted.job} - {""}),
+            "job": sorted({row.job for row in rows} | {chosen.job} - {""}),
             "outcome": ["done", "nothing", "skipped", "unsupported", "conflict", "failed"],
             "name": sorted({row.table for run in runs for row in run.rows}),
         },

@@ -128,9 +128,9 @@ class Submitter(ABC):
         :param after_look: called after each look at the run.
         :raises RuntimeError: it failed.
         """
-        look = Retrying(stop=stop_after_attempt(_MOST_LOOKS), wait=wait_fixed(self.poll_seconds), reraise=True)
+        retrying = Retrying(stop=stop_after_attempt(_MOST_LOOKS), wait=wait_fixed(self.poll_seconds), reraise=True)
         while True:
-            status = look(self.status, run_id)
+            status = retrying(self.status, run_id)
             after_look()
             if status.state != "running":
                 break

@@ -20,7 +20,7 @@ class DatabricksSettings:
 
     :param new_cluster: the cluster of each run, as the Jobs API takes it: ``spark_version``, ``node_type_id``,
         ``num_workers`` and so on. Spark's settings and variables of the job are added to its own.
-    :param existing_cluster_id: a running cluster; it has to have Spark's settings already.
+    :param existing_cluster_id: a running cluster, which needs Spark's settings already.
     :param libraries: further libraries of the run, as the Jobs API takes them.
     """
 
@@ -102,7 +102,7 @@ class DatabricksRuns(Submitter):
                 raise JobBadInputError("conf and env_vars have no effect on a running cluster of Databricks.")
             return {"existing_cluster_id": self._settings.existing_cluster_id}
         cluster = self._settings.new_cluster
-        # the session is there before the job, which can set this no longer
+        # the session starts before the job, which can no longer set this
         conf = {"spark.sql.extensions": EXTENSIONS, **cluster.get("spark_conf", {}), **application.conf}
         variables = {**cluster.get("spark_env_vars", {}), **application.env}
         return {"new_cluster": {**cluster, "spark_conf": conf, "spark_env_vars": variables}}

@@ -39,7 +39,7 @@ class EmrSteps(Submitter):
         submit = ["spark-submit", "--deploy-mode", "cluster", "--name", application.name, *conf]
         return {
             "Name": application.name,
-            # what else runs on the cluster has nothing to do with a job that fails
+            # a failed job must not stop other work on the cluster
             "ActionOnFailure": "CONTINUE",
             "HadoopJarStep": {"Jar": "command-runner.jar", "Args": [*submit, application.script, *application.args]},
         }
@@ -58,8 +58,8 @@ class EmrSteps(Submitter):
         if status["State"] == "COMPLETED":
             return RunStatus("succeeded")
         details = status.get("FailureDetails") or status.get("StateChangeReason") or {}
-        told = [str(details[key]) for key in ("Reason", "Message", "LogFile") if details.get(key)]
-        return RunStatus("failed", ": ".join([status["State"], *told]))
+        reasons = [str(details[key]) for key in ("Reason", "Message", "LogFile") if details.get(key)]
+        return RunStatus("failed", ": ".join([status["State"], *reasons]))
 
     def stop(self, run_id: str | None) -> None:
         """Cancel the step; EMR kills its process."""

@@ -45,7 +45,7 @@ class Glue(Submitter):
         arguments = {
             "--scriptLocation": application.script,
             "--extra-py-files": ",".join(application.py_files),
-            # Glue takes one --conf, and hands what is in it to spark-submit as it is
+            # Glue accepts one --conf, and passes its text on to spark-submit
             "--conf": " --conf ".join(f"{name}={value}" for name, value in conf.items()),
             "--extra-jars": application.conf.get("spark.jars", ""),
         }

@@ -80,7 +80,7 @@ class SparkApplications(Submitter):
             # Kubernetes' ApiException
             if getattr(error, "status", None) != 404:
                 raise
-            return RunStatus("failed", "the SparkApplication is there no longer: it was deleted")
+            return RunStatus("failed", "the SparkApplication was deleted")
         if state.get("state") in _FAILURES:
             return RunStatus("failed", f"{state['state']}: {state.get('errorMessage', '')}")
         return RunStatus("succeeded" if state.get("state") == "COMPLETED" else "running")
@@ -104,5 +104,5 @@ class SparkApplications(Submitter):
         return text.splitlines()[-_LAST_LINES:]
 
     def _status(self, run_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._kubernetes.get_custom_object(name=run_id, **self._kind)
-        return found.get("status") or {}
+        application: dict[str, Any] = self._kubernetes.get_custom_object(name=run_id, **self._kind)
+        return application.get("status") or {}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.status import read_status
+from airflow_provider_lakecdc.lake.status import report_statuses
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
@@ -62,8 +62,7 @@ def test_the_worst_table_comes_first_and_says_why(lakecdc: Lakecdc) -> None:
     ended = lakecdc("health", "--catalog", "lake")
     assert (ended.code, ended.err) == (0, "")
     heading, _, orders, items, empty, *_ = ended.out.splitlines()
-    known = read_status(get_catalog("lake"), "shop.orders", health=True)
-    assert known is not None
+    (known,) = report_statuses(get_catalog("lake"), ["shop.orders"], health=True).values()
     lost = known["health"]["lost"]
     named = f"deletes {lost['deletes']:.0f}, small_files {lost['small_files']:.0f}"
     assert orders.split()[:2] == ["shop.orders", f"{known['health']['score']:.0f}"] and named in orders
@@ -184,8 +183,7 @@ def test_telling_airflow_of_the_commands_imports_none_of_them() -> None:
 
 
 def _known(*, partitions: bool = False) -> dict[str, Any]:
-    status = read_status(get_catalog("lake"), "shop.orders", health=True, partitions=partitions)
-    assert status is not None
+    (status,) = report_statuses(get_catalog("lake"), ["shop.orders"], health=True, partitions=partitions).values()
     return _then(status)
 
 

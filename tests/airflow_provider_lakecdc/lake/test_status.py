@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.status import read_status, report_statuses, tables_of
+from airflow_provider_lakecdc.lake.status import report_statuses, tables_of
 from airflow_provider_lakecdc.operators.table_status import overview
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
@@ -21,8 +21,7 @@ FIVE = "2026-01-01T05:00:00+00:00"
 
 
 def status(table: str = "shop.orders", **options: Any) -> dict[str, Any]:
-    found = read_status(get_catalog("lake"), table, **options)
-    assert found is not None
+    (found,) = report_statuses(get_catalog("lake"), [table], **options).values()
     # it goes into XCom
     assert json.loads(json.dumps(found)) == found
     return found
@@ -37,7 +36,7 @@ def test_an_empty_table(orders: FedTable) -> None:
     found = status(partitions=True)
     assert (found["format_version"], found["ready_for_v4"], found["last_write"]) == (2, True, None)
     assert found["refused_by"] == found["gained_by_rewrite"] == found["partitions"] == []
-    assert read_status(get_catalog("lake"), "shop.nothing") is None
+    assert status("shop.nothing") == {"error": "The table does not exist."}
 
 
 def test_a_table_in_debt_says_who_cannot_read_it_and_when_it_was_written(orders: FedTable) -> None:

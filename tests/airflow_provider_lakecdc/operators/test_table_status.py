@@ -50,12 +50,11 @@ def test_nothing_to_report_is_an_error(context: Any) -> None:
 @pytest.mark.usefixtures("shop")
 def test_the_overview_is_a_table() -> None:
     from airflow_provider_lakecdc.hooks.catalog import get_catalog
-    from airflow_provider_lakecdc.lake.status import read_status
+    from airflow_provider_lakecdc.lake.status import report_statuses
     from airflow_provider_lakecdc.operators.table_status import overview
 
-    known = read_status(get_catalog("lake"), "shop.orders")
-    assert known is not None
-    heading, orders, broken = overview({"shop.orders": known, "x.y": {"error": "no way"}}).splitlines()
+    known = report_statuses(get_catalog("lake"), ["shop.orders"])
+    heading, orders, broken = overview({**known, "x.y": {"error": "no way"}}).splitlines()
     assert orders.index("5 in 1 files") == heading.index("equality deletes")
     assert "not ready" in orders and "Snowflake" in orders
     assert broken.startswith("x.y") and broken.endswith("no way")
