@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from argparse import Namespace
@@ -22,6 +21,7 @@ from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.governance.assess_tables import assess
 from airflow_provider_lakecdc.governance.assessment import Steps
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.operators import job_operator
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator, tasks_of
 from airflow_provider_lakecdc.submit.failures import one_line
@@ -125,7 +125,7 @@ def _governing(
         own = None if "time_column" in options else config.own_tables(job, options)
     # a quarantine with its own name is cleaned with all tables only
     shared = [] if args.tables else config.quarantine_tables
-    beside = {step.job_name: shared for step in OF_SIDE_TABLES if step.job_name == job}
+    beside = {job: shared} if job in OF_SIDE_TABLES else {}
     steps = Steps({job: options}, beside, {} if own is None else {job: own})
     selection = replace(config.selection, tables=tuple(args.tables), fed=()) if args.tables else config.selection
     assessment = assess(
@@ -155,9 +155,7 @@ def _governing(
 
 
 def _operator(job: str, config: LakeConfig, arguments: Mapping[str, Any]) -> LakecdcJobOperator:
-    module = importlib.import_module(f"airflow_provider_lakecdc.operators.{job}")
-    (kind,) = (each for each in vars(module).values() if getattr(each, "job_name", None) == job)
-    operator: LakecdcJobOperator = kind(
+    operator = job_operator(job)(
         task_id=job,
         catalog_conn_id=config.catalog,
         # resuming needs a next try, and there is none

@@ -12,22 +12,9 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.operators.approve import ApproveOperator
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
-from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
-from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
-from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
-from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
-from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
-from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
-from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.plan import PLAN_KEY, PlanOperator, approved_of, dry_run_of
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
-from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.report import ReportOperator
-from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
-from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
-from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
-from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
 from airflow_provider_lakecdc.templates.steps import (
@@ -40,6 +27,7 @@ from airflow_provider_lakecdc.templates.steps import (
     planned_step,
     run_params,
 )
+from lakecdc.contract.spec import GOVERN
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.names import AUDIT, HEALTH
 
@@ -55,16 +43,13 @@ HOURLY_DELETES: dict[str, Any] = {"max_runtime": 1800.0}
 #: orphan files are only listed until the option is set to false
 WEEKLY_ORPHANS: dict[str, Any] = {"dry_run": True}
 #: jobs for side tables, which are small, mostly append-only and have neither equality deletes nor readers by key
-OF_SIDE_TABLES = (
-    *(CompactDataFilesOperator, RewriteManifestsOperator, ExpireSnapshotsOperator),
-    RemoveOrphanFilesOperator,
-)
+OF_SIDE_TABLES = ("compact_data_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
 # a lake without writes for a year is not a failure
 _FOR_EVER = timedelta(days=3650).total_seconds()
-#: operators in the order of work, with the template's default options
-Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
+#: jobs in the order of work, with the template's default options
+Steps = tuple[tuple[str, dict[str, Any]], ...]
 #: options of each step
-StepOptions = Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
+StepOptions = Mapping[str, Mapping[str, Any]]
 #: the URI of a task's plan, empty if there is none
 _PLAN = "{{{{ ti.xcom_pull(task_ids='{}', key='" + PLAN_KEY + "') or '' }}}}"
 _FAILURES = """
@@ -125,7 +110,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
 
     :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
     """
-    steps: Steps = ((RewriteDeleteFilesOperator, HOURLY_DELETES), (CompactDataFilesOperator, LIGHT_COMPACTION))
+    steps: Steps = (("rewrite_delete_files", HOURLY_DELETES), ("compact_data_files", LIGHT_COMPACTION))
     return _chained(config, "hourly_governance", _HOURLY, steps)
 
 
@@ -136,16 +121,16 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 
     :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
     """
-    checks = config.job_options("nightly_governance", CheckTablesOperator.job_name).get("checks")
+    checks = config.job_options("nightly_governance", "check_tables").get("checks")
     steps: Steps = (
-        (RewriteDeleteFilesOperator, {}),
-        (SortDataFilesOperator, {}),
-        (CompactDataFilesOperator, {}),
-        (RewriteManifestsOperator, {}),
-        (TagSnapshotsOperator, {}),
-        *(((CheckTablesOperator, {}),) if checks else ()),
-        (ExpireSnapshotsOperator, {}),
-        (CleanSideTablesOperator, {"quarantine_table": config.job_options("ingest", "ingest").get("quarantine_table")}),
+        ("rewrite_delete_files", {}),
+        ("sort_data_files", {}),
+        ("compact_data_files", {}),
+        ("rewrite_manifests", {}),
+        ("tag_snapshots", {}),
+        *((("check_tables", {}),) if checks else ()),
+        ("expire_snapshots", {}),
+        ("clean_side_tables", {"quarantine_table": config.job_options("ingest", "ingest").get("quarantine_table")}),
     )
     return _chained(config, "nightly_governance", _NIGHTLY, steps, with_documents=config.documents_max_age > 0)
 
@@ -155,11 +140,11 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
 
     :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
     """
-    steps: Steps = ((RemoveOrphanFilesOperator, WEEKLY_ORPHANS),)
+    steps: Steps = (("remove_orphan_files", WEEKLY_ORPHANS),)
     if config.retention or config.audit_max_age:
-        steps = ((ExpirePartitionsOperator, {}), *steps)
+        steps = (("expire_partitions", {}), *steps)
     if config.statistics:
-        steps = (*steps, (ComputeStatisticsOperator, {}))
+        steps = (*steps, ("compute_statistics", {}))
     return _chained(config, "weekly_governance", _WEEKLY, steps)
 
 
@@ -168,20 +153,17 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     if not names:
         raise ValueError("Governance needs tables, or targets of ingestion, in the configuration.")
     doc = doc.format(tables=", ".join(names), catalog=config.catalog) + _FAILURES
-    doc += "".join(_APPROVALS.format(job=job.job_name) for job, _ in steps if config.needs_approval(job.job_name))
-    options = {step: config.job_options(kind, step.job_name, **preferred) for step, preferred in steps}
+    doc += "".join(_APPROVALS.format(job=job) for job, _ in steps if config.needs_approval(job))
+    options = {job: config.job_options(kind, job, **preferred) for job, preferred in steps}
     with new_dag(config, kind, doc, run_params(None if config.selection.has_patterns else names)) as dag:
         assessed = _assessment(config, options)
         plan = _plan(config, kind, assessed, options)
-        if config.one_application:
-            work = [planned_step(GovernOperator, config, plan, {})]
-        else:
-            work = _steps(config, plan, options)
+        work = [planned_step(GOVERN, config, plan, {})] if config.one_application else _steps(config, plan, options)
         approvals: list[BaseOperator | MappedOperator] = [
             task
-            for step, of_step in options.items()
-            if step.job_name in plan.asks
-            for task in _approval_steps(config, plan, step, of_step, work)
+            for job, of_job in options.items()
+            if job in plan.asks
+            for task in _approval_steps(config, plan, job, of_job, work)
         ]
         limits = debt_trigger(config, kind)
         waits = [_debt(config, limits)] if limits else []
@@ -197,33 +179,33 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
 
 def _steps(config: LakeConfig, plan: PlanOperator, options: StepOptions) -> list[MappedOperator]:
     tasks: list[MappedOperator] = []
-    for step, of_step in options.items():
+    for job, of_job in options.items():
         before = [task.task_id for task in tasks]
         earlier: dict[str, Any] = {"after": before, "trigger_rule": TriggerRule.ALL_DONE} if before else {}
-        tasks.append(planned_step(step, config, plan, of_step, **earlier))
+        tasks.append(planned_step(job, config, plan, of_job, **earlier))
     return tasks
 
 
 def _approval_steps(
     config: LakeConfig,
     plan: PlanOperator,
-    step: type[LakecdcJobOperator],
+    job: str,
     options: Mapping[str, Any],
     work: Sequence[MappedOperator],
 ) -> list[BaseOperator | MappedOperator]:
     """Return the dry run, the approval, and the run on what was approved, for tables that need approval."""
     dry_run = planned_step(
-        step,
+        job,
         config,
         plan,
         {**options, "dry_run": True},
-        task_id=dry_run_of(step.job_name),
+        task_id=dry_run_of(job),
         after=[task.task_id for task in work],
         trigger_rule=TriggerRule.ALL_DONE,
     )
     approval = ApproveOperator(
-        task_id=f"{step.job_name}_approval",
-        job=step.job_name,
+        task_id=f"{job}_approval",
+        job=job,
         found_by=dry_run.task_id,
         planned_by=plan.task_id,
         assessment=plan.assessment,
@@ -231,7 +213,7 @@ def _approval_steps(
         # tables that could not be assessed must not block approvals of others
         trigger_rule=TriggerRule.ALL_DONE,
     )
-    approved = mapped_step(step, config, approval.output, options, task_id=approved_of(step.job_name))
+    approved = mapped_step(job, config, approval.output, options, task_id=approved_of(job))
     chain(work[-1], dry_run, approval, approved)
     return [dry_run, approval, approved]
 
@@ -248,14 +230,14 @@ def _debt(config: LakeConfig, limits: DebtLimits) -> BaseOperator:
 
 
 def _assessment(config: LakeConfig, options: StepOptions) -> AssessTablesOperator:
-    given = {step.job_name: dict(of_step) for step, of_step in options.items()}
+    given = {job: dict(of_job) for job, of_job in options.items()}
     beside = {
-        step.job_name: [*config.quarantine_tables, *given[step.job_name].pop("side_tables", ()), AUDIT, HEALTH]
-        for step in options
-        if step in OF_SIDE_TABLES
+        job: [*config.quarantine_tables, *of_job.pop("side_tables", ()), AUDIT, HEALTH]
+        for job, of_job in given.items()
+        if job in OF_SIDE_TABLES
     }
     own = {job: tables for job, of_job in given.items() if (tables := config.own_tables(job, of_job)) is not None}
-    if (expiry := ExpirePartitionsOperator.job_name) in given:
+    if (expiry := "expire_partitions") in given:
         moments = {AUDIT: "finished_at", HEALTH: "measured_at"} if config.audit_max_age else {}
         audit = {table: asdict(Retention(moment, config.audit_max_age)) for table, moment in moments.items()}
         own[expiry] = {**audit, **own[expiry]}
@@ -284,11 +266,11 @@ def _plan(config: LakeConfig, kind: str, assessed: AssessTablesOperator, options
     return PlanOperator(
         task_id="plan",
         assessment=assessed.output,
-        jobs=[step.job_name for step in options],
-        asks=[step.job_name for step in options if config.needs_approval(step.job_name)],
+        jobs=list(options),
+        asks=[job for job in options if config.needs_approval(job)],
         budget_core_seconds=None if minutes is None else 60 * minutes,
         tables_per_application=config.tables_per_application,
-        options={step.job_name: dict(given) for step, given in options.items()} if config.one_application else None,
+        options={job: dict(of_job) for job, of_job in options.items()} if config.one_application else None,
         catalog_conn_id=config.catalog,
     )
 
@@ -299,7 +281,7 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
         task_id="report",
         plan=_PLAN.format(plan.task_id),
         jobs=plan.jobs,
-        one_task=GovernOperator.job_name if config.one_application else None,
+        one_task=GOVERN if config.one_application else None,
         alerts=asdict(config.alerts),
         prices=_prices(config),
         assessment=plan.assessment,

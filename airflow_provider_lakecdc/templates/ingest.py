@@ -11,8 +11,6 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow_provider_lakecdc.governance.alerts import alert_missed_deadline
 from airflow_provider_lakecdc.hooks.source import placeholder_address
 from airflow_provider_lakecdc.operators.announce import AnnounceOperator
-from airflow_provider_lakecdc.operators.ingest import IngestOperator
-from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.schedules import REPLAY
 from airflow_provider_lakecdc.templates.steps import (
@@ -83,7 +81,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
     size = 0 if kind in ("postgres", "mysql") else config.tables_per_application
     with new_dag(config, "ingest", doc, form, may_backfill=by_time, deadline=_deadline(config)) as dag:
         step = feeding_step(
-            IngestOperator,
+            "ingest",
             config,
             {**reload, **config.job_options("ingest", "ingest")},
             size,
@@ -132,5 +130,5 @@ def replay_quarantine_dag(config: LakeConfig) -> DAG:
     text = "Replay only messages that broke these rules, such as type; leave it empty for all."
     rules = Param(None, type=["null", "array"], items={"type": "string"}, title="Rules", description=text)
     with new_dag(config, REPLAY, doc, run_params(config.target_tables) | {"rules": rules}) as dag:
-        finish([feeding_step(ReplayQuarantineOperator, config, options, 0, rules=RULES)])
+        finish([feeding_step("replay_quarantine", config, options, 0, rules=RULES)])
     return dag

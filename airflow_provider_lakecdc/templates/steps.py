@@ -23,7 +23,8 @@ from airflow.sdk.definitions.deadline import DeadlineAlert
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
-from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator, SourceJobOperator
+from airflow_provider_lakecdc.operators import job_operator
+from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE
 from airflow_provider_lakecdc.operators.plan import PlanOperator, groups_of_tables
 from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig
@@ -124,7 +125,7 @@ def finish(tasks: Sequence[BaseOperator | MappedOperator]) -> None:
 
 
 def planned_step(
-    operator: type[LakecdcJobOperator],
+    job: str,
     config: LakeConfig,
     plan: PlanOperator,
     options: Mapping[str, Any],
@@ -132,22 +133,22 @@ def planned_step(
     **arguments: Any,
 ) -> MappedOperator:
     """Create a step whose groups of tables a task plans when the DAG runs, under the id of the step."""
-    job = task_id or operator.job_name
+    name = task_id or job
 
     # not a partial: Airflow shows the source of mapping functions
     def of_job(group: dict[str, Any]) -> Any:
-        return group.get(job) or {"tables": []}
+        return group.get(name) or {"tables": []}
 
     groups = plan.output.map(of_job)
-    return mapped_step(operator, config, groups, options, task_id=job, planned_by=plan.task_id, **arguments)
+    return mapped_step(job, config, groups, options, task_id=name, planned_by=plan.task_id, **arguments)
 
 
 def feeding_step(
-    operator: type[SourceJobOperator], config: LakeConfig, options: Mapping[str, Any], size: int, **arguments: Any
+    job: str, config: LakeConfig, options: Mapping[str, Any], size: int, **arguments: Any
 ) -> MappedOperator:
     """Create a step of a job that feeds the targets from the source, in applications of ``size`` tables (0: all)."""
     return mapped_step(
-        operator,
+        job,
         config,
         [{"tables": group} for group in groups_of_tables(config.target_tables, size)],
         options,
@@ -160,7 +161,7 @@ def feeding_step(
 
 
 def mapped_step(
-    operator: type[LakecdcJobOperator],
+    job: str,
     config: LakeConfig,
     groups: list[dict[str, Any]] | XComArg,
     options: Mapping[str, Any],
@@ -170,15 +171,19 @@ def mapped_step(
     pool = {"pool": config.pool} if config.pool else {}
     # an option dry_run in the configuration overrides the run's param
     dry_run = options.get("dry_run") or IS_DRY_RUN
-    return operator.partial(
-        catalog_conn_id=config.catalog,
-        map_index_template=MAP_INDEX_TEMPLATE,
-        **config.spark.arguments(),
-        **pool,
-        **{**options, "dry_run": dry_run},
-        strict_run_conf=True,
-        **{"task_id": operator.job_name, **arguments},
-    ).expand_kwargs(groups)
+    return (
+        job_operator(job)
+        .partial(
+            catalog_conn_id=config.catalog,
+            map_index_template=MAP_INDEX_TEMPLATE,
+            **config.spark.arguments(),
+            **pool,
+            **{**options, "dry_run": dry_run},
+            strict_run_conf=True,
+            **{"task_id": job, **arguments},
+        )
+        .expand_kwargs(groups)
+    )
 
 
 def run_params(tables: Sequence[str] | None) -> dict[str, Param]:
