@@ -26,8 +26,7 @@ from airflow_provider_lakecdc.page.ingestion import ingestion_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes, visible_lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
 from airflow_provider_lakecdc.page.rendering import STATIC, render
-from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
-from airflow_provider_lakecdc.page.running import running_in
+from airflow_provider_lakecdc.page.report import report_of, report_of_try, running_in, tries_of
 from airflow_provider_lakecdc.page.tables import quarantine_of, table_of, tables_of
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import InputError

@@ -1,10 +1,15 @@
-"""Reports of a task's job: of its last try from XCom, of earlier tries from the audit."""
+"""Running tasks, and reports of a task's job: of its last try from XCom, of earlier tries from the audit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
+
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import and_, select
 
 from airflow_provider_lakecdc.audit import AuditRow, history_of_task, proof_of
 from airflow_provider_lakecdc.page.history import Task, changes, report_link
@@ -13,10 +18,31 @@ from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, PROGRESS_KEY, J
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 from lakecdc.contract.report import each_metric
 
-#: states of a task whose job may run
-AT_WORK = ("running", "restarting")
+# states of a task whose job may run
+_AT_WORK = ("running", "restarting")
 # jobs report progress at most every half minute
 _REFRESH_SECONDS = 20
+_MOST_NAMED = 5
+
+
+def running_in(lake: Lake) -> dict[str, Any]:
+    """Return the template's values of the tasks of a lake's DAGs whose jobs run, the longest first.
+
+    Tasks without a job, such as sensors, do not count.
+    """
+    ids = ("dag_id", "run_id", "task_id", "map_index")
+    has_job = [getattr(TaskInstance, each) == getattr(XComModel, each) for each in ids]
+    columns = (*(getattr(TaskInstance, each) for each in ids), TaskInstance.start_date)
+    query = (
+        select(*columns)
+        .join(XComModel, onclause=and_(*has_job))
+        .where(XComModel.key == JOB_RUN_KEY, TaskInstance.dag_id.in_(lake.dags), TaskInstance.state.in_(_AT_WORK))
+        .order_by(TaskInstance.start_date)
+    )
+    with create_session(scoped=False) as session:
+        rows = session.execute(query).all()
+    tasks = [{"task": Task(*row[:4]), "begun": row.start_date} for row in rows]
+    return {"tasks": tasks[:_MOST_NAMED], "more": len(tasks[_MOST_NAMED:])}
 
 
 def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
@@ -28,7 +54,7 @@ def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
     lake = next((lake for lake in visible if run and lake.conn_id == run.catalog_conn_id), None)
     return {
         **_facts(task, run, lake, [*_steps(reported)] if isinstance(reported, Mapping) else []),
-        "runs_on": run is not None and run.finished_at is None and state in AT_WORK,
+        "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
         "progress": pushed.get(PROGRESS_KEY, [])[::-1],
     }
 
@@ -95,11 +121,6 @@ def _audited(lake: Lake, task: Task) -> list[AuditRow]:
 
 def _read(task: Task) -> tuple[dict[str, Any], str | None]:
     """Read the task instance's XComs of the report, and its state."""
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
     ids = {"dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id, "map_index": task.map_index}
     keys = XComModel.key.in_((JOB_RUN_KEY, REPORT_KEY, PROGRESS_KEY))
     # a session for this thread only

@@ -43,9 +43,9 @@ class Platform:
 PLATFORMS = {
     "databricks": Platform("databricks:DatabricksRuns", "databricks", "databricks"),
     "dataproc": Platform("dataproc:DataprocBatches", "google_cloud_platform", "dataproc"),
-    "emr": Platform("emr:EmrSteps", "aws", "aws"),
-    "emr-serverless": Platform("emr_serverless:EmrServerless", "aws", "aws"),
-    "glue": Platform("glue:Glue", "aws", "aws"),
+    "emr": Platform("aws:EmrSteps", "aws", "aws"),
+    "emr-serverless": Platform("aws:EmrServerless", "aws", "aws"),
+    "glue": Platform("aws:Glue", "aws", "aws"),
     "kubernetes": Platform("kubernetes:SparkApplications", "kubernetes", "kubernetes"),
     "livy": Platform("livy:LivyBatches", "livy", "livy"),
 }
