@@ -60,7 +60,7 @@ def history(
         starts = [] if since else [datetime.now(UTC) - timedelta(days=days) for days in _DAYS]
         rows: list[AuditRow] = []
         for start in (*starts, since):
-            rows = _rows(audit, AUDIT, {**where, **_of(table)}, start, until)
+            rows = _rows(AUDIT, _stored(audit, AUDIT, {**where, **_of(table)}, start, until))
             if len(rows) >= limit:
                 break
         return rows[:limit]
@@ -72,7 +72,7 @@ def history_of_task(
     """Return the rows of all tries of a task, newest first; empty if nothing is recorded."""
     ids = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     with open_table(catalog, AUDIT.name) as audit:
-        rows = [] if audit is None else _rows(audit, AUDIT, ids, None)
+        rows = [] if audit is None else _rows(AUDIT, _stored(audit, AUDIT, ids, None))
     return [row for row in rows if row.map_index == map_index]
 
 
@@ -81,14 +81,14 @@ def health_history(
 ) -> list[HealthRow]:
     """Return the health of tables since a time, newest first; partitions of earlier days are not read."""
     with open_table(catalog, HEALTH.name) as health:
-        return [] if health is None else _rows(health, HEALTH, _of(table), since)
+        return [] if health is None else _rows(HEALTH, _stored(health, HEALTH, _of(table), since))
 
 
 def latest_health(catalog: Catalog, table: str, since: datetime) -> HealthRow | None:
     """Return a table's newest measurement since a time, or None; partitions of earlier days are not read."""
     if not catalog.table_exists(HEALTH.name):
         return None
-    rows = _rows(catalog.load_table(HEALTH.name), HEALTH, _of(table), since)
+    rows = _rows(HEALTH, _stored(catalog.load_table(HEALTH.name), HEALTH, _of(table), since))
     return rows[0] if rows else None
 
 
@@ -125,15 +125,9 @@ def _of(table: str | None) -> dict[str, str]:
     return {} if table is None else {"table": table}
 
 
-def _rows(
-    source: Table,
-    kind: LakeTable[Row],
-    equal: Mapping[str, str],
-    since: datetime | None,
-    until: datetime | None = None,
-) -> list[Row]:
-    rows = _stored(source, kind, equal, since, until).to_pylist()
-    return [kind.row_of(row) for row in sorted(rows, key=lambda row: (row[kind.moment], row["row_id"]), reverse=True)]
+def _rows(kind: LakeTable[Row], stored: pa.Table) -> list[Row]:
+    newest_first = stored.sort_by([(kind.moment, "descending"), ("row_id", "descending")])
+    return [kind.row_of(row) for row in newest_first.to_pylist()]
 
 
 def _stored(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -259,14 +259,10 @@ class LakecdcJobOperator(SubmitOperator):
         self.options |= self.policy_options
 
     def _drop_unselected(self) -> None:
-        if not (only := table_list(self.only)):
-            return
-        tables, beside = self.named_tables()
-        selected = [table for table in tables if table in only]
-        if not selected:
-            raise AirflowSkipException("None of this group's tables is selected.")
-        theirs = {name for table in selected for name in side_tables(table)}
-        self.keep_tables(selected, [table for table in beside if table in theirs])
+        if only := table_list(self.only):
+            selected = {table for table in self.named_tables()[0] if table in only}
+            theirs = {name for table in selected for name in side_tables(table)}
+            self._restrict(selected, theirs, "None of this group's tables is selected.")
 
     def _drop_failed(self, context: Context) -> None:
         tables, beside = self.named_tables()
@@ -274,10 +270,15 @@ class LakecdcJobOperator(SubmitOperator):
             return
         for table, reason in failed.items():
             self.log.warning("Skipping %s, because an earlier step failed for it: %s", table, reason)
-        left = [table for table in tables if table not in failed]
-        if not left:
-            raise AirflowSkipException("Earlier steps of this run failed for every table of this group.")
-        self.keep_tables(left, [table for table in beside if table not in failed])
+        left = {*tables, *beside}.difference(failed)
+        self._restrict(left, left, "Earlier steps of this run failed for every table of this group.")
+
+    def _restrict(self, tables: Collection[str], beside: Collection[str], reason: str) -> None:
+        """Restrict the job to some of its tables and side tables; skip the task for a reason if no table is left."""
+        named, named_beside = self.named_tables()
+        if not (left := [table for table in named if table in tables]):
+            raise AirflowSkipException(reason)
+        self.keep_tables(left, [table for table in named_beside if table in beside])
 
     def _precheck(self, context: Context, job: Submission) -> FirstLook:
         """Find tables that do not need the job, unless a job of an earlier try may still work on them.
