@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.delete_debt import debt_of, removable_debt
 from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
-from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
+from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, Until, check_limit
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 
@@ -83,7 +83,7 @@ class DeleteDebtSensor(LimitSensor):
                     return removable_debt(loaded, branch, debt)
                 return debt
 
-        ends = "some" if until == "above" else "none"
+        ends: Until = "some" if until == "above" else "none"
         debts = check_limit(tables, read, lambda debt: bool(debt.above(highest)), ends, "Delete debt")
         return None if debts is None else {table: debt.counts() for table, debt in debts.items()}
 

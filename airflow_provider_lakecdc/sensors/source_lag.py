@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.lake.tables import read_tables, standing_position
-from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
+from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, Until, check_limit
 from airflow_provider_lakecdc.submit import launcher
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SourceLagSensor(LimitSensor):
                 raise failed
             return lags.get(table, math.inf)
 
-        ends = "some" if until == "above" else "none"
+        ends: Until = "some" if until == "above" else "none"
         behind = check_limit(tables, lag_of, lambda lag: lag > max_lag, ends, "Source lag")
         return None if behind is None else {table: lags.get(table) for table in behind}
 

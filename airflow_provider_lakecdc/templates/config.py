@@ -21,7 +21,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -355,11 +354,6 @@ class LakeConfig:
     def needs_approval(self, job: str) -> bool:
         """Check whether a policy requires approval of a job's findings."""
         return any(job in policy.approve for policy in self.policy.values())
-
-    @property
-    def first_day(self) -> datetime:
-        """Return ``start_date`` with a time zone."""
-        return parse_moment(self.start_date, "start_date")
 
     def job_options(self, dag: str, job: str, **defaults: Any) -> dict[str, Any]:
         """Return the options of a job in one of :data:`DAGS`; the template's defaults override the job's."""

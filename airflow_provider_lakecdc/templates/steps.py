@@ -29,6 +29,7 @@ from airflow_provider_lakecdc.operators.plan import PlanOperator, groups_of_tabl
 from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.schedules import REPLAY, TABLES
+from lakecdc.contract.fields import parse_moment
 from lakecdc.metadata.debt import DebtLimits
 
 #: the last task, which succeeds if no other failed and decides the state of the run
@@ -69,7 +70,7 @@ def new_dag(
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
         schedule=None if kind == REPLAY else schedule_of(config, kind),
-        start_date=config.first_day,
+        start_date=parse_moment(config.start_date, "start_date"),
         catchup=False,
         max_active_runs=1,
         default_args={
