@@ -1,4 +1,4 @@
-"""The history of jobs, from ``lakecdc.audit``, and the task instances of their reports."""
+"""The history of jobs, from ``lakecdc.audit``: applications, what ingestion applied, and the tasks of reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from fastapi import Query
 from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.governance.costs import costs_of
 from airflow_provider_lakecdc.observe.addresses import link
-from airflow_provider_lakecdc.page.intake import Intake
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from lakecdc.contract.errors import InputError
@@ -71,6 +70,44 @@ class HistoryFilter:
             return datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC) if self.day else None
         except ValueError:
             raise InputError(f"Day {self.day!r} is not a date.", hint="Use YYYY-MM-DD, such as 2026-01-31.") from None
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Events that ingestion applied, rows that it wrote, messages that it quarantined, and its seconds."""
+
+    events: int = 0
+    rows_written: int = 0
+    quarantined: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, Any]) -> Intake:
+        """Read the metrics of a table's report; those of other jobs than ingestion count nothing."""
+        if "rows_per_second" not in metrics:
+            return cls()
+        events = sum(int(value) for name, value in metrics.items() if name.startswith("events_"))
+        written, quarantined = metrics.get("rows_written", 0), metrics.get("quarantined", 0)
+        return cls(events, int(written), int(quarantined), float(metrics.get("seconds", 0.0)))
+
+    def __add__(self, other: Intake) -> Intake:
+        return Intake(
+            self.events + other.events,
+            self.rows_written + other.rows_written,
+            self.quarantined + other.quarantined,
+            self.seconds + other.seconds,
+        )
+
+    @property
+    def events_per_second(self) -> float | None:
+        """Return the events in a second of work; None without work."""
+        return self.events / self.seconds if self.seconds else None
+
+    def changes(self) -> Iterator[dict[str, Any]]:
+        """Yield the numbers that are not 0."""
+        for name in ("events", "rows_written", "quarantined"):
+            if value := getattr(self, name):
+                yield {"name": name.replace("_", " "), "before": None, "after": value}
 
 
 @dataclass(frozen=True)

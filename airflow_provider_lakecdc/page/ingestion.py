@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_lakecdc.audit import AuditRow, history
-from airflow_provider_lakecdc.page.history import report_link
-from airflow_provider_lakecdc.page.intake import Intake
+from airflow_provider_lakecdc.page.history import Intake, report_link
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.tables import read_moments, trends

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_lakecdc.audit import Application, Run, record_application
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.page.intake import Intake
+from airflow_provider_lakecdc.page.history import Intake
 from lakecdc.contract.report import JobReport, TableReport
 from tests.airflow_provider_lakecdc.page.test_parts import words
 from tests.airflow_provider_lakecdc.tables import FedTable
