@@ -14,7 +14,7 @@ from lakecdc.contract.errors import SpecError
 
 
 def main(args: Namespace) -> int:
-    """Copy tables, or with ``--dry-run`` only look; return 1 if one of them cannot be copied, else 0."""
+    """Copy tables, or with ``--dry-run`` only compare; return 1 if one of them cannot be copied, else 0."""
     if args.source == args.target:
         raise SpecError("--from and --to are one connection.", hint="Name the connection of the other catalog by --to.")
     source, target = get_catalog(args.source), get_catalog(args.target)

@@ -1,4 +1,4 @@
-"""``check``: look for everything that jobs need, and say what to do where it is missing."""
+"""``check``: check everything that jobs need, and say what to do where it is missing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LOW, _LATE = "low_scores", "late_tables"
 #: actions of a plan, each with its job's report of the table
 Results = Sequence[tuple[Action, Mapping[str, Any]]]
 # in place of a job, for tables that could not be assessed
-_LOOK = "assess"
+_ASSESS = "assess"
 
 
 def send_alerts(
@@ -80,7 +80,7 @@ def _still_assessed(alerted: Mapping[str, str], assessment: Assessment, dag_id: 
 def _undone(plan: Plan, results: Results, assessment: Assessment) -> dict[str, dict[str, str]]:
     """Return the reasons of undone work by job and table, except for tables outside their time window."""
     waiting = {(each.job, each.table) for each in assessment.skipped}
-    undone: dict[str, dict[str, str]] = {_LOOK: dict(assessment.unreadable)} if assessment.unreadable else {}
+    undone: dict[str, dict[str, str]] = {_ASSESS: dict(assessment.unreadable)} if assessment.unreadable else {}
     for each in plan.skipped:
         if (each.job, each.table) not in waiting:
             undone.setdefault(each.job, {})[each.table] = each.reason
@@ -92,7 +92,7 @@ def _undone(plan: Plan, results: Results, assessment: Assessment) -> dict[str, d
 
 def _paid(results: Results, assessment: Assessment) -> set[tuple[str, str]]:
     done = {(action.job, action.table) for action, facts in results if facts["outcome"] in _PAID}
-    assessed = {(_LOOK, each.table) for each in assessment.tables if not each.error}
+    assessed = {(_ASSESS, each.table) for each in assessment.tables if not each.error}
     return done | assessed | {(job, each.table) for each in assessment.tables for job in each.idle}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FirstLook:
+class Precheck:
     """Reports of the tables that need nothing of a job, and the other tables; both are empty without a check."""
 
     idle: tuple[TableReport, ...] = ()
@@ -34,24 +34,24 @@ class FirstLook:
         return bool(self.idle) and not self.left
 
 
-def look(catalog: CatalogConnection, spec: JobSpec) -> FirstLook:
+def precheck_tables(catalog: CatalogConnection, spec: JobSpec) -> Precheck:
     """Separate the tables of a job that need nothing from all others.
 
     A side table that does not exist is in neither. A table that cannot be read is left to the job.
     """
     named = list(dict.fromkeys((*spec.tables, *getattr(spec.options, "side_tables", ()))))
     if spec.job not in ASSESSORS or spec.options.dry_run:
-        return FirstLook()
+        return Precheck()
 
-    def read(name: str, table: Table | None) -> FirstLook:
+    def read(name: str, table: Table | None) -> Precheck:
         if table is None and name not in spec.tables:
-            return FirstLook()
+            return Precheck()
         report = _idle(table, name, spec) if table is not None else None
-        return FirstLook((report,)) if report else FirstLook(left=frozenset({name}))
+        return Precheck((report,)) if report else Precheck(left=frozenset({name}))
 
-    looks = read_tables(catalog, named, read, lambda name, _: FirstLook(left=frozenset({name}))).values()
-    idle = tuple(report for each in looks for report in each.idle)
-    return FirstLook(idle, frozenset(name for each in looks for name in each.left))
+    checked = read_tables(catalog, named, read, lambda name, _: Precheck(left=frozenset({name}))).values()
+    idle = tuple(report for each in checked for report in each.idle)
+    return Precheck(idle, frozenset(name for each in checked for name in each.left))
 
 
 def _idle(table: Table, name: str, spec: JobSpec) -> TableReport | None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_lakecdc.exceptions import CLASSES
-from airflow_provider_lakecdc.governance.precheck import FirstLook
+from airflow_provider_lakecdc.governance.precheck import Precheck
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.tables import open_table, read_positions, record_idle_position, summary_of
 from airflow_provider_lakecdc.submit import launcher
@@ -40,7 +40,9 @@ _HINTS = {
 }
 
 
-def look(catalog: CatalogConnection, job: Submission, environment: Mapping[str, str], *, may_skip: bool) -> FirstLook:
+def precheck_source(
+    catalog: CatalogConnection, job: Submission, environment: Mapping[str, str], *, may_skip: bool
+) -> Precheck:
     """Check whether a run can read a job's source, and whether it has anything new.
 
     If it has not, every table's position is recorded here, so that its watermark advances without Spark.
@@ -51,35 +53,33 @@ def look(catalog: CatalogConnection, job: Submission, environment: Mapping[str, 
     :raises LakecdcJobError: no run can read the source; as one of its subclasses.
     """
     if job.spec.job not in _JOBS:
-        return FirstLook()
+        return Precheck()
     positions = _positions(catalog, job.spec) if may_skip else None
     state = _ask(job, environment, positions)
     if state.refusal is not None:
         failure = CLASSES[state.failure_class or "unknown"]
         raise failure(f"The source cannot be read: {state.refusal}", hint=_HINTS.get(failure.failure_class))
     if not state.idle or not positions:
-        return FirstLook()
+        return Precheck()
     try:
         return _idle(catalog, job.spec, positions, state)
     except Exception as error:
         log.warning("The source has nothing new, which cannot be recorded from here: %s", one_line(error))
-        return FirstLook()
+        return Precheck()
 
 
-def _idle(
-    catalog: CatalogConnection, spec: JobSpec, positions: Mapping[str, Position], state: SourceState
-) -> FirstLook:
+def _idle(catalog: CatalogConnection, spec: JobSpec, positions: Mapping[str, Position], state: SourceState) -> Precheck:
     """Record and report that the source has nothing new; report nothing if a table has other work to do."""
     assert state.idle is not None
     if any(_has_parked(catalog, name) for name in {parked_of(table) for table in spec.tables}):
-        return FirstLook()
+        return Precheck()
     record = partial(_record, catalog, positions, state.idle)
     with ThreadPoolExecutor(_THREADS) as pool:
         heads = dict(zip(spec.tables, pool.map(record, spec.tables), strict=True))
     if not all(heads.values()):
-        return FirstLook()
+        return Precheck()
     idle = state.idle
-    return FirstLook(tuple(_report(each, heads[each.table], idle[each.table], state.facts) for each in spec.targets))
+    return Precheck(tuple(_report(each, heads[each.table], idle[each.table], state.facts) for each in spec.targets))
 
 
 def _record(

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_lakecdc import audit, settings
 from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.governance import precheck, source_precheck
-from airflow_provider_lakecdc.governance.precheck import FirstLook
+from airflow_provider_lakecdc.governance import source_precheck
+from airflow_provider_lakecdc.governance.precheck import Precheck, precheck_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.observe import lineage, metrics
@@ -262,7 +262,7 @@ class LakecdcJobOperator(SubmitOperator):
         if only := table_list(self.only):
             selected = {table for table in self.named_tables()[0] if table in only}
             theirs = {name for table in selected for name in side_tables(table)}
-            self._restrict(selected, theirs, "None of this group's tables is selected.")
+            self._keep_only(selected, theirs, "None of this group's tables is selected.")
 
     def _drop_failed(self, context: Context) -> None:
         tables, beside = self.named_tables()
@@ -271,16 +271,16 @@ class LakecdcJobOperator(SubmitOperator):
         for table, reason in failed.items():
             self.log.warning("Skipping %s, because an earlier step failed for it: %s", table, reason)
         left = {*tables, *beside}.difference(failed)
-        self._restrict(left, left, "Earlier steps of this run failed for every table of this group.")
+        self._keep_only(left, left, "Earlier steps of this run failed for every table of this group.")
 
-    def _restrict(self, tables: Collection[str], beside: Collection[str], reason: str) -> None:
+    def _keep_only(self, tables: Collection[str], beside: Collection[str], reason: str) -> None:
         """Restrict the job to some of its tables and side tables; skip the task for a reason if no table is left."""
         named, named_beside = self.named_tables()
         if not (left := [table for table in named if table in tables]):
             raise AirflowSkipException(reason)
         self.keep_tables(left, [table for table in named_beside if table in beside])
 
-    def _precheck(self, context: Context, job: Submission) -> FirstLook:
+    def _precheck(self, context: Context, job: Submission) -> Precheck:
         """Find tables that do not need the job, unless a job of an earlier try may still work on them.
 
         :raises LakecdcJobError: the job's source is down, or lacks what the job reads.
@@ -289,19 +289,17 @@ class LakecdcJobOperator(SubmitOperator):
         if job.spec.source is not None and job.driver_is_here:
             given = {name: str(value) for name, value in (self.env_vars or {}).items()}
             environment = {**os.environ, **job.environment, **job.secrets, **given}
-            return source_precheck.look(catalog, job, environment, may_skip=may_skip)
-        return precheck.look(catalog, job.spec) if may_skip else FirstLook()
+            return source_precheck.precheck_source(catalog, job, environment, may_skip=may_skip)
+        return precheck_tables(catalog, job.spec) if may_skip else Precheck()
 
-    def _report_idle(self, context: Context, job: Submission, idle: FirstLook, started: str) -> JobReport:
+    def _report_idle(self, context: Context, job: Submission, idle: Precheck, started: str) -> JobReport:
         self.log.info("No table needs %s, so Spark is not started.", self.job)
         self._write_spec(context, job)
         report = JobReport(self.job, started, now(), tables=idle.idle)
         job.documents.write_report(report)
         return report
 
-    def _run(
-        self, context: Context, job: Submission, checked: FirstLook
-    ) -> tuple[JobReport | None, SubmitError | None]:
+    def _run(self, context: Context, job: Submission, checked: Precheck) -> tuple[JobReport | None, SubmitError | None]:
         """Submit the job for the remaining tables, read its report, and add the idle tables."""
         job = self._without_idle(context, job, checked)
         report, submit_error = self._audited(context, job)
@@ -354,7 +352,7 @@ class LakecdcJobOperator(SubmitOperator):
         except Exception:
             self.log.warning("Cannot record the job in the audit.", exc_info=True)
 
-    def _without_idle(self, context: Context, job: Submission, checked: FirstLook) -> Submission:
+    def _without_idle(self, context: Context, job: Submission, checked: Precheck) -> Submission:
         if not checked.idle:
             return job
         tables, beside = self.named_tables()

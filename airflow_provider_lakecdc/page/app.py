@@ -159,7 +159,7 @@ class PageRequest:
         from airflow_provider_lakecdc.templates.planning import plan_run
 
         if (planned := self._planned.get((lake.name, dag))) is None:
-            planned = {"planned": plan_run(lake.config, dag), "looked_at": datetime.now(UTC)}
+            planned = {"planned": plan_run(lake.config, dag), "planned_at": datetime.now(UTC)}
             self._planned[lake.name, dag] = planned
         return planned
 

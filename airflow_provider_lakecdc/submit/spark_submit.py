@@ -272,7 +272,7 @@ class SparkSubmit(Submitter):
             "succeeded" if SparkSubmitOperator.is_job_succeeded(self._operator, status) else "failed", status
         )
 
-    def wait(self, run_id: str, after_look: Callable[[], None]) -> None:
+    def wait(self, run_id: str, after_poll: Callable[[], None]) -> None:
         """Wait as the provider does, which also clears away the driver."""
         SparkSubmitOperator.poll_until_complete(self._operator, run_id, self._context)
 

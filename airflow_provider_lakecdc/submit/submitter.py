@@ -15,8 +15,8 @@ from tenacity import Retrying, stop_after_attempt, wait_fixed
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from lakecdc.contract.secrets import is_secret
 
-#: failed looks at a run in a row after which the task gives up
-_MOST_LOOKS = 5
+#: failed requests for the status of a run in a row after which the task gives up
+_MOST_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Submitter(ABC):
 
     #: suffix of the job library's file
     library_suffix: ClassVar[str] = ".zip"
-    #: seconds between two looks at a run
+    #: seconds between two requests for the status of a run
     poll_seconds: ClassVar[float] = 15.0
 
     @abstractmethod
@@ -122,16 +122,16 @@ class Submitter(ABC):
         """Describe a failure in one line."""
         return str(error).splitlines()[0] if str(error) else type(error).__name__
 
-    def wait(self, run_id: str, after_look: Callable[[], None]) -> None:
+    def wait(self, run_id: str, after_poll: Callable[[], None]) -> None:
         """Wait until the run ends.
 
-        :param after_look: called after each look at the run.
+        :param after_poll: called after each request for its status.
         :raises RuntimeError: it failed.
         """
-        retrying = Retrying(stop=stop_after_attempt(_MOST_LOOKS), wait=wait_fixed(self.poll_seconds), reraise=True)
+        retrying = Retrying(stop=stop_after_attempt(_MOST_ATTEMPTS), wait=wait_fixed(self.poll_seconds), reraise=True)
         while True:
             status = retrying(self.status, run_id)
-            after_look()
+            after_poll()
             if status.state != "running":
                 break
             time.sleep(self.poll_seconds)

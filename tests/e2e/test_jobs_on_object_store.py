@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from airflow_provider_lakecdc.governance.precheck import look
+from airflow_provider_lakecdc.governance.precheck import precheck_tables
 from lakecdc.contract.spec import parse_spec
 from tests import lakes
 from tests.conftest import Lake
@@ -67,7 +67,7 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
         metrics = objects.run(job, tables=[TABLE], options=given)
         assert rows(objects) == history.expected(), job
     assert "metadata_versions_trimmed" in metrics, "the last job knows that the catalog is an object store"
-    looked = look(
+    looked = precheck_tables(
         objects.connection(),
         parse_spec(objects.spec("compact_data_files", tables=[TABLE], options=options["compact_data_files"])),
     )

@@ -21,7 +21,7 @@ import s3fs
 from airflow_provider_lakecdc.governance.assess_tables import assess
 from airflow_provider_lakecdc.governance.assessment import Steps
 from airflow_provider_lakecdc.governance.discovery import TableSelection
-from airflow_provider_lakecdc.governance.precheck import look
+from airflow_provider_lakecdc.governance.precheck import precheck_tables
 from lakecdc.contract import runtime
 from lakecdc.contract.report import now
 from lakecdc.contract.spec import parse_spec
@@ -243,7 +243,7 @@ def assert_workers_see_it(by_hand: ByHand, options: dict[str, dict[str, Any]]) -
     assert {each.table for each in found.tables if each.jobs} == set(TABLES)
     for job in ("compact_data_files", "sort_data_files"):
         spec = {"version": 1, "job": job, "catalog": {"name": "lake"}, "tables": TABLES, "options": options[job]}
-        looked = look(workers, parse_spec(spec))
+        looked = precheck_tables(workers, parse_spec(spec))
         assert ({table.table for table in looked.idle}, looked.left) == (set(TABLES), frozenset()), job
 
 

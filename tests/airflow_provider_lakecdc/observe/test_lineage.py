@@ -21,7 +21,7 @@ from openlineage.client.uuid import generate_new_uuid
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.governance import source_precheck
-from airflow_provider_lakecdc.governance.precheck import FirstLook
+from airflow_provider_lakecdc.governance.precheck import Precheck
 from airflow_provider_lakecdc.observe.lineage import place_name, source_names
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
@@ -49,7 +49,7 @@ ARGUMENTS: dict[str, Any] = {"task_id": "t", "catalog_conn_id": "lake", "look_fi
 def tell(spark_submit: FakeSpark, context: Context, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Tell:
     """Executes an operator over real tables and returns what the provider's extractors make of it."""
     # nothing listens at the source's address
-    monkeypatch.setattr(source_precheck, "look", lambda *given, **how: FirstLook())
+    monkeypatch.setattr(source_precheck, "precheck_source", lambda *given, **how: Precheck())
     for name in ("shop.orders", "shop.orders_history", "shop.versions"):
         FedTable(lake, name)
 

@@ -24,7 +24,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from airflow_provider_lakecdc.governance.precheck import look
+from airflow_provider_lakecdc.governance.precheck import precheck_tables
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.iceberg.partition_fields import Fields, PartitionField, partition_fields
@@ -337,7 +337,7 @@ def run(lake: Lake, step: str, name: str, **options: Any) -> TableReport:
     """Run a job on one table as its frame would; a worker that has looked before must not have missed its work."""
     job, work, _ = STEPS[step]
     spec = parse_spec(lake.spec(job, name, options=options))
-    looked = look(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
+    looked = precheck_tables(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
     (report,) = each_table(work)(lake.spark, spec)
     for idle in looked.idle:
         if idle.snapshot_before == report.snapshot_before:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider_lakecdc.governance.precheck import look
+from airflow_provider_lakecdc.governance.precheck import precheck_tables
 from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.lake.live_files import live_files
 from lakecdc.contract.spec import parse_spec
@@ -89,7 +89,7 @@ def assert_done_once(lake: Lake, name: str, work: TableWork, **options: Any) -> 
     job = getattr(work, "__name__")  # noqa: B009
     spec = parse_spec(lake.spec(job, name, options=options))
     for outcome in ("done", "nothing"):
-        found = look(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
+        found = precheck_tables(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
         idle = {report.table: report.reason for report in found.idle}
         assert (name in found.left, name in idle) == (outcome == "done", outcome == "nothing")
         report = run(lake, work, name, **options)
