@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
-log = logging.getLogger(__name__)
 _CLEAN = "clean_side_tables"
 
 
@@ -55,7 +52,7 @@ def assess(
     """
     moment = datetime.now(UTC)
     tables = select_tables(catalog, selection)
-    reads = _reads(catalog, selection, tables.tables, moment)
+    reads = selection.query_log.reads(catalog, tables.tables, moment) if selection.query_log else {}
     scope = Scope(selection, steps, moment.astimezone(ZoneInfo(selection.zone)), is_dry, reads)
     candidates = [Candidate(name) for name in tables.tables if not only or name in only]
     results = _assess(catalog, scope, candidates)
@@ -74,20 +71,6 @@ def assess(
         tuple(skipped for each in results for skipped in each.skipped),
         is_partial=bool(only),
     )
-
-
-def _reads(
-    catalog: CatalogConnection, selection: TableSelection, tables: Sequence[str], moment: datetime
-) -> dict[str, float]:
-    if selection.query_log is None:
-        return {}
-    try:
-        with closing(catalog.load()) as opened:
-            return selection.query_log.reads(opened, tables, moment)
-    except Exception:
-        # it only affects priorities
-        log.warning("Cannot read the query log %s.", selection.query_log.table, exc_info=True)
-        return {}
 
 
 def _assess(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candidate]) -> list[Result]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider_lakecdc.audit import AuditRow, history
+from airflow_provider_lakecdc.audit import history
 from airflow_provider_lakecdc.audit.views import RunCost, TableCost, run_costs, table_costs
 from airflow_provider_lakecdc.governance.discovery import QueryLog
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from lakecdc.metadata.cost import Prices, days_between, per_month
 
-log = logging.getLogger(__name__)
 # audit rows read at most; the newest then cover fewer days
 _MOST_ROWS = 20_000
 
@@ -83,16 +80,5 @@ def costs_of(
     # the newest rows cover fewer days than asked for if the audit is young, or has more of them
     days = days_between(min((row.finished_at for row in recorded), default=now), now)
     rows = [row for row in recorded if shows(row.table)]
-    reads = _reads_per_day(catalog, query_log, rows, now) if query_log else {}
+    reads = query_log.reads_per_day(catalog, {row.table for row in rows}, now) if query_log else {}
     return Costs(days, tuple(run_costs(rows)), tuple(table_costs(rows, reads, now)), prices)
-
-
-def _reads_per_day(
-    catalog: CatalogConnection, query_log: QueryLog, rows: Sequence[AuditRow], now: datetime
-) -> dict[str, float]:
-    try:
-        with closing(catalog.load()) as opened:
-            return query_log.reads_per_day(opened, {row.table for row in rows}, now)
-    except Exception:
-        log.warning("Cannot read the query log; what readers are spared is not estimated.", exc_info=True)
-        return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
+log = logging.getLogger(__name__)
 _DAY = 24 * 3600.0
 
 
@@ -116,20 +118,30 @@ class QueryLog:
         if not self.max_age > 0:
             raise SpecError(f"query_log.max_age must be above 0 seconds, got {self.max_age}.")
 
-    def reads(self, catalog: Catalog, tables: Collection[str], now: datetime) -> dict[str, float]:
-        """Return how often each table was read recently, with mean 1; empty if none was read."""
+    def reads(self, catalog: CatalogConnection, tables: Collection[str], now: datetime) -> dict[str, float]:
+        """Return how often each table was read recently, with mean 1; empty if none was, or the log cannot be read."""
         counts = self._counts_of(catalog, tables, now)
         return {table: counts[table] * len(tables) / counts.total() for table in tables} if counts else {}
 
-    def reads_per_day(self, catalog: Catalog, tables: Collection[str], now: datetime) -> dict[str, float]:
-        """Return how many reads of each table the log has for an average day of the last ``max_age`` seconds."""
-        counts = self._counts_of(catalog, tables, now)
-        return {table: counts[table] * _DAY / self.max_age for table in tables}
+    def reads_per_day(self, catalog: CatalogConnection, tables: Collection[str], now: datetime) -> dict[str, float]:
+        """Return how many reads of each table the log has for an average day of the last ``max_age`` seconds.
 
-    def _counts_of(self, catalog: Catalog, tables: Collection[str], now: datetime) -> Counter[str]:
+        It is empty if the log cannot be read.
+        """
+        counts = self._counts_of(catalog, tables, now)
+        return {} if counts is None else {table: counts[table] * _DAY / self.max_age for table in tables}
+
+    def _counts_of(self, catalog: CatalogConnection, tables: Collection[str], now: datetime) -> Counter[str] | None:
+        try:
+            with closing(catalog.load()) as opened:
+                logged = self._counts(opened.load_table(self.table), now - timedelta(seconds=self.max_age))
+        except Exception:
+            # it only affects priorities and estimates
+            log.warning("Cannot read the query log %s.", self.table, exc_info=True)
+            return None
         by_name = {table.casefold(): table for table in tables}
         counts: Counter[str] = Counter()
-        for name, count in self._counts(catalog.load_table(self.table), now - timedelta(seconds=self.max_age)).items():
+        for name, count in logged.items():
             full_name = name.strip().casefold()
             while full_name not in by_name and "." in full_name:
                 full_name = full_name.partition(".")[2]
@@ -137,13 +149,13 @@ class QueryLog:
                 counts[by_name[full_name]] += count
         return counts
 
-    def _counts(self, log: Table, since: datetime) -> Counter[str]:
+    def _counts(self, table: Table, since: datetime) -> Counter[str]:
         from pyiceberg.expressions import GreaterThanOrEqual, Reference
         from pyiceberg.expressions.literals import literal
 
         recent = GreaterThanOrEqual(term=Reference(self.time_column), value=literal(since))
         counts: Counter[str] = Counter()
-        for batch in log.scan(recent, selected_fields=(self.name_column,)).to_arrow_batch_reader():
+        for batch in table.scan(recent, selected_fields=(self.name_column,)).to_arrow_batch_reader():
             for each in batch.column(self.name_column).drop_null().value_counts():
                 counts[each["values"].as_py()] += each["counts"].as_py()
         return counts

@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_lakecdc.governance.assess_tables import assess
 from airflow_provider_lakecdc.governance.assessment import Assessed, Steps
 from airflow_provider_lakecdc.governance.discovery import QueryLog, TableSelection, select_tables
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import ALLOW, KEEPING, REMOVING, TablePolicy
@@ -85,14 +86,14 @@ def test_what_ingestion_feeds_is_governed_like_targets(catalog: Any, lake: dict[
     assert {name for name, each in tables.items() if not each.jobs} == {"shop.orders", "shop.tmp_1", "shop.exported"}
 
 
-def logged(lake: dict[str, str], rows: Sequence[tuple[str | None, Any]], kind: pa.DataType) -> Any:
+def logged(lake: dict[str, str], rows: Sequence[tuple[str | None, Any]], kind: pa.DataType) -> CatalogConnection:
     """A catalog with a query log of these rows."""
     catalog = FedTable.open(lake)
     catalog.create_namespace_if_not_exists("ops")
     names, moments = zip(*rows, strict=True)
     found = pa.table({"read": pa.array(names, pa.string()), "at": pa.array(moments, kind)})
     catalog.create_table(LOG.table, found.schema).append(found)
-    return catalog
+    return get_catalog("lake")
 
 
 @pytest.mark.parametrize(
