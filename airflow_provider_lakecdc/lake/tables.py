@@ -103,13 +103,6 @@ def read_tables(
     return {name: values[name] for name in tables}
 
 
-@contextmanager
-def open_branch(catalog: CatalogConnection, table: str, branch: str) -> Iterator[Table | None]:
-    """Open a table if it has a branch of that name; it always has ``main``, which need not have a snapshot."""
-    with open_table(catalog, table) as loaded:
-        yield loaded if loaded is not None and (branch == MAIN or branch in loaded.metadata.refs) else None
-
-
 def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
     """Yield the snapshots of a branch from its head towards the root, as far as metadata still holds them."""
     ref = table.metadata.refs.get(branch)

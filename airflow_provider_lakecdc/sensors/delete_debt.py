@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.delete_debt import debt_of, removable_debt
-from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
+from airflow_provider_lakecdc.lake.tables import MAIN, read_tables
 from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, Until, check_limit
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 class DeleteDebtSensor(LimitSensor):
@@ -76,15 +79,16 @@ class DeleteDebtSensor(LimitSensor):
         """Return the counts by table if the wait is over."""
         highest = DebtLimits(**limits)
 
-        def read(table: str) -> DeleteDebt | None:
-            with open_branch(catalog, table, branch) as loaded:
-                debt = debt_of(loaded, branch) if loaded is not None else None
-                if until == "above" and loaded is not None and debt is not None and debt.above(highest):
-                    return removable_debt(loaded, branch, debt)
-                return debt
+        def read(_: str, table: Table | None) -> DeleteDebt | None:
+            # main need not have a snapshot
+            if table is None or (branch != MAIN and branch not in table.metadata.refs):
+                return None
+            debt = debt_of(table, branch)
+            return removable_debt(table, branch, debt) if until == "above" and debt.above(highest) else debt
 
         ends: Until = "some" if until == "above" else "none"
-        debts = check_limit(tables, read, lambda debt: bool(debt.above(highest)), ends, "Delete debt")
+        measured = read_tables(catalog, tables, read, lambda _, error: error)
+        debts = check_limit(measured, lambda debt: bool(debt.above(highest)), ends, "Delete debt")
         return None if debts is None else {table: debt.counts() for table, debt in debts.items()}
 
     def check_arguments(self) -> dict[str, Any]:

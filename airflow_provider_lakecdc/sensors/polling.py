@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -17,7 +16,6 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.submit.submission import table_list
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
-log = logging.getLogger(__name__)
 #: the side of a limit that is waited for
 Side = Literal["above", "below"]
 #: how many tables must be past the limit
@@ -130,24 +128,18 @@ class LimitSensor(PollingSensor):
 
 
 def check_limit(
-    tables: Sequence[str], read: Callable[[str], T | None], is_past: Callable[[T], bool], until: Until, what: str
+    measured: Mapping[str, T | None | Exception], is_past: Callable[[T], bool], until: Until, what: str
 ) -> dict[str, T] | None:
-    """Measure all tables once, see :func:`evaluate_limit`.
+    """Compare tables with a limit, see :func:`evaluate_limit`.
 
     Tables that cannot be read are ignored if the others decide the result.
 
-    :param read: returns a table's value, or None if the table does not exist yet.
+    :param measured: the value of each table, None if it does not exist yet, or why it cannot be read.
     :param what: what is measured, for messages.
     :raises LakecdcJobError: the result depends on tables that cannot be read.
     """
-    values: dict[str, T | None] = {}
-    failed: dict[str, Exception] = {}
-    for name in tables:
-        try:
-            values[name] = read(name)
-        except Exception as error:
-            log.warning("Cannot read %s", name, exc_info=error)
-            failed[name] = error
+    failed = {name: value for name, value in measured.items() if isinstance(value, Exception)}
+    values = {name: value for name, value in measured.items() if not isinstance(value, Exception)}
     result = evaluate_limit(values, is_past, until)
     if failed and (not values or (until == "none" and result is not None)):
         errors = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())

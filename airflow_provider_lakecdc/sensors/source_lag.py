@@ -73,14 +73,12 @@ class SourceLagSensor(LimitSensor):
         positions = read_tables(catalog, tables, _position, lambda _, error: error)
         known = {table: position for table, position in positions.items() if isinstance(position, str)}
         lags = _query(source, source_conn_id, known)
-
-        def lag_of(table: str) -> float:
-            if isinstance(failed := positions[table], Exception):
-                raise failed
-            return lags.get(table, math.inf)
-
+        measured = {
+            table: position if isinstance(position, Exception) else lags.get(table, math.inf)
+            for table, position in positions.items()
+        }
         ends: Until = "some" if until == "above" else "none"
-        behind = check_limit(tables, lag_of, lambda lag: lag > max_lag, ends, "Source lag")
+        behind = check_limit(measured, lambda lag: lag > max_lag, ends, "Source lag")
         return None if behind is None else {table: lags.get(table) for table in behind}
 
     def check_arguments(self) -> dict[str, Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.assess_table import health_of
-from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
+from airflow_provider_lakecdc.lake.tables import MAIN, read_tables
 from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 class TableHealthSensor(LimitSensor):
@@ -51,12 +54,12 @@ class TableHealthSensor(LimitSensor):
     ) -> dict[str, float] | None:
         """Return the scores by table if the wait is over."""
 
-        def read(table: str) -> float | None:
-            with open_branch(catalog, table, branch) as loaded:
-                health = health_of(loaded, branch) if loaded is not None else None
-                return health.score if health else None
+        def read(_: str, table: Table | None) -> float | None:
+            health = health_of(table, branch) if table is not None else None
+            return health.score if health else None
 
-        scores = check_limit(tables, read, lambda each: each < score, "some" if until == "below" else "none", "Health")
+        measured = read_tables(catalog, tables, read, lambda _, error: error)
+        scores = check_limit(measured, lambda each: each < score, "some" if until == "below" else "none", "Health")
         return None if scores is None else {table: round(each, 1) for table, each in scores.items()}
 
     def check_arguments(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
-from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_branch, snapshot_facts
+from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_table, snapshot_facts
 
 # stored for a table without a snapshot
 _NOTHING = ""
@@ -32,7 +32,7 @@ def changes_since(catalog: CatalogConnection, table: str, seen: int | None, bran
 
     :param seen: the earlier head; None if there was none, so that any row is a change.
     """
-    with open_branch(catalog, table, branch) as loaded:
+    with open_table(catalog, table) as loaded:
         snapshots = list(branch_snapshots(loaded, branch)) if loaded is not None else []
     if not snapshots:
         return None
