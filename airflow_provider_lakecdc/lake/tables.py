@@ -103,6 +103,11 @@ def read_tables(
     return {name: values[name] for name in tables}
 
 
+def has_branch(table: Table, branch: str) -> bool:
+    """Check whether a table has a branch; it always has ``main``, which need not have a snapshot."""
+    return branch == MAIN or branch in table.metadata.refs
+
+
 def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
     """Yield the snapshots of a branch from its head towards the root, as far as metadata still holds them."""
     ref = table.metadata.refs.get(branch)

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.delete_debt import debt_of, removable_debt
-from airflow_provider_lakecdc.lake.tables import MAIN, read_tables
+from airflow_provider_lakecdc.lake.tables import MAIN, has_branch, read_tables
 from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, Until, check_limit
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
@@ -80,8 +80,7 @@ class DeleteDebtSensor(LimitSensor):
         highest = DebtLimits(**limits)
 
         def read(_: str, table: Table | None) -> DeleteDebt | None:
-            # main need not have a snapshot
-            if table is None or (branch != MAIN and branch not in table.metadata.refs):
+            if table is None or not has_branch(table, branch):
                 return None
             debt = debt_of(table, branch)
             return removable_debt(table, branch, debt) if until == "above" and debt.above(highest) else debt
