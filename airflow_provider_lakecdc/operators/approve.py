@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_lakecdc.documents.store import read_document
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.governance.assessment import parse_assessment
+from airflow_provider_lakecdc.operators.plan import task_arguments
 from airflow_provider_lakecdc.submit.table_chains import reports_of
 
 #: the answer that removes nothing, also the default
@@ -119,13 +120,9 @@ def approved_groups(
         options = {**group["policy_options"], "dry_run": False}
         tables = [table for table in group["tables"] if table in approved]
         beside = [table for table in options.pop("side_tables", ()) if table in approved]
-        if not tables and not beside:
-            continue
-        options["approved"] = {table: dict(approved[table]) for table in (*tables, *beside)}
-        if tables and beside:
-            options["side_tables"] = beside
-        # without their main tables, side tables are passed as tables
-        tasks.append({"tables": tables or beside, "policy_options": options})
+        if tables or beside:
+            options["approved"] = {table: dict(approved[table]) for table in (*tables, *beside)}
+            tasks.append(task_arguments(tables, beside, options))
     return tasks
 
 

@@ -217,15 +217,18 @@ def groups_of_tables(tables: Sequence[T], tables_per_application: int = 0) -> li
     return [list(tables[start : start + size]) for start in range(0, len(tables), size)]
 
 
+def task_arguments(tables: list[str], beside: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a job's task; without their main tables, side tables are passed as tables."""
+    side_tables = {"side_tables": beside} if tables and beside else {}
+    return {"tables": tables or beside, "policy_options": {**options, **side_tables}}
+
+
 def _task(actions: Sequence[Action], beside: set[str]) -> dict[str, Any]:
     tables = [action.table for action in actions if action.table not in beside]
     more = [action.table for action in actions if action.table in beside]
     if not issubclass(OPTIONS[actions[0].job], MaintenanceOptions):
         tables, more = [*tables, *more], []
-    # without their main tables, side tables are passed as tables
-    arguments: dict[str, Any] = {"tables": tables or more, "policy_options": dict(actions[0].options)}
-    if tables and more:
-        arguments["policy_options"]["side_tables"] = more
+    arguments = task_arguments(tables, more, actions[0].options)
     if protected := {action.table: asdict(action.protection) for action in actions if action.protection}:
         arguments["policy_options"]["protection"] = protected
     predicted = [action for action in actions if action.core_seconds is not None]
