@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from airflow_provider_lakecdc.governance.precheck import look
+from airflow_provider_lakecdc.governance.precheck import precheck_tables
 from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.report import parse_report
@@ -62,7 +62,7 @@ class Bench:
         """Both jobs as their operators begin them."""
         begun = time.monotonic()
         for job in _JOBS:
-            found = look(SimpleNamespace(load=self._open), parse_spec(self._spec(job, tables)))  # type: ignore[arg-type]
+            found = precheck_tables(SimpleNamespace(load=self._open), parse_spec(self._spec(job, tables)))  # type: ignore[arg-type]
             assert len(found.idle) == len(tables) and found.is_all_idle
         return {"seconds": round(time.monotonic() - begun, 2)}
 

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.tables import read_position, record_idle_position
+from airflow_provider_lakecdc.lake.tables import read_positions, record_idle_position
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.sensors.watermark import IcebergWatermarkSensor
 from airflow_provider_lakecdc.submit import launcher
@@ -106,6 +106,10 @@ def execute(postgres: Postgres, *statements: str) -> None:
     with psycopg.connect(postgres.dsn, autocommit=True) as session:
         for statement in statements:
             session.execute(statement)
+
+
+def position_of_orders() -> Position | None:
+    return read_positions(get_catalog("lake"), ["shop.orders"]).get("shop.orders")
 
 
 def has_watermark(moment: datetime | str) -> bool:
@@ -209,7 +213,7 @@ def test_an_idle_postgres_starts_no_spark_and_the_watermark_moves_on(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], postgres: Postgres
 ) -> None:
     began = datetime.now(UTC)
-    before = read_position(get_catalog("lake"), "shop.orders")
+    before = position_of_orders()
     assert has_watermark(FIVE) and not has_watermark(began)
     # the log goes on for other tables
     execute(postgres, "CREATE TABLE others (id int)", "INSERT INTO others SELECT generate_series(1, 9)", "CHECKPOINT")
@@ -219,7 +223,7 @@ def test_an_idle_postgres_starts_no_spark_and_the_watermark_moves_on(
     assert (found["outcome"], found["reason"]) == ("nothing", "the source has no changes for it")
     # readers see the source as of now, although nothing was written
     assert found["metrics"]["freshness_late_seconds"] == 0.0
-    after = read_position(get_catalog("lake"), "shop.orders")
+    after = position_of_orders()
     assert before and after and after.storage == before.storage
     assert lsn(after.offsets["lsn"]) >= lsn(before.offsets["lsn"])
     assert {**after.offsets, "lsn": None} == {**before.offsets, "lsn": None}
@@ -262,7 +266,7 @@ def test_a_source_table_that_was_altered_starts_spark(
 def test_a_table_that_is_being_loaded_or_has_parked_log_starts_spark(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], orders: FedTable, lake: dict[str, str]
 ) -> None:
-    standing = read_position(get_catalog("lake"), "shop.orders")
+    standing = position_of_orders()
     assert standing is not None
     for key in ("load", "loaded"):
         feed(orders, replace(standing, offsets={**standing.offsets, key: standing.offsets["lsn"]}))
@@ -295,7 +299,7 @@ def test_a_position_that_another_run_has_moved_on_is_not_overwritten(orders: Fed
     before, after = (position("2026-01-01T05:00:00+00:00"), position("2026-01-01T06:00:00+00:00"))
     orders.ingest(before.read_through)
     assert record_idle_position(get_catalog("lake"), "shop.orders", before, after)
-    assert read_position(get_catalog("lake"), "shop.orders") == after
+    assert position_of_orders() == after
     assert not record_idle_position(get_catalog("lake"), "shop.orders", before, after)
 
 
