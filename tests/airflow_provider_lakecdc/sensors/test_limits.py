@@ -45,7 +45,7 @@ def test_some_names_those_and_none_needs_all(
 def test_a_table_that_cannot_be_read_leaves_it_to_the_others(
     values: dict[str, int], until: Until, found: dict[str, int] | str | None
 ) -> None:
-    measured = {"a.broken": OSError("no such bucket"), **values}
+    measured: dict[str, int | None | Exception] = {"a.broken": OSError("no such bucket"), **values}
     if isinstance(found, str):
         with pytest.raises(LakecdcJobError, match=r"Debt cannot be read\. a\.broken: OSError: no such bucket"):
             check_limit(measured, is_past, until, "Debt")
