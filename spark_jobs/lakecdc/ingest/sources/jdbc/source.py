@@ -227,3 +227,8 @@ def read_through(ranges: Sequence[Range], before: str | None, new: Range) -> str
     if before is None:
         return new[1]
     return next((high for low, high in ranges if low <= before <= high), before)
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
+    assert isinstance(spec.source, JdbcSource)
+    return Jdbc(spark, spec, spec.source)

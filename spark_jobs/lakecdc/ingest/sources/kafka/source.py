@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.secrets import resolve
 from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.sources.kafka_java import translated
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import open_if_there
@@ -247,3 +250,35 @@ def is_keyed_by(columns: Sequence[str], records: Sequence[Record], key_names: _K
         frozenset(key_names(key, headers) or ()) for key, value, headers in records if key is not None or _is_row(value)
     }
     return keys <= {frozenset(columns)} if columns else len(keys) < 2 and frozenset() not in keys
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
+    """Open the source of an ingest spec; raise an error if its client or a secret is missing."""
+    assert isinstance(spec.source, KafkaSource)
+    return KafkaIngest(spark, spec, open_reader(spark, spec.source))
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """Return the topics that the source reads."""
+    assert isinstance(spec.source, KafkaSource)
+    with closing(open_reader(spark, spec.source)) as reader:
+        return list(reader.topics(spec.source.wants))
+
+
+def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:
+    """Open the client of the cluster; see :func:`open_source`."""
+    settings, servers = resolve(source.settings, "source.settings"), {"bootstrap.servers": source.bootstrap_servers}
+    if source.reader == "spark":
+        from lakecdc.ingest.sources.kafka.spark_reader import SparkReader
+
+        more = resolve(source.java_settings, "source.java_settings")
+        return SparkReader(spark, {**translated(settings, more), **servers})
+    try:
+        from lakecdc.ingest.sources.kafka.read import LibrdkafkaReader
+    except ImportError as error:
+        raise InputError(
+            f"The Kafka client cannot be imported: {error}.",
+            hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark'), or use Spark's "
+            'own client: "reader": "spark".',
+        ) from error
+    return LibrdkafkaReader(spark, {**settings, **servers})

@@ -15,15 +15,16 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import ColumnsTold
 from lakecdc.ingest.engine.log_layout import LogLayout
-from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
+from lakecdc.ingest.sources.database import LoadMark, apart, check_driver, deal, full_load_needed, load_rows, plan_load
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
+from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import bases, read_table, unlogged, with_fills
+from lakecdc.ingest.sources.mysql.catalog import bases, list_tables, read_table, unlogged, with_fills
 from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import Session, address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
@@ -231,3 +232,22 @@ class MysqlServer(LogServer[Feed, Summary]):
         feed.loaded_zero_dates.append((by_tasks, by_spark))
         read = snapshot.read_tables(self.where, feed.table, feed.key, feed.columns, shares)
         return replace(read, zero_dates=by_tasks), replace(read, zero_dates=by_spark)
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> LogSource[Feed, Summary]:
+    """Open the source of an ingest spec.
+
+    :raises LakecdcError: the driver is missing, or the password's reference leads nowhere.
+    """
+    check_driver("pymysql")
+    return LogSource(spark, spec, MysqlServer(spark, spec))
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """List all tables that the user may see, ``database.table``.
+
+    :raises LakecdcError: the server cannot be reached.
+    """
+    assert isinstance(spec.source, MysqlSource)
+    with connect(address(spec.source)) as session:
+        return list_tables(session)

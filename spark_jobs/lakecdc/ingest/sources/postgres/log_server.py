@@ -19,14 +19,23 @@ from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Load
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.source_columns import key_numbers, remembered
-from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows, plan_load
+from lakecdc.ingest.sources.database import (
+    apart,
+    check_driver,
+    deal,
+    full_load_needed,
+    kept_on_disk,
+    load_rows,
+    plan_load,
+)
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
+from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import owners, slots, snapshot
-from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
+from lakecdc.ingest.sources.postgres.catalog import column_numbers, list_tables, read_table, source_name, target_columns
 from lakecdc.ingest.sources.postgres.checks import (
     TYPE,
     check_publication,
@@ -321,3 +330,22 @@ class PostgresServer(LogServer[Feed, Summary]):
 
 def _end_of(summary: Summary) -> LogEnd:
     return LogEnd(LsnPosition(summary.end_lsn), datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC))
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> LogSource[Feed, Summary]:
+    """Open the source of an ingest spec.
+
+    :raises LakecdcError: the driver is missing, or the connection string or the password's reference cannot be used.
+    """
+    check_driver("psycopg[binary]")
+    return LogSource(spark, spec, PostgresServer(spark, spec))
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """List all tables of the database, ``schema.table``; a partitioned table counts, its partitions do not.
+
+    :raises LakecdcError: the database cannot be reached.
+    """
+    assert isinstance(spec.source, PostgresSource)
+    with connect(address(spec.source)) as session:
+        return list_tables(session)
