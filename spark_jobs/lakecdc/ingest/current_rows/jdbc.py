@@ -48,7 +48,6 @@ class Jdbc:
         if not key:
             raise InputError(
                 f"{label} has no primary key, and the target names no key.",
-                table=target.table,
                 hint='Add "key" to its target.',
             )
         check_named_columns(target, label, key, {c.name for c in source_table.columns})
@@ -110,7 +109,7 @@ class Table:
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
         spec, database = self.table.target, self.table.database
-        check_cursor(target.name, position, database.source)
+        check_cursor(position, database.source)
         # the comparison may have taken long: read the current columns
         known = replace(known_of(target, spec), folds=False)
         now = replace(self, table=SourceTable(database, spec, known.types), known=known)

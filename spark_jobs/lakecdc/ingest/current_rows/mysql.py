@@ -118,13 +118,12 @@ class Table:
         feed.remember(target)
         feed.derive_columns()
         if feed.loading:
-            raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
+            raise InputError("Its full load has not finished.", hint="Run ingest first.")
         if feed.stop > feed.at:
-            raise InputError("A run of ingest was interrupted.", table=target.name, hint="Run ingest first.")
+            raise InputError("A run of ingest was interrupted.", hint="Run ingest first.")
         if feed.numbers and {*feed.numbers} != {column.name for column in table.columns}:
             raise InputError(
                 f"The columns of {table.label} have changed, and the table has not been fed past the change.",
-                table=target.name,
                 hint="Run ingest first.",
             )
         return feed

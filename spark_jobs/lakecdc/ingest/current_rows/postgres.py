@@ -94,7 +94,7 @@ class Table:
             check_same_table(now.table, position)
             feed = Feed(now.table.oid, now.table, position, target_key=key_numbers(target))
             if feed.loading:
-                raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
+                raise InputError("Its full load has not finished.", hint="Run ingest first.")
             numbers = column_numbers(database.session, now.table.oid)
             with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
                 at = LsnPosition.of(position.offsets)

@@ -130,7 +130,6 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
     except KeyError as error:
         raise InputError(
             f"The table {table}{SUFFIX} no longer tells which files have been read.",
-            table=table,
             hint="Roll it back to a snapshot that does, or load a new table.",
         ) from error
     older, lasting = (frozenset[str]().union(*(chapters[name].files for name in part)) for part in (begins, ends))

@@ -136,7 +136,7 @@ class Files(BatchSource):
         else:
             # the batch forgets what it forgot before, whatever the source shows now
             feed.extended = recall(self.spark, catalog, target.table, feed.recorded)
-            new = self._files_again(target.table, memory, feed.extended)
+            new = self._files_again(memory, feed.extended)
         read_through = feed.position.read_through if feed.position else None
         after = Position("files", _IDENTITY, feed.extended.offsets(), read_through)
         facts: dict[str, object] = {"files_read": memory.count - feed.count + len(new)}
@@ -167,7 +167,7 @@ class Files(BatchSource):
                 self._sizes |= sizes(self.spark, self.source.paths, unknown)
         return feed.queue.take(self._sizes, self.source.max_batch_bytes)
 
-    def _files_again(self, table: str, memory: Memory, recorded: Memory) -> list[str]:
+    def _files_again(self, memory: Memory, recorded: Memory) -> list[str]:
         """Return the files of an interrupted batch; raise an :class:`InputError` if one is gone."""
         missing = recorded.all - memory.all
         again = [name for name in self._files if fingerprint(name) in missing]
@@ -175,7 +175,6 @@ class Files(BatchSource):
             raise InputError(
                 f"An interrupted run wrote {len(missing)} files to the history table but not to this one, and "
                 f"{len(missing) - len(again)} of them are gone.",
-                table=table,
                 hint="Put the files back, then run again.",
             )
         return again
@@ -210,7 +209,6 @@ class Files(BatchSource):
                 raise
             raise InputError(
                 f"A file was changed while it was read. {cut}",
-                table=target.table,
                 hint="Restore it and run again; write files elsewhere and rename them into place.",
             ) from error
 

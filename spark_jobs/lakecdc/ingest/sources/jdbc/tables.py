@@ -101,7 +101,6 @@ class SourceTable:
         except Exception as error:
             raise InputError(
                 f"The source table {'.'.join(self.label)} cannot be read: {_said(error)}",
-                table=target.table,
                 hint='Set "source_table" of its target to "schema.table", in the case in which the database keeps it.',
             ) from error
         self.columns = tuple(Column(f.name, sql_type(f.dataType)) for f in schema.fields)
@@ -117,14 +116,12 @@ class SourceTable:
         if kind is None:
             raise InputError(
                 f"The source table {'.'.join(self.label)} has no column {self.column!r}.",
-                table=self.target.table,
                 hint=f"cursor_column must be one of {', '.join(kinds)}; case matters.",
             )
         if kind in (*_TIMES, *_INTEGERS) or (kind.startswith("decimal") and kind.endswith(",0)")):
             return kind
         raise InputError(
             f"The cursor column {self.column!r} is of type {kind}.",
-            table=self.target.table,
             hint="It must be a timestamp, a date or an integer that rises with every change of a row.",
         )
 

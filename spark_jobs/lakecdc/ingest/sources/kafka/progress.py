@@ -100,10 +100,10 @@ def encode(progress: Progress) -> dict[str, Any]:
     return packed
 
 
-def resume(position: Position, table: str) -> Progress:
+def resume(position: Position) -> Progress:
     """Decode a table's position; raise an :class:`InputError` for that of another type of source."""
     if position.source != SOURCE:
-        raise InputError(f"It was fed from a source of type {position.source!r}.", table=table)
+        raise InputError(f"It was fed from a source of type {position.source!r}.")
     return decode(position)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, concerning
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.kafka_java import translated
@@ -77,7 +77,9 @@ class KafkaIngest(BatchSource):
         self._name_unused()
         for target in (t for t in self.spec.targets if t.table in positions):
             try:
-                self._feeds[target.table] = self._opened(target, positions[target.table], recorded.get(target.table))
+                with concerning(target.table):
+                    feed = self._opened(target, positions[target.table], recorded.get(target.table))
+                self._feeds[target.table] = feed
             except Exception as error:
                 self.refused[target.table] = error
         reach("after_source_start")
@@ -110,16 +112,15 @@ class KafkaIngest(BatchSource):
             log.info("Topics that feed no target: %s", ", ".join(unused))
 
     def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
-        progress = kept.resume(position, target.table) if position else Progress()
+        progress = kept.resume(position) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
         if position is None and self.source.start == "latest" and not self._exists(target):
             raise InputError(
                 'It does not exist, so the position of "latest" cannot be recorded.',
-                table=target.table,
                 hint="Create the table first, or use a time as source.start.",
             )
-        progress = topology.checked(progress, names, self._topology, self.source, target)
+        progress = topology.checked(progress, names, self._topology, self.source)
         return Feed(target, names, position, progress, kept.decode(recorded) if recorded else None)
 
     def _exists(self, target: Target) -> bool:
@@ -150,7 +151,6 @@ class KafkaIngest(BatchSource):
             raise InputError(
                 "An interrupted run wrote a batch to its history table, which the topics do not contain any more: "
                 f"{sorted(feed.goal.topics)}.",
-                table=feed.target.table,
                 hint="Keep the same topics in the spec until that batch is applied; else load the table again.",
             )
         grown = topology.extended(feed.progress, names, self._topology, first=first).next
@@ -192,7 +192,7 @@ class KafkaIngest(BatchSource):
         reach("after_read")
         if self.source.format.startswith("debezium") and not feed.target.source_tables:
             through = position.read_through if position else None
-            refuse_another_log(feed.progress, through, decoded, feed.target)
+            refuse_another_log(feed.progress, through, decoded)
         ends = {r.place: r.end for r in ranges}
         done = feed.progress.read_up_to(ends, decoded.high_orders or {})
         after = with_read_through(self._after(feed, done), decoded.newest)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import SpecError, concerning
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.ingest.sources.postgres import owners, slots
@@ -25,7 +25,10 @@ def create(spec: JobSpec) -> dict[str, Any]:
     source, where = _source(spec)
     with closing(connect(where)) as session:
         slots.check_server(session)
-        tables = [read_table(session, target) for target in spec.targets]
+        tables = []
+        for target in spec.targets:
+            with concerning(target.table):
+                tables.append(read_table(session, target))
         publication = Publication(session, where, source.publication_name)
         owner, known = Owner.of(spec.catalog, spec.targets), owners.read(session, publication.name)
         owners.check(source.slot, publication.name, known.get(source.slot), owner, lambda _: True)

@@ -160,10 +160,10 @@ def read_table(session: Session, target: Target) -> SourceTable:
     if found is None:
         remedy = 'Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.'
         label = f"{schema}.{name}"
-        raise no_such_table(f"The source has no table {label}.", target, label, list_tables(session), remedy)
+        raise no_such_table(f"The source has no table {label}.", label, list_tables(session), remedy)
     oid, kind = found
     if kind not in "rp":
-        raise InputError(f"{schema}.{name} is not a table (relkind {kind}).", table=target.table)
+        raise InputError(f"{schema}.{name} is not a table (relkind {kind}).")
     columns = tuple(SourceColumn(*row) for row in session.execute(_COLUMNS, (oid,)))
     parameters = {"oid": oid, "partitioned": kind == "p"}
     rows = session.execute(_LEAVES, parameters).fetchall()
@@ -194,7 +194,6 @@ def _check_key(table: SourceTable) -> None:
         raise InputError(
             f"{table.label} has no primary key (one that is deferrable does not count) and the target names no key, "
             f"so that mode {table.target.mode} cannot tell its rows apart.",
-            table=table.target.table,
             hint='Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL and give the target a "key".',
         )
     check_named_columns(table.target, table.label, table.key, {column.name for column in table.columns})
@@ -202,13 +201,12 @@ def _check_key(table: SourceTable) -> None:
 
 def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
     """Check that a leaf's log has the key of each changed row, and that publishing it breaks no writer."""
-    target, label = table.target.table, f"{leaf.schema}.{leaf.name}"
+    label = f"{leaf.schema}.{leaf.name}"
     if leaf.kind != "r":
-        raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.", table=target)
+        raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.")
     if leaf.identity == "n" or (leaf.identity != "f" and not leaf.identity_columns):
         raise InputError(
             f"{label} has no replica identity; published so, the source would refuse its updates and deletes.",
-            table=target,
             hint="Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL.",
         )
     missing = sorted(set(table.key) - set(leaf.identity_columns))
@@ -216,7 +214,6 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
         raise InputError(
             f"The log of {label} tells only {', '.join(leaf.identity_columns)} of a deleted row, "
             f"not the key column {missing[0]!r}.",
-            table=target,
             hint=_DEFAULT_AND_OTHER_HINT,
         )
 

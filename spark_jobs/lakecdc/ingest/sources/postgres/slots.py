@@ -296,7 +296,6 @@ class Publication:
             part = f"only rows with {row[0]}" if row[0] else f"not the column {sorted(hidden)[0]!r}"
             raise InputError(
                 f"The publication {self.name!r} passes on {part} of {table.label}.",
-                table=table.target.table,
                 hint="Publish the whole table; leave columns out with exclude_columns.",
             )
 

@@ -171,7 +171,6 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
         if hidden:
             raise InputError(
                 f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login, but the log has them.",
-                table=table.target.table,
                 hint="Run ALTER ROLE … BYPASSRLS at the source, or let the table's owner log in.",
             )
         pages, step = size // page, max(1, chunk_bytes // page)
@@ -242,7 +241,6 @@ def parts(
         if (start or begun) and _files(session, table) != files:
             raise SourceUnavailableError(
                 f"{table.label} was rewritten (VACUUM FULL, CLUSTER, TRUNCATE) while it was being loaded.",
-                table=table.target.table,
                 hint="Run again: its load begins anew.",
             )
         share = tuple(found[start : start + size])

@@ -263,7 +263,6 @@ class StorageWatch:
             raise InputError(
                 f"Cannot check whether the partition {name} brought rows that the log does not have: "
                 "the login may not read it.",
-                table=self._table.target.table,
                 hint=f"Run GRANT SELECT ON {name} TO {self._session.info.user} at the source.",
             ) from error
         return row is not None and bool(row[0])
