@@ -22,7 +22,7 @@ from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.source_columns import key_numbers
-from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal, plan_load
+from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.checks import TYPE, check_same_table
@@ -74,8 +74,7 @@ class Table:
     def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> Load:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
-        read = taken.read(shares, database.types.type_rows(self.table, self.columns))
-        return plan_load(database.spark, read.rows, taken.mark(epoch), read, read, len(shares))
+        return taken.load(database.spark, shares, database.types.type_rows(self.table, self.columns), epoch)
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:

@@ -102,9 +102,9 @@ def merged_gtid(before: str, last: str) -> str:
     """Return the last identifiers read, by replication domain, after another transaction.
 
     :param before: the same before it.
-    :param last: the transaction's identifier; empty if there was none.
+    :param last: the transaction's identifier, or the last of several; empty if there was none.
     """
     if not last or ":" in last:
         return last or before
-    domains = {part.split("-")[0]: part for part in (*filter(None, before.split(",")), last)}
+    domains = {part.split("-")[0]: part for part in filter(None, (*before.split(","), *last.split(",")))}
     return ",".join(domains.values())

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.spec import JobSpec
@@ -45,6 +45,7 @@ class MysqlServer(LogServer[Feed, Summary]):
 
     type = TYPE
     twin_hint = "Feed the other one in a job of its own."
+    summary = Summary
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, MysqlSource)
@@ -162,19 +163,11 @@ class MysqlServer(LogServer[Feed, Summary]):
         versions = [binlog.version(each, feed.key, by_name) for each in relations]
         feed.zero_dates += summary.zero_dates.get(relation, 0)
         return TableChanges(
-            key=feed.key,
-            columns=columns,
             layout=LogLayout(tuple(versions), columns, feed.key, convert, summary.end),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=feed.facts,
         )
-
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[Summary]:
-        found = rounds.Round(Summary.from_json(parked.summary), parked=events)
-        created = BinlogPosition.of(parked.offsets).created
-        at = BinlogPosition(found.summary.place, found.summary.gtid, created)
-        return LogRead(found, LogEnd(at, parked.moment))
 
     def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:
         assert isinstance(at, BinlogPosition)

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.postgres import PostgresSource
@@ -26,7 +26,6 @@ from lakecdc.ingest.sources.database import (
     full_load_needed,
     kept_on_disk,
     load_rows,
-    plan_load,
 )
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
@@ -73,6 +72,7 @@ class PostgresServer(LogServer[Feed, Summary]):
 
     type = TYPE
     twin_hint = "Give it a slot of its own."
+    summary = Summary
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, PostgresSource)
@@ -232,11 +232,10 @@ class PostgresServer(LogServer[Feed, Summary]):
             )
 
     def _planned(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> Load:
-        shares = deal(part.chunks, self.source.full_load_parallelism)
         feed.numbers = column_numbers(self._session, feed.table.oid)
         feed.chunks += len(part.chunks)
-        read = taken.read(shares, self._types.type_rows(feed.table, feed.columns))
-        return plan_load(self.spark, read.rows, taken.mark(epoch), read, read, len(shares))
+        rows = self._types.type_rows(feed.table, feed.columns)
+        return taken.load(self.spark, deal(part.chunks, self.source.full_load_parallelism), rows, epoch)
 
     def _forget_snapshot(self) -> None:
         if self._snapshot:
@@ -271,7 +270,8 @@ class PostgresServer(LogServer[Feed, Summary]):
         summary = found.summary
         self._event_bytes, self._messages = summary.event_bytes, summary.messages
         if summary.cut or summary.messages >= limit:
-            return LogRead(found, _end_of(summary))
+            moment = datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC)
+            return LogRead(found, LogEnd(LsnPosition(summary.end_lsn), moment))
         at = LsnPosition(max(summary.end_lsn, end.at.number))
         return LogRead(found, LogEnd(at, end.time), at_log_end=not repeated)
 
@@ -298,16 +298,10 @@ class PostgresServer(LogServer[Feed, Summary]):
         # round does not tell which tables have any
         leaves_out = found.parked is not None or relation in found.summary.open
         return TableChanges(
-            key=key,
-            columns=columns,
             layout=replace(layout, folds=not (feed.ahead and leaves_out)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
             facts=table.facts,
         )
-
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[Summary]:
-        found = rounds.Round(Summary.from_json(parked.summary), parked=events)
-        return LogRead(found, LogEnd(LsnPosition(parked.through), parked.moment))
 
     def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:
         return LsnPosition(max(at.number, before.number if before else 0), feed.table.oid)
@@ -326,10 +320,6 @@ class PostgresServer(LogServer[Feed, Summary]):
     def close(self) -> None:
         self._forget_snapshot()
         super().close()
-
-
-def _end_of(summary: Summary) -> LogEnd:
-    return LogEnd(LsnPosition(summary.end_lsn), datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC))
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> LogSource[Feed, Summary]:

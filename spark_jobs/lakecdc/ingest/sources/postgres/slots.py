@@ -8,15 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
-from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, one
+from lakecdc.ingest.sources.postgres.catalog import SourceTable
+from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, Session, explain, one
 from lakecdc.model.positions import lsn, lsn_text
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.postgres.catalog import SourceTable
-    from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 

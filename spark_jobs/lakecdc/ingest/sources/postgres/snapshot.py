@@ -19,24 +19,23 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.ingest.change import Load
 from lakecdc.ingest.formats.text_columns import TypeRows
-from lakecdc.ingest.sources.database import LoadMark, fingerprint
+from lakecdc.ingest.sources.database import LoadMark, fingerprint, plan_load
 from lakecdc.ingest.sources.postgres import slots
-from lakecdc.ingest.sources.postgres.connect import Address, connect, one
+from lakecdc.ingest.sources.postgres.catalog import SourceTable
+from lakecdc.ingest.sources.postgres.connect import Address, Session, connect, one
 from lakecdc.ingest.sources.postgres.types import is_parsed_by_arrow
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import lsn
 from lakecdc.runtime.progress import ProgressLog
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.postgres.catalog import SourceTable
-    from lakecdc.ingest.sources.postgres.connect import Session
 
 T = TypeVar("T")
 #: size and bytes of what the server sends of a row; a negative size is the end
@@ -67,13 +66,11 @@ class Snapshot:
     time: datetime
     xmin: int
 
-    def mark(self, epoch: int) -> LoadMark:
-        """Return where its rows stand among the changes."""
-        return LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
-
-    def read(self, shares: tuple[tuple[Chunk, ...], ...], rows: TypeRows) -> ReadTables:
-        """Return the task that reads chunks of a table, shared out by number of the task."""
-        return ReadTables(self.where, self.name, shares, rows)
+    def load(self, spark: SparkSession, shares: tuple[tuple[Chunk, ...], ...], rows: TypeRows, epoch: int) -> Load:
+        """Return the full load of chunks of a table, shared out by number of the task."""
+        read = ReadTables(self.where, self.name, shares, rows)
+        mark = LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
+        return plan_load(spark, rows, mark, read, read, len(shares))
 
     def close(self) -> None:
         self.session.close()
