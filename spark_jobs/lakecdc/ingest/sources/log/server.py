@@ -26,6 +26,7 @@ from lakecdc.model.positions import LogPosition, log_position
 
 #: takes a table that cannot be fed, why, and the position that holds the log for it
 Refuse = Callable[[str, "LakecdcError", "Position | None"], None]
+SummaryType = type[S]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class LogServer(ABC, Generic[F, S]):
 
     type: ClassVar[str]
     twin_hint: ClassVar[str]
-    summary: type[S]
+    summary: SummaryType[S]
     max_lag_bytes: int = 0
 
     @property
