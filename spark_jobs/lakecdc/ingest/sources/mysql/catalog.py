@@ -50,6 +50,7 @@ _MEMBER = re.compile(r"(?s)'((?:[^'\\]|''|\\.?)*+)(?:'|\Z)")
 _ESCAPED = re.compile(r"''|\\(.)")
 _CONTROLS = {"0": "\0", "n": "\n", "r": "\r"}
 _LITERAL = re.compile(r"(?s)b?'(?:[^']|'')*'|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\Z")
+_BY_ENGINE = "innodb_native_foreign_keys"
 _QUIET_RULES = {"RESTRICT", "NO ACTION"}
 
 
@@ -168,7 +169,10 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
     if source.allow_cascades:
         return
     for constraint, parent, on_delete, on_update in query(session, _CASCADES, (table.schema, table.name)):
-        if {on_delete, on_update} - _QUIET_RULES and not _logs_cascades(session):
+        # where the server executes foreign keys, not the engine, as MySQL from 9.6 on, all is logged
+        if {on_delete, on_update} - _QUIET_RULES and variables(session, _BY_ENGINE).get(
+            _BY_ENGINE, ""
+        ).upper() != "OFF":
             raise InputError(
                 f"The foreign key {constraint!r} of {table.label} changes its rows when rows of {parent} change "
                 f"(ON DELETE {on_delete}, ON UPDATE {on_update}), and such changes are not part of the log.",
@@ -179,11 +183,6 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
 def unlogged(source: MysqlSource) -> str | None:
     """Return why the log may lack changes of rows; None if it has all that can be known."""
     return "allow_cascades lets the log lack changes" if source.allow_cascades else None
-
-
-def _logs_cascades(session: Session) -> bool:
-    """Check whether the server executes foreign keys, not the engine, as MySQL from 9.6 on: then all is logged."""
-    return variables(session, "innodb_native_foreign_keys").get("innodb_native_foreign_keys", "").upper() == "OFF"
 
 
 def target_columns(

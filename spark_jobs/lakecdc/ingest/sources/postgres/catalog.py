@@ -12,7 +12,7 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources import database
 from lakecdc.ingest.sources.database import check_named_columns, no_such_table
 from lakecdc.ingest.sources.log import feed
-from lakecdc.ingest.sources.postgres.connect import Session
+from lakecdc.ingest.sources.postgres.connect import Session, one
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
 _TABLES = """
@@ -69,9 +69,6 @@ _CHILDREN = """
 SELECT n.nspname || '.' || c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.inhparent = %s ORDER BY 1
 """
-_DEFAULT_AND_OTHER_HINT = (
-    "Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or leave the target's key out to use the primary key."
-)
 
 
 @dataclass(frozen=True)
@@ -169,9 +166,10 @@ def read_table(session: Session, target: Target) -> SourceTable:
     rows = session.execute(_LEAVES, parameters).fetchall()
     leaves = tuple(Leaf(r[0], r[1], r[2], r[3], r[4], tuple(r[5])) for r in rows)
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
-    key = target.key or primary or _index_key(leaves)
+    indexed = {leaf.identity_columns if leaf.identity == "i" else () for leaf in leaves}
+    key = target.key or primary or (indexed.pop() if len(indexed) == 1 else ())
     children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()
-    (unique,) = session.execute(_UNIQUE, (oid, list(key))).fetchone() or (False,)
+    (unique,) = one(session, _UNIQUE, oid, list(key))
     table = SourceTable(target, schema, name, columns, key, unique, oid, leaves, children)
     _check_key(table)
     for leaf in leaves:
@@ -182,11 +180,6 @@ def read_table(session: Session, target: Target) -> SourceTable:
 def missing_values(session: Session, oid: int) -> dict[str, tuple[str, int]]:
     """Return the text that rows older than a column show of it and its type, by column; of constant defaults only."""
     return {row[0]: (row[1], row[2]) for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
-
-
-def _index_key(leaves: tuple[Leaf, ...]) -> tuple[str, ...]:
-    keys = {leaf.identity_columns if leaf.identity == "i" else () for leaf in leaves}
-    return keys.pop() if len(keys) == 1 else ()
 
 
 def _check_key(table: SourceTable) -> None:
@@ -214,7 +207,8 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
         raise InputError(
             f"The log of {label} tells only {', '.join(leaf.identity_columns)} of a deleted row, "
             f"not the key column {missing[0]!r}.",
-            hint=_DEFAULT_AND_OTHER_HINT,
+            hint="Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or leave the target's key out to use the "
+            "primary key.",
         )
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
@@ -96,15 +95,6 @@ def values(next_row: NextRow) -> Iterator[bytes]:
         begin = 0
         if data and data[:2] != _TRAILER:
             yield data[_ROW:]
-
-
-def events_at_once(source: PostgresSource, event_bytes: int) -> int:
-    """Return how many events to ask for; the server puts all of them aside before it sends the first.
-
-    :param event_bytes: mean size of those that were read last; 0 if it is not known.
-    """
-    bound = source.max_batch_bytes if event_bytes else 0
-    return min(source.max_batch_events, max(1, bound // event_bytes)) if bound else source.max_batch_events
 
 
 def publication_list(name: str) -> str:

@@ -136,7 +136,12 @@ class PostgresServer(LogServer[Feed, Summary]):
         if self.spec.options.dry_run:
             return left_out
         if any(feed.loading for feed in feeds.values()):
-            self._begin_load(publication, slot, feeds)
+            # published first, so that the log has all that the snapshot does not show
+            publication.publish([feed.table for feed in feeds.values() if feed.position is None])
+            reach("before_slot_creation")
+            log.info("waiting for transactions that are open at the source, then taking a snapshot")
+            self._snapshot = snapshot.take(self.where, source.slot, temporary=slot is not None)
+            reach("after_slot_creation")
         owner = owner.joined(before, {".".join(name) for name in publication.tables()})
         owners.note(session, publication.name, source.slot, owner)
         return left_out
@@ -203,14 +208,6 @@ class PostgresServer(LogServer[Feed, Summary]):
 
     # -- full load --------------------------------------------------------------------------------------------
 
-    def _begin_load(self, publication: Publication, slot: Slot | None, feeds: Mapping[str, Feed]) -> None:
-        """Publish the new tables first and take the snapshot then: the log has all that the snapshot does not show."""
-        publication.publish([feed.table for feed in feeds.values() if feed.position is None])
-        reach("before_slot_creation")
-        log.info("waiting for transactions that are open at the source, then taking a snapshot")
-        self._snapshot = snapshot.take(self.where, self.source.slot, temporary=slot is not None)
-        reach("after_slot_creation")
-
     def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
         # a dry run must not make a slot
         taken = self._snapshot = self._snapshot or snapshot.export(self.where)
@@ -261,11 +258,15 @@ class PostgresServer(LogServer[Feed, Summary]):
             )
             for feed in feeds
         }
+        source, most = self.source, self.source.max_batch_events
+        if source.max_batch_bytes and self._event_bytes:
+            # the server puts all events aside before it sends the first
+            most = min(most, max(1, source.max_batch_bytes // self._event_bytes))
         # messages that this run has read before and that a failed table keeps in the slot come first again
-        limit = self._skipped + wal.events_at_once(self.source, self._event_bytes)
-        bounds = Bounds(self.source.max_batch_bytes, self.source.max_batch_seconds)
-        publication = wal.publication_list(self.source.publication_name)
-        task = wal.ReadLog(self.where, self.source.slot, publication, end.at.number, limit, wanted, bounds)
+        limit = self._skipped + most
+        bounds = Bounds(source.max_batch_bytes, source.max_batch_seconds)
+        publication = wal.publication_list(source.publication_name)
+        task = wal.ReadLog(self.where, source.slot, publication, end.at.number, limit, wanted, bounds)
         found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         self._event_bytes, self._messages = summary.event_bytes, summary.messages

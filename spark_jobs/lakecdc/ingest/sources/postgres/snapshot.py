@@ -96,7 +96,11 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
         session.close()
         raise
     assert created is not None
-    return Snapshot(where, session, created[2], lsn(created[1]), clock, _xmin(where, created[2]))
+    # the session that exports a snapshot may ask nothing else
+    with connect(where) as another:
+        _begin(another, created[2])
+        (xmin,) = one(another, "SELECT txid_snapshot_xmin(txid_current_snapshot())")
+    return Snapshot(where, session, created[2], lsn(created[1]), clock, int(xmin))
 
 
 def export(where: Address) -> Snapshot:
@@ -109,13 +113,6 @@ def export(where: Address) -> Snapshot:
         "txid_snapshot_xmin(txid_current_snapshot())",
     )
     return Snapshot(where, session, name, lsn(end), clock, int(xmin))
-
-
-def _xmin(where: Address, name: str) -> int:
-    # the session that exports a snapshot may ask nothing else
-    with connect(where) as session:
-        _begin(session, name)
-        return int(one(session, "SELECT txid_snapshot_xmin(txid_current_snapshot())")[0])
 
 
 def _begin(session: Session, name: str) -> None:
