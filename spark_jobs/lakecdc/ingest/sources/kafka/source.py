@@ -115,16 +115,14 @@ class KafkaIngest(BatchSource):
         progress = kept.resume(position) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
-        if position is None and self.source.start == "latest" and not self._exists(target):
+        is_new = position is None and open_if_there(self.spark, self.spec.catalog.name, target.table) is None
+        if is_new and self.source.start == "latest":
             raise InputError(
                 'It does not exist, so the position of "latest" cannot be recorded.',
                 hint="Create the table first, or use a time as source.start.",
             )
         progress = topology.checked(progress, names, self._topology, self.source)
         return Feed(target, names, position, progress, kept.decode(recorded) if recorded else None)
-
-    def _exists(self, target: Target) -> bool:
-        return open_if_there(self.spark, self.spec.catalog.name, target.table) is not None
 
     def _plan(self, feed: Feed) -> list[Range]:
         """Return the ranges of the table's next batch, and set its progress to their begin."""
@@ -163,23 +161,22 @@ class KafkaIngest(BatchSource):
 
     def _look(self, feed: Feed, unread: Sequence[Range]) -> None:
         records = self._reader.sample(unread)
+        sizes = [len(key or b"") + len(value or b"") for key, value, _ in records]
         # if all offsets were holes, the next batch is sampled again
-        feed.record_bytes = _mean_bytes(records) or None
-        key_names = {"key_names": self._registry.key_names} if self._registry else {}
+        feed.record_bytes = sum(sizes) / len(sizes) if any(sizes) else None
+        key_names = self._registry.key_names if self._registry else _json_names
         is_split = feed.target.keyed and len(feed.progress.next) > 1
-        if is_split and not is_keyed_by(feed.target.key, records, **key_names):
+        if is_split and not is_keyed_by(feed.target.key, records, key_names):
             feed.progress = feed.progress.made_strict(_OTHER_KEY)
 
     def _batch(self, target: Target) -> Batch:
         feed = self._feeds[target.table]
-        ranges = self._plan(feed)
-        return self._read(feed, ranges) if ranges else self._quiet(feed)
-
-    def _quiet(self, feed: Feed) -> Batch:
+        if ranges := self._plan(feed):
+            return self._read(feed, ranges)
         after = self._after(feed, feed.progress)
         if feed.goal is None:
             after = with_read_through(after, self._topology.through)
-        return quiet_batch(feed.target, after, self._facts(feed, feed.progress, []))
+        return quiet_batch(target, after, self._facts(feed, feed.progress, []))
 
     def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
@@ -209,12 +206,6 @@ class KafkaIngest(BatchSource):
             "topics": len(feed.names),
             "order_by_partition": feed.progress.strict or "yes",
         }
-
-
-def _mean_bytes(records: Sequence[Record]) -> float:
-    """Return the mean size of key and value; 0 without records."""
-    sizes = [len(key or b"") + len(value or b"") for key, value, _ in records]
-    return sum(sizes) / len(sizes) if sizes else 0.0
 
 
 def _json_names(key: bytes | None, headers: Headers = None) -> set[str] | None:

@@ -25,7 +25,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import Accumulator
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -36,7 +35,7 @@ from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, kept_
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, as_text
 from lakecdc.ingest.sources.mysql.connect import Address, Session, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
-from lakecdc.ingest.sources.mysql.types import BYTES, DATED, ZERO_DATE, convert
+from lakecdc.ingest.sources.mysql.types import BYTES, DATED, convert, count_zero_dates
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import Place
 from lakecdc.runtime.failpoints import reach
@@ -211,14 +210,10 @@ class ReadTables:
                 patiently(partial(cursor.execute, statement))
                 while rows := cursor.fetchmany(_ROWS):
                     arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
-                    self._count_zero_dates(arrays)
+                    for texts, column in zip(arrays, self.rows.columns, strict=True):
+                        if column.base in DATED and self.zero_dates is not None:
+                            self.zero_dates.add(count_zero_dates(texts))
                     yield self.rows.typed(arrays)
-
-    def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
-        dated = [texts for texts, column in zip(arrays, self.rows.columns, strict=True) if column.base in DATED]
-        found = sum(pc.sum(pc.match_substring_regex(texts, ZERO_DATE)).as_py() or 0 for texts in dated)
-        if found and self.zero_dates is not None:
-            self.zero_dates.add(found)
 
 
 @dataclass(frozen=True)
