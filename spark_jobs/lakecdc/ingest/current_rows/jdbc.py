@@ -88,12 +88,10 @@ class Table:
 
     def _decoded(self, condition: KeyCondition | None) -> Decoded:
         table, everything = self.table, Stretch(None, None)
-        cells = (
-            table.cells_where(self._predicates(condition), numbered=False)
-            if condition
-            else table.cells(everything, table.bounds(everything), numbered=False)
+        shares = self._predicates(condition) if condition else table.shares(everything, table.bounds(everything))
+        return decode_cells(
+            table.cells(shares, numbered=False), table.target, self.known, row_reading(table.database.source), self.key
         )
-        return decode_cells(cells, table.target, self.known, row_reading(table.database.source), self.key)
 
     def _changes(self, decoded: Decoded) -> DataFrame:
         if decoded.rows is not None:

@@ -91,7 +91,7 @@ class Jdbc(BatchSource):
         if bounds is None and stretch.low is not None:
             return Batch(target, key, table.columns, None, after, source=SourceFacts(in_order=False, facts=facts))
         # a row with a key is there once
-        cells = table.cells(stretch, bounds, numbered=not key)
+        cells = table.cells(table.shares(stretch, bounds), numbered=not key)
         found = decode_cells(cells, target, known, row_reading(self.source), key)
         return replace(table_batch(target, found, after, facts), key=key)
 

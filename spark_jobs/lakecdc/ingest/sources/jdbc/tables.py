@@ -162,16 +162,11 @@ class SourceTable:
         )
         return None if found is None or found["low"] is None else (found["low"], found["high"])
 
-    def cells(self, stretch: Stretch, bounds: tuple[int, int] | None, *, numbered: bool) -> Cells:
-        """Return the rows of a stretch.
+    def cells(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
+        """Return the rows that meet one of some conditions, which are SQL of the database, one for each reader.
 
-        :param bounds: of their cursors, to share them out among readers.
         :param numbered: number rows that are the same, from 0.
         """
-        return self.cells_where(self._shares(stretch, bounds), numbered=numbered)
-
-    def cells_where(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
-        """Return the rows that meet one of some conditions, which are SQL of the database, one for each reader."""
         rows = self.database.rows(self.sql_name, predicates, self._types)
         cells = rows.select(F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells"))
         same = Window.partitionBy(F.to_json("cells")).orderBy(F.lit(0))
@@ -179,7 +174,8 @@ class SourceTable:
         source = F.lit(".".join(self.label)).alias("source")
         return typed_cells(cells.select("cells", source, arrival.cast("bigint").alias("arrival")), self.columns)
 
-    def _shares(self, stretch: Stretch, bounds: tuple[int, int] | None) -> list[str]:
+    def shares(self, stretch: Stretch, bounds: tuple[int, int] | None) -> list[str]:
+        """Return the conditions of the rows of a stretch; ``bounds`` of their cursors share them out among readers."""
         count, column = self.database.source.partitions, self.database.dialect.name(self.column)
         shares = [self._within(stretch)]
         if bounds is not None and count > 1 and bounds[0] < bounds[1]:

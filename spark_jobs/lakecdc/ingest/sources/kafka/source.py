@@ -74,7 +74,10 @@ class KafkaIngest(BatchSource):
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Query the cluster, once per run, and check that each table can continue."""
         self._topology = topology.survey(self._reader, self.source)
-        self._name_unused()
+        topics, single = list(self._topology.topics), len(self.spec.targets) == 1
+        used = {name for t in self.spec.targets for name in self.source.topics_of(t, topics, single=single)}
+        if unused := sorted(set(topics) - used):
+            log.info("Topics that feed no target: %s", ", ".join(unused))
         for target in (t for t in self.spec.targets if t.table in positions):
             try:
                 with concerning(target.table):
@@ -103,13 +106,6 @@ class KafkaIngest(BatchSource):
 
     def close(self) -> None:
         self._reader.close()
-
-    def _name_unused(self) -> None:
-        topics, single = list(self._topology.topics), len(self.spec.targets) == 1
-        used = {name for t in self.spec.targets for name in self.source.topics_of(t, topics, single=single)}
-        unused = sorted(set(topics) - used)
-        if unused:
-            log.info("Topics that feed no target: %s", ", ".join(unused))
 
     def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
         progress = kept.resume(position) if position else Progress()

@@ -131,7 +131,9 @@ class LogSource(Generic[F, S]):
                 read = self.server.read_log(followed, stop or end, repeated=stop is not None)
                 self._read = read
                 reached = read.at_log_end
-                batches = self._batches(read)
+                facts = {**self._source_facts(read.end.time), **read.facts}
+                live = self._live()
+                batches = [b for feed in live for b in self._batch_or_stop(read, feed, feed.relation, facts)]
             yield batches
 
     def _recorded_end(self, followed: list[F]) -> LogEnd | None:
@@ -211,10 +213,6 @@ class LogSource(Generic[F, S]):
         )
         return _without_misfits(batch, found)
 
-    def _batches(self, read: LogRead[S]) -> list[Batch]:
-        facts = {**self._source_facts(read.end.time), **read.facts}
-        return [batch for feed in self._live() for batch in self._batch_or_stop(read, feed, feed.relation, facts)]
-
     def _batch_or_stop(self, read: LogRead[S], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
         try:
             return [self._batch(read, feed, relation, facts)]
@@ -228,7 +226,7 @@ class LogSource(Generic[F, S]):
         truncate_order = order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None
         if feed.table.target.on_truncate == "apply":
             changes = replace(changes, layout=replace(changes.layout, void_below=truncate_order))
-        layout = changes.layout
+        layout, table = changes.layout, feed.table
         found = self._fold(read.round, feed, relation, layout) if read.round.events(relation) else None
         batch = Batch(
             target=feed.table.target,
@@ -241,18 +239,13 @@ class LogSource(Generic[F, S]):
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
                 columns=changes.source_columns,
                 columns_told=changes.columns_told,
-                unproven=self._unproven(feed),
+                unproven=self.server.unlogged
+                if table.unique
+                else f"the key ({', '.join(table.key)}) is not a primary key or NOT NULL and unique in {table.label}",
                 facts={**facts, **changes.facts},
             ),
         )
         return _without_misfits(batch, found)
-
-    def _unproven(self, feed: F) -> str | None:
-        """See ``SourceFacts.unproven``."""
-        table = feed.table
-        if not table.unique:
-            return f"the key ({', '.join(table.key)}) is not a primary key or NOT NULL and unique in {table.label}"
-        return self.server.unlogged
 
     def _fold(self, log_round: Round[S], feed: F, relation: int, layout: LogLayout) -> LogRows:
         target = feed.table.target

@@ -25,7 +25,6 @@ SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.r
 WHERE n.nspname = %s AND c.relname = %s
 """
 _NAME = "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s"
-_NUMBERS = "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 _COLUMNS = """
 SELECT attname, atttypid, atttypmod, attgenerated <> '', attnum FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
@@ -214,7 +213,7 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
 
 def column_numbers(session: Session, oid: int) -> dict[str, int]:
     """Return the numbers that columns keep when they are renamed."""
-    return {str(name): int(number) for name, number in session.execute(_NUMBERS, (oid,))}
+    return {str(row[0]): int(row[-1]) for row in session.execute(_COLUMNS, (oid,))}
 
 
 def target_columns(
