@@ -78,5 +78,4 @@ class Table:
         """Return None: a snapshot does not change."""
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Tables:
-    return Tables(spark, spec)
+open_source = Tables

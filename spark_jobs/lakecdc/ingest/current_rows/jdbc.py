@@ -37,8 +37,9 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 class Jdbc:
     """The database of a JDBC source."""
 
-    def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
-        self.database = Database(spark, source)
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, JdbcSource)
+        self.database = Database(spark, spec.source)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
         # rows are compared and applied by themselves: nothing is to be folded
@@ -142,6 +143,4 @@ class Table:
         return moment(row["micros"])
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    assert isinstance(spec.source, JdbcSource)
-    return Jdbc(spark, spec.source)
+open_source = Jdbc

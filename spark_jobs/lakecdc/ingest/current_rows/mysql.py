@@ -41,8 +41,10 @@ _DOING = "compare its tables"
 class Mysql:
     """The server of a MySQL source."""
 
-    def __init__(self, spark: SparkSession, source: MysqlSource) -> None:
-        self.spark, self.source, self.where = spark, source, address(source)
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, MysqlSource)
+        check_driver("pymysql")
+        self.spark, self.source, self.where = spark, spec.source, address(spec.source)
         self.session = connect(self.where)
         with asking(self.where, _DOING):
             self.server = servers.read_server(self.session)
@@ -141,7 +143,4 @@ class Table:
             return servers.now(session)
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
-    assert isinstance(spec.source, MysqlSource)
-    check_driver("pymysql")
-    return Mysql(spark, spec.source)
+open_source = Mysql

@@ -37,10 +37,12 @@ from lakecdc.model.positions import LsnPosition
 class Postgres:
     """The database of a Postgres source."""
 
-    def __init__(self, spark: SparkSession, source: PostgresSource) -> None:
-        self.spark, self.source, self.where = spark, source, address(source)
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, PostgresSource)
+        check_driver("psycopg[binary]")
+        self.spark, self.source, self.where = spark, spec.source, address(spec.source)
         self.session = connect(self.where)
-        self.types = TypeCatalog(self.session, source.infinity)
+        self.types = TypeCatalog(self.session, self.source.infinity)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
         with asking(self.where):
@@ -128,7 +130,4 @@ class Table:
             return slots.now(self.database.session)
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
-    assert isinstance(spec.source, PostgresSource)
-    check_driver("psycopg[binary]")
-    return Postgres(spark, spec.source)
+open_source = Postgres

@@ -14,17 +14,14 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.local_relation import local_relation
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.metadata.positions import Position
+from lakecdc.metadata.positions import Position
 
 SUFFIX = "_lakecdc_files"
 # eight bytes of a hash name a file: among a million files, two share one with a chance of one in 37 million

@@ -33,11 +33,6 @@ _IDENTITY = "files"
 _SLASHES = re.compile(r"^([\w+.-]+):/+")
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Files:
-    assert isinstance(spec.source, FilesSource)
-    return Files(spark, spec, spec.source)
-
-
 @dataclass
 class Queue:
     """Unread files of a table as URIs in reading order, the first ``taken`` of them in the current batch."""
@@ -83,9 +78,10 @@ class _Feed:
 class Files(BatchSource):
     """Files as an ingest source."""
 
-    def __init__(self, spark: SparkSession, spec: JobSpec, source: FilesSource) -> None:
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, FilesSource)
         super().__init__(spark, spec)
-        self.source = source
+        self.source = spec.source
         self._feeds: dict[str, _Feed] = {}
         self._files: list[str] = []
         self._sizes: dict[str, int] = {}
@@ -222,6 +218,9 @@ class Files(BatchSource):
         known = self.known(target)
         cells = cells_of_files(self.spark, numbers, self.source, known.types)
         return decode_cells(cells, target, known, row_reading(self.source))
+
+
+open_source = Files
 
 
 def row_reading(source: FilesSource) -> RowReading:

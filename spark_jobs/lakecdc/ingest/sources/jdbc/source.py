@@ -40,9 +40,10 @@ _MOST_RANGES = 40
 class Jdbc(BatchSource):
     """The tables of a database, as an ingest source."""
 
-    def __init__(self, spark: SparkSession, spec: JobSpec, source: JdbcSource) -> None:
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, JdbcSource)
         super().__init__(spark, spec)
-        self.source = source
+        self.source = spec.source
         self._positions: dict[str, Position | None] = {}
         self._recorded: dict[str, Position] = {}
         self._database: Database | None = None
@@ -225,6 +226,4 @@ def read_through(ranges: Sequence[Range], before: str | None, new: Range) -> str
     return next((high for low, high in ranges if low <= before <= high), before)
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    assert isinstance(spec.source, JdbcSource)
-    return Jdbc(spark, spec, spec.source)
+open_source = Jdbc
