@@ -124,7 +124,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         else:
             limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
         wanted = {feed.relation: self._log_table(feed) for feed in feeds}
-        task = binlog.ReadLog(self.where, self._server, source.server_id, begin, limits, wanted)
+        task = binlog.ReadLog(self.where, limits, self._server, source.server_id, begin, wanted)
         found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         at, moment = BinlogPosition(summary.place, summary.gtid), datetime.fromtimestamp(summary.seconds, UTC)

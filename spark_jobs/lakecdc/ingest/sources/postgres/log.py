@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -37,22 +37,19 @@ class ReadLog(rounds.RoundTask):
     :param upto: LSN after which no transaction is begun to be read.
     :param messages: of the slot, after which the current transaction is the last.
     :param wanted: the tables, by oid.
-    :param bounds: further ones, which the server does not know.
+    :param limits: further ones, which the server does not know.
     """
 
     where: Address
+    limits: Bounds
     slot: str
     publication: str
     upto: int
     messages: int
     wanted: Mapping[int, LogTable]
-    bounds: Bounds = Bounds()
-
-    def without_deadline(self) -> ReadLog:
-        return replace(self, bounds=replace(self.bounds, seconds=0))
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(self.wanted, self.bounds)
+        decoder = Decoder(self.wanted, self.limits)
         with closing(self._messages()) as messages:
             yield from rounds.packed(decoder.batches(messages), decoder.summary)
 

@@ -266,7 +266,7 @@ class PostgresServer(LogServer[Feed, Summary]):
         limit = self._skipped + most
         bounds = Bounds(source.max_batch_bytes, source.max_batch_seconds)
         publication = wal.publication_list(source.publication_name)
-        task = wal.ReadLog(self.where, source.slot, publication, end.at.number, limit, wanted, bounds)
+        task = wal.ReadLog(self.where, bounds, source.slot, publication, end.at.number, limit, wanted)
         found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         self._event_bytes, self._messages = summary.event_bytes, summary.messages
