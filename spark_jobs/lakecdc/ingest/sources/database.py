@@ -179,7 +179,7 @@ def load_rows(load: Load) -> LogRows:
     return LogRows(Rows(fitting(load.judged), load=load))
 
 
-def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
+def persist_load(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
     """Read rows of a full load once, and keep them on the executors' disks.
 
     :param found: has the column ``misfits``.
@@ -197,8 +197,8 @@ def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) ->
     return kept, facts
 
 
-def apart(rows: DataFrame, facts: Row) -> LogRows:
-    """Return the rows of :func:`judged` that fit and those that do not, with the facts of :func:`kept_on_disk`."""
+def split_misfits(rows: DataFrame, facts: Row) -> LogRows:
+    """Return the rows of :func:`judged` that fit and those that do not, with the facts of :func:`persist_load`."""
     misfits = rows.where("misfits IS NOT NULL") if facts["misfits"] else None
     return LogRows(Rows(fitting(rows)), misfits, facts["rows"])
 
@@ -265,7 +265,7 @@ def reloads(spec: JobSpec, target: Target) -> bool:
     return isinstance(spec.options, IngestOptions) and spec.options.reloads(target.table)
 
 
-def standing(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Position]:
+def positions_to_continue(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Position]:
     """Return the positions that a run continues from; a reloaded table has none."""
     return {t.table: positions[t.table] for t in spec.targets if t.table in positions and not reloads(spec, t)}
 

@@ -89,7 +89,7 @@ def _expected(source: KafkaSource, cluster: Topology, topics: list[str], positio
 def _idle_position(source: KafkaSource, cluster: Topology, topics: list[str], position: Position) -> Position | None:
     """Return the target's position after the run if the topics have nothing new for it; else None."""
     after = _expected(source, cluster, topics, position)
-    if after.unread(topics, cluster.ends) or after != progress.decode(position) or cluster.through is None:
+    if after.unread(topics, cluster.ends) or after != progress.decode(position):
         return None
     return position.idle_until(cluster.through)
 

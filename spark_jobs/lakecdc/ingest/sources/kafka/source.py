@@ -69,11 +69,10 @@ class KafkaIngest(BatchSource):
         self._reader = reader
         self._registry = Registry(self.source.registry) if self.source.registry else None
         self._feeds: dict[str, Feed] = {}
-        self._topology = Topology({}, {}, {}, {}, {})
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Query the cluster, once per run, and check that each table can continue."""
-        self._topology = topology.survey(self._reader, self.source)
+        self._topology: Topology = topology.survey(self._reader, self.source)
         topics, single = list(self._topology.topics), len(self.spec.targets) == 1
         used = {name for t in self.spec.targets for name in self.source.topics_of(t, topics, single=single)}
         if unused := sorted(set(topics) - used):

@@ -34,7 +34,7 @@ class Topology:
     highs: Mapping[Place, int]
     ends: Mapping[Place, int]
     starts: Mapping[Place, int]
-    through: datetime | None = None
+    through: datetime
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:

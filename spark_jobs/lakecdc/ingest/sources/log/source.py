@@ -196,7 +196,7 @@ class LogSource(Generic[F, S]):
 
     def _load_batch(self, feed: F, part: LoadPart) -> Batch:
         at, found = replace(part.at, load=part.load, loaded=part.loaded), part.rows
-        position = self._position(feed, feed.stands, at, None)
+        position = self._position(feed, feed.committed, at, None)
         batch = Batch(feed.table.target, feed.key, feed.columns, None, position)
         if found is None:
             return batch
@@ -233,7 +233,7 @@ class LogSource(Generic[F, S]):
             key=layout.key,
             columns=layout.columns,
             rows=found.rows if found else None,
-            position=self._position(feed, feed.stands, read.end.at, read.end.time),
+            position=self._position(feed, feed.committed, read.end.at, read.end.time),
             truncate_order=truncate_order,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,

@@ -11,7 +11,7 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import check_identity, full_load_needed, standing
+from lakecdc.ingest.sources.database import check_identity, full_load_needed, positions_to_continue
 from lakecdc.ingest.sources.mysql.catalog import list_tables, read_table
 from lakecdc.ingest.sources.mysql.connect import Address, Session, address, asking, connect, query, quoted, variables
 from lakecdc.ingest.sources.mysql.log import file_created
@@ -58,7 +58,7 @@ def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[st
     """
     with asking(where, "tell its settings"):
         server = read_server(session)
-    for table, position in standing(spec, positions or {}).items():
+    for table, position in positions_to_continue(spec, positions or {}).items():
         check_identity(table, position, TYPE, server.identity, where.place)
     if positions is None or not may_be_idle(spec, positions):
         return SourceState()
@@ -97,7 +97,7 @@ def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Positio
             yield from check_patterns(spec, lambda: list_tables(session), named)
             common = (session, source, where, server)
             for each in named:
-                fed = standing(each, positions or {})
+                fed = positions_to_continue(each, positions or {})
                 found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets]
                 yield from summed("source tables", found, "can be read")
             if positions is None:

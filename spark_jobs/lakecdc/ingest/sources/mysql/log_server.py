@@ -15,7 +15,15 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import ColumnsTold
 from lakecdc.ingest.engine.log_layout import LogLayout
-from lakecdc.ingest.sources.database import LoadMark, apart, check_driver, deal, full_load_needed, load_rows, plan_load
+from lakecdc.ingest.sources.database import (
+    LoadMark,
+    check_driver,
+    deal,
+    full_load_needed,
+    load_rows,
+    plan_load,
+    split_misfits,
+)
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
@@ -192,12 +200,12 @@ class MysqlServer(LogServer[Feed, Summary]):
         with closing(connect(self.where, texts=True)) as session:
             for chunks, after in parts(session, feed.table, self.source.chunk_rows, size, before):
                 yield self._load_part(feed, chunks, after, epoch)
-        assert feed.stands is not None
+        assert feed.committed is not None
         # what the reading has seen must not depend on when the log is read
-        yield LoadPart(feed.stands, loaded=self.log_end().at.number)
+        yield LoadPart(feed.committed, loaded=self.log_end().at.number)
 
     def _load_part(self, feed: Feed, chunks: Sequence[Chunk], after: Progress, epoch: int) -> LoadPart:
-        at = feed.stands or self._begin
+        at = feed.committed or self._begin
         shares = deal(chunks, self.source.full_load_parallelism)
         feed.chunks += len(chunks)
         mark = LoadMark(order_key(epoch, at.number, 0, RANK_READ), self._begin_time)
@@ -214,7 +222,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         task = snapshot.ReadExactly(self._server, by_spark)
         exact = snapshot.exact_rows(self.spark, task, epoch, self._begin_time)
         at = BinlogPosition(exact.place, servers.gtid_at(self._session, self._server, exact.place))
-        return LoadPart(at, rows=apart(exact.judged, exact.facts), kept=(exact.kept,))
+        return LoadPart(at, rows=split_misfits(exact.judged, exact.facts), kept=(exact.kept,))
 
     def _readings(
         self, feed: Feed, shares: tuple[tuple[Chunk, ...], ...]

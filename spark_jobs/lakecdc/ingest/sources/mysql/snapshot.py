@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, kept_on_disk
+from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, persist_load
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, as_text
 from lakecdc.ingest.sources.mysql.connect import Address, Session, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
@@ -283,7 +283,7 @@ def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetim
     """
     rows, of_table = task.tables.rows, f"{PLACE} IS NULL"
     typed = spark.range(0, 1, 1, 1).mapInArrow(task, f"{rows.schema}, {PLACE} string")
-    kept, facts = kept_on_disk(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
+    kept, facts = persist_load(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
     place = Place(*json.loads(facts["place"]))
     mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
     return ExactRows(kept, judged(kept.where(of_table), rows, mark), facts, place, mark)

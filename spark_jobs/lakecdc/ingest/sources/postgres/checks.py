@@ -12,7 +12,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import check_identity, standing
+from lakecdc.ingest.sources.database import check_identity, positions_to_continue
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import (
     SourceTable,
@@ -130,7 +130,7 @@ def check(
     :param positions: of the targets that have been fed; None if they are not known.
     :raises LakecdcError: no table can be fed from the source.
     """
-    known = None if positions is None else standing(spec, positions)
+    known = None if positions is None else positions_to_continue(spec, positions)
     with asking(where):
         _check_start(session, where, source, known)
     if known is None or not may_be_idle(spec, known):
@@ -212,7 +212,7 @@ def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Ite
         named: list[JobSpec] = []
         yield from check_patterns(spec, lambda: list_tables(session), named)
         spec = named[0] if named else spec
-        known = None if positions is None else standing(spec, positions)
+        known = None if positions is None else positions_to_continue(spec, positions)
         yield tried("source slot", _slot, session, source, known)
         yield tried("slot's owner", _owner, session, spec, source)
         publication = Publication(session, where, source.publication_name)

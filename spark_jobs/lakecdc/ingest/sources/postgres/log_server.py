@@ -20,12 +20,12 @@ from lakecdc.ingest.change import Load
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.source_columns import key_numbers, remembered
 from lakecdc.ingest.sources.database import (
-    apart,
     check_driver,
     deal,
     full_load_needed,
-    kept_on_disk,
     load_rows,
+    persist_load,
+    split_misfits,
 )
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
@@ -216,13 +216,13 @@ class PostgresServer(LogServer[Feed, Summary]):
         for part in parts(self._session, feed.table, self.source.chunk_bytes, size, taken.xmin, before):
             load = self._planned(feed, part, taken, epoch)
             # what is merged into the table is read more than once
-            kept = kept_on_disk(load.judged) if part.again else None
+            kept = persist_load(load.judged) if part.again else None
             # the log is applied from the first snapshot on
             yield LoadPart(
                 LsnPosition(feed.at or taken.lsn),
                 asdict(part.after) if part.after else None,
                 loaded=taken.lsn if taken.lsn > feed.at > 0 else 0,
-                rows=apart(*kept) if kept else load_rows(load),
+                rows=split_misfits(*kept) if kept else load_rows(load),
                 again=part.again,
                 kept=kept[:1] if kept else (),
                 facts=feed.table.facts,
