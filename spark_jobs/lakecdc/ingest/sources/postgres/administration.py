@@ -11,7 +11,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import read_table
-from lakecdc.ingest.sources.postgres.connect import Address, Session, address, connect
+from lakecdc.ingest.sources.postgres.connect import Address, Session, address, connect, explain
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication
 from lakecdc.model.positions import lsn_text
@@ -41,14 +41,28 @@ def create(spec: JobSpec) -> dict[str, Any]:
 
 
 def drop(spec: JobSpec) -> dict[str, Any]:
-    """Drop both, as far as they exist.
+    """Drop both, as far as they exist; the tables need a full load then.
 
-    :raises ConflictError: if a run uses them.
+    :raises InputError: if the slot is not ours.
+    :raises ConflictError: if it is in use.
     """
+    import psycopg
+    from psycopg import sql
+
     source, where = _source(spec)
+    slot, publication, dropped = source.slot, source.publication_name, []
     with closing(connect(where)) as session:
-        slots.lock(session, source.slot)
-        return {"dropped": slots.drop(session, where, source.slot, source.publication_name)}
+        slots.lock(session, slot)
+        try:
+            if slots.usable_slot(session, slot):
+                session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+                dropped.append(f"slot {slot}")
+            if session.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (publication,)).fetchone():
+                session.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))
+                dropped.append(f"publication {publication}")
+        except psycopg.Error as error:
+            raise explain(error, where, f"drop the slot {slot!r} and the publication {publication!r}") from error
+    return {"dropped": dropped}
 
 
 def status(spec: JobSpec) -> dict[str, Any]:
