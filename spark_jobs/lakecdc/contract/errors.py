@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 # SQL standard: invalid authorization specification, invalid catalog name
@@ -44,6 +46,16 @@ class LakecdcError(Exception):
     def text(self) -> str:
         """Message and hint, where the table is named already."""
         return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+@contextmanager
+def concerning(table: str) -> Iterator[None]:
+    """Name the table in errors that name none."""
+    try:
+        yield
+    except LakecdcError as error:
+        error.table = error.table or table
+        raise
 
 
 def about(table: str | None, text: str) -> str:

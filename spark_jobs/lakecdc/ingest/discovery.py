@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 
 from pyspark.sql import SparkSession
 
@@ -16,6 +15,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.findings import Finding, tried
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
+from lakecdc.ingest.sources import source_module
 from lakecdc.metadata.names import is_side_table, quarantine_of
 
 log = logging.getLogger(__name__)
@@ -32,13 +32,13 @@ def expand_targets(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[st
     if not _has_patterns(spec):
         return spec, {}
     assert spec.source is not None
-    package = import_module(f"lakecdc.ingest.sources.{spec.source.type}")
-    if not hasattr(package, "source_tables"):
+    module = source_module(spec.source.type)
+    if not hasattr(module, "source_tables"):
         raise InputError(
             f"A source of type {spec.source.type!r} cannot tell which tables it has.",
             hint='Name every target, without "{table}".',
         )
-    return with_named_targets(spec, package.source_tables(spark, spec))
+    return with_named_targets(spec, module.source_tables(spark, spec))
 
 
 def check_patterns(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> Iterator[Finding]:

@@ -44,7 +44,6 @@ class Tables:
         if not key:
             raise InputError(
                 f"{table_read.name} has no identifier fields, and the target names no key.",
-                table=target.table,
                 hint='Add "key" to its target.',
             )
         included = [name for name in types if name not in target.exclude_columns]
@@ -79,5 +78,4 @@ class Table:
         """Return None: a snapshot does not change."""
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Tables:
-    return Tables(spark, spec)
+open_source = Tables

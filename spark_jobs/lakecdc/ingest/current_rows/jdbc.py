@@ -37,8 +37,9 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 class Jdbc:
     """The database of a JDBC source."""
 
-    def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
-        self.database = Database(spark, source)
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, JdbcSource)
+        self.database = Database(spark, spec.source)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
         # rows are compared and applied by themselves: nothing is to be folded
@@ -48,7 +49,6 @@ class Jdbc:
         if not key:
             raise InputError(
                 f"{label} has no primary key, and the target names no key.",
-                table=target.table,
                 hint='Add "key" to its target.',
             )
         check_named_columns(target, label, key, {c.name for c in source_table.columns})
@@ -89,12 +89,10 @@ class Table:
 
     def _decoded(self, condition: KeyCondition | None) -> Decoded:
         table, everything = self.table, Stretch(None, None)
-        cells = (
-            table.cells_where(self._predicates(condition), numbered=False)
-            if condition
-            else table.cells(everything, table.bounds(everything), numbered=False)
+        shares = self._predicates(condition) if condition else table.shares(everything, table.bounds(everything))
+        return decode_cells(
+            table.cells(shares, numbered=False), table.target, self.known, row_reading(table.database.source), self.key
         )
-        return decode_cells(cells, table.target, self.known, row_reading(table.database.source), self.key)
 
     def _changes(self, decoded: Decoded) -> DataFrame:
         if decoded.rows is not None:
@@ -110,7 +108,7 @@ class Table:
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
         spec, database = self.table.target, self.table.database
-        check_cursor(target.name, position, database.source)
+        check_cursor(position, database.source)
         # the comparison may have taken long: read the current columns
         known = replace(known_of(target, spec), folds=False)
         now = replace(self, table=SourceTable(database, spec, known.types), known=known)
@@ -145,6 +143,4 @@ class Table:
         return moment(row["micros"])
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    assert isinstance(spec.source, JdbcSource)
-    return Jdbc(spark, spec.source)
+open_source = Jdbc

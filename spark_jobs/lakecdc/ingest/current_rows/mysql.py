@@ -41,8 +41,10 @@ _DOING = "compare its tables"
 class Mysql:
     """The server of a MySQL source."""
 
-    def __init__(self, spark: SparkSession, source: MysqlSource) -> None:
-        self.spark, self.source, self.where = spark, source, address(source)
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, MysqlSource)
+        check_driver("pymysql")
+        self.spark, self.source, self.where = spark, spec.source, address(spec.source)
         self.session = connect(self.where)
         with asking(self.where, _DOING):
             self.server = servers.read_server(self.session)
@@ -118,13 +120,12 @@ class Table:
         feed.remember(target)
         feed.derive_columns()
         if feed.loading:
-            raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
+            raise InputError("Its full load has not finished.", hint="Run ingest first.")
         if feed.stop > feed.at:
-            raise InputError("A run of ingest was interrupted.", table=target.name, hint="Run ingest first.")
+            raise InputError("A run of ingest was interrupted.", hint="Run ingest first.")
         if feed.numbers and {*feed.numbers} != {column.name for column in table.columns}:
             raise InputError(
                 f"The columns of {table.label} have changed, and the table has not been fed past the change.",
-                table=target.name,
                 hint="Run ingest first.",
             )
         return feed
@@ -142,7 +143,4 @@ class Table:
             return servers.now(session)
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
-    assert isinstance(spec.source, MysqlSource)
-    check_driver("pymysql")
-    return Mysql(spark, spec.source)
+open_source = Mysql

@@ -22,7 +22,7 @@ from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.source_columns import key_numbers
-from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal, plan_load
+from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.checks import TYPE, check_same_table
@@ -37,10 +37,12 @@ from lakecdc.model.positions import LsnPosition
 class Postgres:
     """The database of a Postgres source."""
 
-    def __init__(self, spark: SparkSession, source: PostgresSource) -> None:
-        self.spark, self.source, self.where = spark, source, address(source)
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, PostgresSource)
+        check_driver("psycopg[binary]")
+        self.spark, self.source, self.where = spark, spec.source, address(spec.source)
         self.session = connect(self.where)
-        self.types = TypeCatalog(self.session, source.infinity)
+        self.types = TypeCatalog(self.session, self.source.infinity)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
         with asking(self.where):
@@ -74,8 +76,7 @@ class Table:
     def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> Load:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
-        read = taken.read(shares, database.types.type_rows(self.table, self.columns))
-        return plan_load(database.spark, read.rows, taken.mark(epoch), read, read, len(shares))
+        return taken.load(database.spark, shares, database.types.type_rows(self.table, self.columns), epoch)
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
@@ -94,7 +95,7 @@ class Table:
             check_same_table(now.table, position)
             feed = Feed(now.table.oid, now.table, position, target_key=key_numbers(target))
             if feed.loading:
-                raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
+                raise InputError("Its full load has not finished.", hint="Run ingest first.")
             numbers = column_numbers(database.session, now.table.oid)
             with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
                 at = LsnPosition.of(position.offsets)
@@ -129,7 +130,4 @@ class Table:
             return slots.now(self.database.session)
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
-    assert isinstance(spec.source, PostgresSource)
-    check_driver("psycopg[binary]")
-    return Postgres(spark, spec.source)
+open_source = Postgres

@@ -42,13 +42,12 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
             if column not in names:
                 raise InputError(
                     f"{label} has no column {column!r}, which {place} names.",
-                    table=target.table,
                     hint=f"Names in {place} are those that the source has now: if it has renamed the column, do so "
                     "there.",
                 )
     left_out = sorted(set(key) & set(target.exclude_columns))
     if left_out:
-        raise InputError(f"The key column {left_out[0]!r} is also excluded.", table=target.table)
+        raise InputError(f"The key column {left_out[0]!r} is also excluded.")
 
 
 def target_columns(
@@ -64,7 +63,7 @@ def target_columns(
     :raises InputError: naming the first column without a type or with an unusable name.
     """
     kept = [column for column in columns if column[0] not in target.exclude_columns]
-    _check_names(target, [name for name, _, _ in kept])
+    _check_names([name for name, _, _ in kept])
     found = []
     for name, derived, source_type in kept:
         kind = _column_type(target, name, derived, source_type)
@@ -72,24 +71,22 @@ def target_columns(
             why, remedy = unreadable[name]
             raise InputError(
                 f"Column {name!r} {why}.",
-                table=target.table,
                 hint=f'Leave it out with "exclude_columns": ["{name}"]{remedy}.',
             )
         found.append(Column(name, kind, name in key))
     return tuple(found)
 
 
-def _check_names(target: Target, names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     twice = alike(names)
     for name in names:
         if name in twice:
             raise InputError(
                 f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
-                table=target.table,
                 hint='Leave one out with "exclude_columns".',
             )
         if is_own_column(name.lower()):
-            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)
+            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.")
 
 
 def _column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
@@ -98,14 +95,12 @@ def _column_type(target: Target, column: str, derived: str | None, source_type: 
         if arrow_type(chosen) is None:
             raise InputError(
                 f"Column {column!r} cannot be of type {chosen}: values of a database's log are read as single values.",
-                table=target.table,
                 hint=f'Use "columns": {{"{column}": "string"}}, which keeps their text.',
             )
         return chosen
     if derived is None:
         raise InputError(
             f"Column {column!r} has type {source_type}, which has no counterpart in Iceberg.",
-            table=target.table,
             hint=f'Leave it out with "exclude_columns": ["{column}"], or keep its text with '
             f'"columns": {{"{column}": "string"}} of its target.',
         )
@@ -184,7 +179,7 @@ def load_rows(load: Load) -> LogRows:
     return LogRows(Rows(fitting(load.judged), load=load))
 
 
-def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
+def persist_load(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
     """Read rows of a full load once, and keep them on the executors' disks.
 
     :param found: has the column ``misfits``.
@@ -202,15 +197,13 @@ def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) ->
     return kept, facts
 
 
-def apart(rows: DataFrame, facts: Row) -> LogRows:
-    """Return the rows of :func:`judged` that fit and those that do not, with the facts of :func:`kept_on_disk`."""
+def split_misfits(rows: DataFrame, facts: Row) -> LogRows:
+    """Return the rows of :func:`judged` that fit and those that do not, with the facts of :func:`persist_load`."""
     misfits = rows.where("misfits IS NOT NULL") if facts["misfits"] else None
     return LogRows(Rows(fitting(rows)), misfits, facts["rows"])
 
 
-def defaults(
-    columns: Iterable[TextColumn], texts: Mapping[str, str | None], convert: Convert, table: str
-) -> dict[str, Any]:
+def defaults(columns: Iterable[TextColumn], texts: Mapping[str, str | None], convert: Convert) -> dict[str, Any]:
     """Convert default values of columns to Python; raise an :class:`InputError` if one does not fit its column."""
     import pyarrow as pa
 
@@ -220,7 +213,6 @@ def defaults(
         if misfits:
             raise InputError(
                 f"Column {one.name!r} of type {one.type} cannot take its default at the source.",
-                table=table,
                 hint=f'Change the default there, or leave the column out with "exclude_columns": ["{one.name}"].',
             )
         values_by_column[one.name] = values[0].as_py()
@@ -251,10 +243,10 @@ def check_identity(table: str, position: Position, source: str, identity: str, p
         )
 
 
-def no_such_table(what: str, target: Target, label: str, tables: Iterable[str], remedy: str) -> InputError:
+def no_such_table(what: str, label: str, tables: Iterable[str], remedy: str) -> InputError:
     """Return the error ``what`` for a source table that is missing, with the nearest name among ``tables``."""
     near = nearest(label, tables)
-    return InputError(what, table=target.table, hint=f"{near} {remedy}" if near else remedy)
+    return InputError(what, hint=f"{near} {remedy}" if near else remedy)
 
 
 def fingerprint(known: object) -> str:
@@ -273,7 +265,7 @@ def reloads(spec: JobSpec, target: Target) -> bool:
     return isinstance(spec.options, IngestOptions) and spec.options.reloads(target.table)
 
 
-def standing(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Position]:
+def positions_to_continue(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Position]:
     """Return the positions that a run continues from; a reloaded table has none."""
     return {t.table: positions[t.table] for t in spec.targets if t.table in positions and not reloads(spec, t)}
 

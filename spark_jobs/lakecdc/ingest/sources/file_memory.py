@@ -14,17 +14,14 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.local_relation import local_relation
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.metadata.positions import Position
+from lakecdc.metadata.positions import Position
 
 SUFFIX = "_lakecdc_files"
 # eight bytes of a hash name a file: among a million files, two share one with a chance of one in 37 million
@@ -130,7 +127,6 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
     except KeyError as error:
         raise InputError(
             f"The table {table}{SUFFIX} no longer tells which files have been read.",
-            table=table,
             hint="Roll it back to a snapshot that does, or load a new table.",
         ) from error
     older, lasting = (frozenset[str]().union(*(chapters[name].files for name in part)) for part in (begins, ends))

@@ -184,8 +184,8 @@ def _where() -> list[Column]:
     return [F.input_file_name().alias("file"), split.alias("split"), record.alias("record")]
 
 
-def _placed(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
-    return _arranged(spark, records, numbers, "file", "value", place_sql("file"), *more)
+def _placed(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int]) -> DataFrame:
+    return _arranged(spark, records, numbers, "file", "value", place_sql("file"))
 
 
 def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:

@@ -33,11 +33,6 @@ _IDENTITY = "files"
 _SLASHES = re.compile(r"^([\w+.-]+):/+")
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Files:
-    assert isinstance(spec.source, FilesSource)
-    return Files(spark, spec, spec.source)
-
-
 @dataclass
 class Queue:
     """Unread files of a table as URIs in reading order, the first ``taken`` of them in the current batch."""
@@ -83,9 +78,10 @@ class _Feed:
 class Files(BatchSource):
     """Files as an ingest source."""
 
-    def __init__(self, spark: SparkSession, spec: JobSpec, source: FilesSource) -> None:
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, FilesSource)
         super().__init__(spark, spec)
-        self.source = source
+        self.source = spec.source
         self._feeds: dict[str, _Feed] = {}
         self._files: list[str] = []
         self._sizes: dict[str, int] = {}
@@ -136,7 +132,7 @@ class Files(BatchSource):
         else:
             # the batch forgets what it forgot before, whatever the source shows now
             feed.extended = recall(self.spark, catalog, target.table, feed.recorded)
-            new = self._files_again(target.table, memory, feed.extended)
+            new = self._files_again(memory, feed.extended)
         read_through = feed.position.read_through if feed.position else None
         after = Position("files", _IDENTITY, feed.extended.offsets(), read_through)
         facts: dict[str, object] = {"files_read": memory.count - feed.count + len(new)}
@@ -167,7 +163,7 @@ class Files(BatchSource):
                 self._sizes |= sizes(self.spark, self.source.paths, unknown)
         return feed.queue.take(self._sizes, self.source.max_batch_bytes)
 
-    def _files_again(self, table: str, memory: Memory, recorded: Memory) -> list[str]:
+    def _files_again(self, memory: Memory, recorded: Memory) -> list[str]:
         """Return the files of an interrupted batch; raise an :class:`InputError` if one is gone."""
         missing = recorded.all - memory.all
         again = [name for name in self._files if fingerprint(name) in missing]
@@ -175,7 +171,6 @@ class Files(BatchSource):
             raise InputError(
                 f"An interrupted run wrote {len(missing)} files to the history table but not to this one, and "
                 f"{len(missing) - len(again)} of them are gone.",
-                table=table,
                 hint="Put the files back, then run again.",
             )
         return again
@@ -210,7 +205,6 @@ class Files(BatchSource):
                 raise
             raise InputError(
                 f"A file was changed while it was read. {cut}",
-                table=target.table,
                 hint="Restore it and run again; write files elsewhere and rename them into place.",
             ) from error
 
@@ -224,6 +218,9 @@ class Files(BatchSource):
         known = self.known(target)
         cells = cells_of_files(self.spark, numbers, self.source, known.types)
         return decode_cells(cells, target, known, row_reading(self.source))
+
+
+open_source = Files
 
 
 def row_reading(source: FilesSource) -> RowReading:

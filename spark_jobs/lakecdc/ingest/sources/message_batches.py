@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.errors import concerning
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
@@ -43,10 +43,9 @@ class BatchSource:
         for target in targets:
             if target.table not in self.left_out:
                 try:
-                    batches.append(make(target))
+                    with concerning(target.table):
+                        batches.append(make(target))
                 except Exception as error:
-                    if isinstance(error, LakecdcError):
-                        error.table = error.table or target.table
                     self.failed(target.table, error)
                     self.refused[target.table] = error
         return batches

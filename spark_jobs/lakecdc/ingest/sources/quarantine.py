@@ -46,8 +46,8 @@ class Quarantine(BatchSource):
         self.options = spec.options
         self._positions: dict[str, Position] = {}
         self._entered: dict[str, tuple[DataFrame, str]] = {}
-        self._told: dict[str, Counter[str]] = {}
-        self._because: dict[str, Counter[str]] = {}
+        self._numbers: dict[str, Counter[str]] = {}
+        self._reason_counts: dict[str, Counter[str]] = {}
         self._tables: dict[str, IcebergTable] = {}
         settings = getattr(spec.source, "registry", None)
         self._registry = Registry(settings) if settings else None
@@ -96,7 +96,7 @@ class Quarantine(BatchSource):
             decoded = self._decoded(target, messages, position, epoch)
         waiting = messages.count()
         self._entered[target.table] = messages.select("place").distinct().localCheckpoint(), epoch
-        numbers = self._told.setdefault(target.table, Counter())
+        numbers = self._numbers.setdefault(target.table, Counter())
         numbers.update(quarantined_before=waiting, quarantined_still=decoded.rejections)
         facts: dict[str, object] = dict(numbers)
         if decoded.rejected is not None:
@@ -112,7 +112,7 @@ class Quarantine(BatchSource):
 
     def _reasons(self, table: str, rejected: DataFrame) -> dict[str, int]:
         """Return the most frequent reasons of messages that stay, with their numbers."""
-        reasons = self._because.setdefault(table, Counter())
+        reasons = self._reason_counts.setdefault(table, Counter())
         reasons.update({row["reason"]: row["count"] for row in rejected.groupBy("reason").count().collect()})
         return dict(reasons.most_common(_REASONS))
 
@@ -142,5 +142,4 @@ class Quarantine(BatchSource):
         return decode(lambda: messages, name, target, reading, known)
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> Quarantine:
-    return Quarantine(spark, spec)
+open_source = Quarantine

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import SparkSession
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, concerning
 from lakecdc.contract.sources.jdbc import Interval, JdbcSource, missing_interval
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
@@ -40,9 +40,10 @@ _MOST_RANGES = 40
 class Jdbc(BatchSource):
     """The tables of a database, as an ingest source."""
 
-    def __init__(self, spark: SparkSession, spec: JobSpec, source: JdbcSource) -> None:
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, JdbcSource)
         super().__init__(spark, spec)
-        self.source = source
+        self.source = spec.source
         self._positions: dict[str, Position | None] = {}
         self._recorded: dict[str, Position] = {}
         self._database: Database | None = None
@@ -56,8 +57,9 @@ class Jdbc(BatchSource):
         self._positions, self._recorded = dict(positions), dict(recorded)
         for table, position in positions.items():
             try:
-                if position:
-                    check_cursor(table, position, self.source)
+                with concerning(table):
+                    if position:
+                        check_cursor(position, self.source)
             except InputError as error:
                 self.failed(table, error)
                 self.refused[table] = error
@@ -90,7 +92,7 @@ class Jdbc(BatchSource):
         if bounds is None and stretch.low is not None:
             return Batch(target, key, table.columns, None, after, source=SourceFacts(in_order=False, facts=facts))
         # a row with a key is there once
-        cells = table.cells(stretch, bounds, numbered=not key)
+        cells = table.cells(table.shares(stretch, bounds), numbered=not key)
         found = decode_cells(cells, target, known, row_reading(self.source), key)
         return replace(table_batch(target, found, after, facts), key=key)
 
@@ -125,17 +127,14 @@ class Jdbc(BatchSource):
         return stretch, Position("jdbc", self.source.cursor_column, offsets, through)
 
     def _by_number(self, table: SourceTable, position: Position | None) -> tuple[Stretch, Position]:
-        name = table.target.table
         if self.source.interval is not None:
             raise InputError(
                 f"The cursor column {self.source.cursor_column!r} is an integer, and source.interval is a time.",
-                table=name,
                 hint="Leave the interval out (null): a run goes on from the highest value known.",
             )
         if position is None and not self.source.full_load:
             raise InputError(
                 "It was never fed, so no highest value is known to go on from.",
-                table=name,
                 hint='Set "full_load": true to read it from its beginning.',
             )
         last = self._last(table)
@@ -166,18 +165,16 @@ class Jdbc(BatchSource):
             raise InputError(
                 f"The cursor column {self.source.cursor_column!r} is a date, and the interval [{begin.isoformat()}, "
                 f"{end.isoformat()}) does not begin and end at midnight ({self.source.cursor_zone}).",
-                table=table.target.table,
                 hint="Schedule whole days, or set cursor_zone.",
             )
 
 
-def check_cursor(name: str, position: Position, source: JdbcSource) -> None:
+def check_cursor(position: Position, source: JdbcSource) -> None:
     """Refuse a position that another source or cursor has given."""
     if (position.source, position.identity) != ("jdbc", source.cursor_column):
         raise InputError(
             f"It has been fed from a source of type {position.source!r} ({position.identity}), not from "
             f"one of type 'jdbc' by the cursor {source.cursor_column!r}.",
-            table=name,
             hint="Load a new table: orders of different cursors cannot be compared.",
         )
 
@@ -227,3 +224,6 @@ def read_through(ranges: Sequence[Range], before: str | None, new: Range) -> str
     if before is None:
         return new[1]
     return next((high for low, high in ranges if low <= before <= high), before)
+
+
+open_source = Jdbc

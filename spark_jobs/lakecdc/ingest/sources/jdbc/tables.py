@@ -101,7 +101,6 @@ class SourceTable:
         except Exception as error:
             raise InputError(
                 f"The source table {'.'.join(self.label)} cannot be read: {_said(error)}",
-                table=target.table,
                 hint='Set "source_table" of its target to "schema.table", in the case in which the database keeps it.',
             ) from error
         self.columns = tuple(Column(f.name, sql_type(f.dataType)) for f in schema.fields)
@@ -117,14 +116,12 @@ class SourceTable:
         if kind is None:
             raise InputError(
                 f"The source table {'.'.join(self.label)} has no column {self.column!r}.",
-                table=self.target.table,
                 hint=f"cursor_column must be one of {', '.join(kinds)}; case matters.",
             )
         if kind in (*_TIMES, *_INTEGERS) or (kind.startswith("decimal") and kind.endswith(",0)")):
             return kind
         raise InputError(
             f"The cursor column {self.column!r} is of type {kind}.",
-            table=self.target.table,
             hint="It must be a timestamp, a date or an integer that rises with every change of a row.",
         )
 
@@ -165,16 +162,11 @@ class SourceTable:
         )
         return None if found is None or found["low"] is None else (found["low"], found["high"])
 
-    def cells(self, stretch: Stretch, bounds: tuple[int, int] | None, *, numbered: bool) -> Cells:
-        """Return the rows of a stretch.
+    def cells(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
+        """Return the rows that meet one of some conditions, which are SQL of the database, one for each reader.
 
-        :param bounds: of their cursors, to share them out among readers.
         :param numbered: number rows that are the same, from 0.
         """
-        return self.cells_where(self._shares(stretch, bounds), numbered=numbered)
-
-    def cells_where(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
-        """Return the rows that meet one of some conditions, which are SQL of the database, one for each reader."""
         rows = self.database.rows(self.sql_name, predicates, self._types)
         cells = rows.select(F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells"))
         same = Window.partitionBy(F.to_json("cells")).orderBy(F.lit(0))
@@ -182,7 +174,8 @@ class SourceTable:
         source = F.lit(".".join(self.label)).alias("source")
         return typed_cells(cells.select("cells", source, arrival.cast("bigint").alias("arrival")), self.columns)
 
-    def _shares(self, stretch: Stretch, bounds: tuple[int, int] | None) -> list[str]:
+    def shares(self, stretch: Stretch, bounds: tuple[int, int] | None) -> list[str]:
+        """Return the conditions of the rows of a stretch; ``bounds`` of their cursors share them out among readers."""
         count, column = self.database.source.partitions, self.database.dialect.name(self.column)
         shares = [self._within(stretch)]
         if bounds is not None and count > 1 and bounds[0] < bounds[1]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.sources.kafka.progress import Progress
 from lakecdc.ingest.sources.kafka.topology import RELOAD
 from lakecdc.model.order import Stretch, arrival_of, is_change, is_higher, rises, time_of
 
 
-def refuse_another_log(progress: Progress, read_through: str | None, decoded: Decoded, target: Target) -> None:
+def refuse_another_log(progress: Progress, read_through: str | None, decoded: Decoded) -> None:
     """Refuse events that are newer than earlier ones of their partition but have lower positions in the source's log.
 
     A connector that follows its database to another or restored server continues in the same topics with positions of
@@ -35,7 +34,7 @@ def refuse_another_log(progress: Progress, read_through: str | None, decoded: De
             than = f"{read_through}, up to which the table was fed,"
             if lower != mark:
                 than = f"others before them in this batch, of {_moment(lower)},"
-            raise _refusal(place, than, target)
+            raise _refusal(place, than)
 
 
 def _left(stretches: Sequence[Stretch], mark: str, seen: int) -> str | None:
@@ -54,12 +53,11 @@ def _left(stretches: Sequence[Stretch], mark: str, seen: int) -> str | None:
     return None
 
 
-def _refusal(place: str, than: str, target: Target) -> InputError:
+def _refusal(place: str, than: str) -> InputError:
     topic, _, partition = place.rpartition("/")
     return InputError(
         f"The source has another log now: the events of {place} are newer than {than} but have lower positions. The "
         "connector follows another server, or a restored one.",
-        table=target.table,
         hint=f"To continue, {RELOAD}.",
         topic=topic,
         partition=int(partition),

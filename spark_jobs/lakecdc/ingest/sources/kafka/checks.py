@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.errors import LakecdcError, concerning
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.target import Target
@@ -35,10 +35,12 @@ def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] 
     refused: list[LakecdcError] = []
     quiet: dict[str, Position] = {}
     for target in spec.targets:
+        position = (positions or {}).get(target.table)
         try:
-            topics = topology.topics_of(target, source, list(cluster.topics), single=len(spec.targets) == 1)
-            position = (positions or {}).get(target.table)
-            if position is not None and (idle := _idle_position(source, cluster, target, topics, position)) is not None:
+            with concerning(target.table):
+                topics = topology.topics_of(target, source, list(cluster.topics), single=len(spec.targets) == 1)
+                idle = _idle_position(source, cluster, topics, position) if position else None
+            if idle:
                 quiet[target.table] = idle
         except LakecdcError as error:
             refused.append(error)
@@ -65,8 +67,9 @@ def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int
     cluster = topology.survey(_cluster(source), source)
     left: dict[str, int] = {}
     for table, position in positions.items():
-        names = [name for name in progress.resume(position, table).topics if source.wants(name)]
-        left[table] = count(_expected(source, cluster, Target(table), names, position).unread(names, cluster.ends))
+        with concerning(table):
+            names = [name for name in progress.resume(position).topics if source.wants(name)]
+            left[table] = count(_expected(source, cluster, names, position).unread(names, cluster.ends))
     return left
 
 
@@ -77,20 +80,16 @@ def _cluster(source: KafkaSource) -> LibrdkafkaCluster:
     return LibrdkafkaCluster({**settings, "bootstrap.servers": source.bootstrap_servers})
 
 
-def _expected(
-    source: KafkaSource, cluster: Topology, target: Target, topics: list[str], position: Position
-) -> progress.Progress:
+def _expected(source: KafkaSource, cluster: Topology, topics: list[str], position: Position) -> progress.Progress:
     """Return the progress that a run would start with."""
-    before = progress.resume(position, target.table)
-    return topology.extended(topology.checked(before, topics, cluster, source, target), topics, cluster, first=False)
+    before = topology.checked(progress.resume(position), topics, cluster, source)
+    return topology.extended(before, topics, cluster, first=False)
 
 
-def _idle_position(
-    source: KafkaSource, cluster: Topology, target: Target, topics: list[str], position: Position
-) -> Position | None:
+def _idle_position(source: KafkaSource, cluster: Topology, topics: list[str], position: Position) -> Position | None:
     """Return the target's position after the run if the topics have nothing new for it; else None."""
-    after = _expected(source, cluster, target, topics, position)
-    if after.unread(topics, cluster.ends) or after != progress.decode(position) or cluster.through is None:
+    after = _expected(source, cluster, topics, position)
+    if after.unread(topics, cluster.ends) or after != progress.decode(position):
         return None
     return position.idle_until(cluster.through)
 

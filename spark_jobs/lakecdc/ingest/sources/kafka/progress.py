@@ -94,16 +94,18 @@ def encode(progress: Progress) -> dict[str, Any]:
     }
     if progress.strict:
         return {**offsets, "strict": progress.strict}
-    packed = {**offsets, "marks": _pack(progress)} if progress.marks else offsets
+    text = "\n".join(progress.marks.get(place, "") for place in sorted(progress.next))
+    marks = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    packed = {**offsets, "marks": marks} if progress.marks else offsets
     if len(json.dumps(packed)) > MAX_BYTES - _RESERVED_BYTES:
         return {**offsets, "strict": TOO_MANY}
     return packed
 
 
-def resume(position: Position, table: str) -> Progress:
+def resume(position: Position) -> Progress:
     """Decode a table's position; raise an :class:`InputError` for that of another type of source."""
     if position.source != SOURCE:
-        raise InputError(f"It was fed from a source of type {position.source!r}.", table=table)
+        raise InputError(f"It was fed from a source of type {position.source!r}.")
     return decode(position)
 
 
@@ -111,8 +113,10 @@ def decode(position: Position) -> Progress:
     offsets = position.offsets
     topics = {name: Followed(t["id"], tuple(t["next"])) for name, t in offsets["topics"].items()}
     progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"))
-    marks = _unpack(progress, offsets["marks"]) if "marks" in offsets else {}
-    return replace(progress, marks=marks)
+    if "marks" not in offsets:
+        return progress
+    orders = zlib.decompress(base64.b64decode(offsets["marks"])).decode().split("\n")
+    return replace(progress, marks={p: order for p, order in zip(sorted(progress.next), orders, strict=True) if order})
 
 
 def unread_partitions(position: Position, moment: datetime) -> list[str]:
@@ -122,16 +126,6 @@ def unread_partitions(position: Position, moment: datetime) -> list[str]:
     progress, milliseconds = decode(position), moment.timestamp() * 1000
     marks = [(place, progress.marks.get(place)) for place in sorted(progress.next)]
     return ["{}/{}".format(*place) for place, mark in marks if mark is None or time_of(mark) <= milliseconds]
-
-
-def _pack(progress: Progress) -> str:
-    text = "\n".join(progress.marks.get(place, "") for place in sorted(progress.next))
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-def _unpack(progress: Progress, packed: str) -> dict[Place, str]:
-    orders = zlib.decompress(base64.b64decode(packed)).decode().split("\n")
-    return {place: order for place, order in zip(sorted(progress.next), orders, strict=True) if order}
 
 
 def bounded(unread: Sequence[Range], most: int) -> list[Range]:

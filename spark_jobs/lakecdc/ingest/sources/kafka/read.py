@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -47,9 +48,8 @@ class LibrdkafkaReader(LibrdkafkaCluster):
         self._spark = spark
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
-        pieces = split(ranges, self._spark.sparkContext.defaultParallelism)
-        read = _Consume(consumer_settings(self.settings), tuple(pieces))
-        return self._spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, SCHEMA)
+        scan = self.scan(ranges)
+        return scan.numbers().mapInArrow(scan.read, SCHEMA)
 
     def scan(self, ranges: Sequence[Range]) -> Scan:
         parallelism = self._spark.sparkContext.defaultParallelism
@@ -72,20 +72,21 @@ class LibrdkafkaReader(LibrdkafkaCluster):
         """Do nothing: no connection stays open."""
 
 
+@dataclass(frozen=True)
 class _Consume:
     """Consume pieces, by number, in a task."""
 
-    def __init__(self, settings: dict[str, Any], pieces: tuple[Range, ...]) -> None:
-        self._settings, self._pieces = settings, pieces
+    settings: Mapping[str, Any] = field(repr=False)
+    pieces: tuple[Range, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self._read(self._pieces[number])
+                yield from self._read(self.pieces[number])
 
     def _read(self, piece: Range) -> Iterator[pa.RecordBatch]:
-        consumer = Consumer(self._settings)
+        consumer = Consumer({**self.settings})
         try:
             consumer.assign([TopicPartition(piece.topic, piece.partition, piece.start)])
             yield from _until_end(consumer, piece)
@@ -157,7 +158,11 @@ def _arrow(messages: Sequence[Any]) -> pa.RecordBatch:
         "topic": pa.array([topic] * count, pa.string()),
         "partition": pa.array([partition] * count, pa.int32()),
         "offset": offset,
-        "timestamp": pa.array([_microseconds(m.timestamp()) for m in messages], pa.timestamp("us", tz="UTC")),
+        # kind 0 is a record without a time
+        "timestamp": pa.array(
+            [moment * 1000 if kind and moment >= 0 else None for kind, moment in (m.timestamp() for m in messages)],
+            pa.timestamp("us", tz="UTC"),
+        ),
         "key": pa.array([m.key() for m in messages], pa.binary()),
         "value": pa.array([m.value() for m in messages], pa.binary()),
         "headers": pa.array([_headers(m.headers()) for m in messages], header),
@@ -165,11 +170,6 @@ def _arrow(messages: Sequence[Any]) -> pa.RecordBatch:
         "place": pa.array([f"{prefix}{o}" for o in offsets], pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _microseconds(timestamp: tuple[int, int]) -> int | None:
-    kind, milliseconds = timestamp
-    return milliseconds * 1000 if kind and milliseconds >= 0 else None
 
 
 def _headers(headers: Sequence[tuple[str, Any]] | None) -> list[dict[str, Any]] | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, concerning
+from lakecdc.contract.secrets import resolve
 from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.sources.kafka_java import translated
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import open_if_there
@@ -66,15 +69,19 @@ class KafkaIngest(BatchSource):
         self._reader = reader
         self._registry = Registry(self.source.registry) if self.source.registry else None
         self._feeds: dict[str, Feed] = {}
-        self._topology = Topology({}, {}, {}, {}, {})
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Query the cluster, once per run, and check that each table can continue."""
-        self._topology = topology.survey(self._reader, self.source)
-        self._name_unused()
+        self._topology: Topology = topology.survey(self._reader, self.source)
+        topics, single = list(self._topology.topics), len(self.spec.targets) == 1
+        used = {name for t in self.spec.targets for name in self.source.topics_of(t, topics, single=single)}
+        if unused := sorted(set(topics) - used):
+            log.info("Topics that feed no target: %s", ", ".join(unused))
         for target in (t for t in self.spec.targets if t.table in positions):
             try:
-                self._feeds[target.table] = self._opened(target, positions[target.table], recorded.get(target.table))
+                with concerning(target.table):
+                    feed = self._opened(target, positions[target.table], recorded.get(target.table))
+                self._feeds[target.table] = feed
             except Exception as error:
                 self.refused[target.table] = error
         reach("after_source_start")
@@ -99,28 +106,18 @@ class KafkaIngest(BatchSource):
     def close(self) -> None:
         self._reader.close()
 
-    def _name_unused(self) -> None:
-        topics, single = list(self._topology.topics), len(self.spec.targets) == 1
-        used = {name for t in self.spec.targets for name in self.source.topics_of(t, topics, single=single)}
-        unused = sorted(set(topics) - used)
-        if unused:
-            log.info("Topics that feed no target: %s", ", ".join(unused))
-
     def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
-        progress = kept.resume(position, target.table) if position else Progress()
+        progress = kept.resume(position) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
-        if position is None and self.source.start == "latest" and not self._exists(target):
+        is_new = position is None and open_if_there(self.spark, self.spec.catalog.name, target.table) is None
+        if is_new and self.source.start == "latest":
             raise InputError(
                 'It does not exist, so the position of "latest" cannot be recorded.',
-                table=target.table,
                 hint="Create the table first, or use a time as source.start.",
             )
-        progress = topology.checked(progress, names, self._topology, self.source, target)
+        progress = topology.checked(progress, names, self._topology, self.source)
         return Feed(target, names, position, progress, kept.decode(recorded) if recorded else None)
-
-    def _exists(self, target: Target) -> bool:
-        return open_if_there(self.spark, self.spec.catalog.name, target.table) is not None
 
     def _plan(self, feed: Feed) -> list[Range]:
         """Return the ranges of the table's next batch, and set its progress to their begin."""
@@ -147,7 +144,6 @@ class KafkaIngest(BatchSource):
             raise InputError(
                 "An interrupted run wrote a batch to its history table, which the topics do not contain any more: "
                 f"{sorted(feed.goal.topics)}.",
-                table=feed.target.table,
                 hint="Keep the same topics in the spec until that batch is applied; else load the table again.",
             )
         grown = topology.extended(feed.progress, names, self._topology, first=first).next
@@ -160,23 +156,22 @@ class KafkaIngest(BatchSource):
 
     def _look(self, feed: Feed, unread: Sequence[Range]) -> None:
         records = self._reader.sample(unread)
+        sizes = [len(key or b"") + len(value or b"") for key, value, _ in records]
         # if all offsets were holes, the next batch is sampled again
-        feed.record_bytes = _mean_bytes(records) or None
-        key_names = {"key_names": self._registry.key_names} if self._registry else {}
+        feed.record_bytes = sum(sizes) / len(sizes) if any(sizes) else None
+        key_names = self._registry.key_names if self._registry else _json_names
         is_split = feed.target.keyed and len(feed.progress.next) > 1
-        if is_split and not is_keyed_by(feed.target.key, records, **key_names):
+        if is_split and not is_keyed_by(feed.target.key, records, key_names):
             feed.progress = feed.progress.made_strict(_OTHER_KEY)
 
     def _batch(self, target: Target) -> Batch:
         feed = self._feeds[target.table]
-        ranges = self._plan(feed)
-        return self._read(feed, ranges) if ranges else self._quiet(feed)
-
-    def _quiet(self, feed: Feed) -> Batch:
+        if ranges := self._plan(feed):
+            return self._read(feed, ranges)
         after = self._after(feed, feed.progress)
         if feed.goal is None:
             after = with_read_through(after, self._topology.through)
-        return quiet_batch(feed.target, after, self._facts(feed, feed.progress, []))
+        return quiet_batch(target, after, self._facts(feed, feed.progress, []))
 
     def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
@@ -189,7 +184,7 @@ class KafkaIngest(BatchSource):
         reach("after_read")
         if self.source.format.startswith("debezium") and not feed.target.source_tables:
             through = position.read_through if position else None
-            refuse_another_log(feed.progress, through, decoded, feed.target)
+            refuse_another_log(feed.progress, through, decoded)
         ends = {r.place: r.end for r in ranges}
         done = feed.progress.read_up_to(ends, decoded.high_orders or {})
         after = with_read_through(self._after(feed, done), decoded.newest)
@@ -206,12 +201,6 @@ class KafkaIngest(BatchSource):
             "topics": len(feed.names),
             "order_by_partition": feed.progress.strict or "yes",
         }
-
-
-def _mean_bytes(records: Sequence[Record]) -> float:
-    """Return the mean size of key and value; 0 without records."""
-    sizes = [len(key or b"") + len(value or b"") for key, value, _ in records]
-    return sum(sizes) / len(sizes) if sizes else 0.0
 
 
 def _json_names(key: bytes | None, headers: Headers = None) -> set[str] | None:
@@ -247,3 +236,35 @@ def is_keyed_by(columns: Sequence[str], records: Sequence[Record], key_names: _K
         frozenset(key_names(key, headers) or ()) for key, value, headers in records if key is not None or _is_row(value)
     }
     return keys <= {frozenset(columns)} if columns else len(keys) < 2 and frozenset() not in keys
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
+    """Open the source of an ingest spec; raise an error if its client or a secret is missing."""
+    assert isinstance(spec.source, KafkaSource)
+    return KafkaIngest(spark, spec, open_reader(spark, spec.source))
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """Return the topics that the source reads."""
+    assert isinstance(spec.source, KafkaSource)
+    with closing(open_reader(spark, spec.source)) as reader:
+        return list(reader.topics(spec.source.wants))
+
+
+def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:
+    """Open the client of the cluster; see :func:`open_source`."""
+    settings, servers = resolve(source.settings, "source.settings"), {"bootstrap.servers": source.bootstrap_servers}
+    if source.reader == "spark":
+        from lakecdc.ingest.sources.kafka.spark_reader import SparkReader
+
+        more = resolve(source.java_settings, "source.java_settings")
+        return SparkReader(spark, {**translated(settings, more), **servers})
+    try:
+        from lakecdc.ingest.sources.kafka.read import LibrdkafkaReader
+    except ImportError as error:
+        raise InputError(
+            f"The Kafka client cannot be imported: {error}.",
+            hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark'), or use Spark's "
+            'own client: "reader": "spark".',
+        ) from error
+    return LibrdkafkaReader(spark, {**settings, **servers})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -95,10 +96,14 @@ class SparkReader:
 
     def _load(self, ranges: Sequence[Range], tasks: int) -> DataFrame:
         reader = self._spark.read.format("kafka")
+        starts, ends = defaultdict[str, dict[str, int]](dict), defaultdict[str, dict[str, int]](dict)
+        for each in ranges:
+            starts[each.topic][str(each.partition)] = each.start
+            ends[each.topic][str(each.partition)] = each.end
         options = {
-            "assign": _partitions(ranges),
-            "startingOffsets": _offsets(ranges, lambda r: r.start),
-            "endingOffsets": _offsets(ranges, lambda r: r.end),
+            "assign": json.dumps({topic: [int(p) for p in offsets] for topic, offsets in starts.items()}),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
             "minPartitions": str(tasks),
             "includeHeaders": "true",
             # an offset that is gone must be an error: anything else would leave events out without a word
@@ -120,22 +125,6 @@ class SparkReader:
                 hint="Check bootstrap_servers, settings and java_settings; a retry helps only if it was unreachable "
                 "for a moment.",
             ) from error
-
-
-def _partitions(ranges: Sequence[Range]) -> str:
-    """Return the partitions of each topic in Spark's JSON."""
-    partitions: dict[str, list[int]] = {}
-    for one in ranges:
-        partitions.setdefault(one.topic, []).append(one.partition)
-    return json.dumps(partitions)
-
-
-def _offsets(ranges: Sequence[Range], edge: Callable[[Range], int]) -> str:
-    """Return an offset for each partition of each topic in Spark's JSON."""
-    offsets: dict[str, dict[str, int]] = {}
-    for one in ranges:
-        offsets.setdefault(one.topic, {})[str(one.partition)] = edge(one)
-    return json.dumps(offsets)
 
 
 def _topic_id(text: str) -> str:

@@ -34,7 +34,7 @@ class Topology:
     highs: Mapping[Place, int]
     ends: Mapping[Place, int]
     starts: Mapping[Place, int]
-    through: datetime | None = None
+    through: datetime
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
@@ -63,22 +63,18 @@ def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, sing
     if missing := [name for name in source.topics if name not in there]:
         raise InputError(
             f"The topics {', '.join(missing)} do not exist.",
-            table=target.table,
             hint="Check source.topics, and that the login may describe them.",
         )
     names = source.topics_of(target, there, single=single)
     if not names and source.topics:
         raise InputError(
             f"None of the topics {', '.join(source.topics)} is named like it.",
-            table=target.table,
             hint="Name the topics that feed it in source.routes.",
         )
     return names
 
 
-def checked(
-    progress: Progress, names: Sequence[str], topology: Topology, source: KafkaSource, target: Target
-) -> Progress:
+def checked(progress: Progress, names: Sequence[str], topology: Topology, source: KafkaSource) -> Progress:
     """Return the progress adjusted to the cluster.
 
     :param names: topics that the spec feeds the table from.
@@ -91,13 +87,12 @@ def checked(
         if topic is None:
             raise InputError(
                 f"The topic {name!r}, which feeds it, does not exist any more.",
-                table=target.table,
                 hint=f"Remove it from source.topics if that is intended; else {RELOAD}.",
             )
         if followed.id and topic.id and followed.id != topic.id:
-            progress = _recreated(progress, topic, topology, source, target)
+            progress = _recreated(progress, topic, topology, source)
         else:
-            progress = _still_there(progress, topic, topology, source, target)
+            progress = _still_there(progress, topic, topology, source)
     if len({*progress.topics, *names}) > 1:
         progress = progress.made_strict(SEVERAL)
     return progress
@@ -119,12 +114,11 @@ def extended(progress: Progress, names: Sequence[str], topology: Topology, *, fi
     return replace(progress, topics=topics)
 
 
-def _recreated(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource, target: Target) -> Progress:
+def _recreated(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource) -> Progress:
     if topic.id not in source.accept_topic_ids:
         raise InputError(
             f"The topic {topic.name!r} is not the one that fed it: its id is {topic.id!r} and was "
             f"{progress.topics[topic.name].id!r}. It was deleted and recreated, or this is another cluster.",
-            table=target.table,
             hint=f"If all its events come after those read before, add {topic.id!r} to source.accept_topic_ids; "
             f"else {RELOAD}.",
             topic=topic.name,
@@ -137,7 +131,7 @@ def _recreated(progress: Progress, topic: Topic, topology: Topology, source: Kaf
     return replace(progress, epoch=progress.epoch + 1, topics=topics, marks=marks)
 
 
-def _still_there(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource, target: Target) -> Progress:
+def _still_there(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource) -> Progress:
     offsets = list(progress.topics[topic.name].next)
     for partition, offset in enumerate(offsets):
         place = (topic.name, partition)
@@ -145,7 +139,6 @@ def _still_there(progress: Progress, topic: Topic, topology: Topology, source: K
             raise InputError(
                 f"The topic {topic.name!r} ends before the offset {offset} of partition {partition}, which is next: it "
                 "was recreated, or its newest records were lost.",
-                table=target.table,
                 hint=f"To continue, {RELOAD}.",
             )
         if topology.lows[place] > offset:
@@ -153,7 +146,6 @@ def _still_there(progress: Progress, topic: Topic, topology: Topology, source: K
                 raise InputError(
                     f"The topic {topic.name!r} no longer has the offset {offset} of partition {partition}, which is "
                     f"next; its oldest is {topology.lows[place]}. Retention removed unread events.",
-                    table=target.table,
                     hint=f"Keep the topic's records longer. To continue, {RELOAD}; or set source.accept_gaps to go on "
                     "without the missing changes.",
                 )

@@ -66,20 +66,20 @@ class Feed(Generic[T]):
     chunks: int = 0
 
     @property
-    def stands(self) -> LogPosition | None:
+    def committed(self) -> LogPosition | None:
         return log_position(self.position)
 
     @property
     def at(self) -> int:
         """The position as a number; every transaction before it is in the table."""
-        stands = self.stands
-        return stands.number if stands else 0
+        committed = self.committed
+        return committed.number if committed else 0
 
     @property
     def reached(self) -> LogPosition | None:
         """The position that the table has once it has taken what is parked."""
         if self.position is None or not self.parked:
-            return self.stands
+            return self.committed
         return log_position(replace(self.position, offsets={**self.parked[-1].offsets}))
 
     @property
@@ -90,8 +90,8 @@ class Feed(Generic[T]):
     @property
     def load(self) -> Mapping[str, Any] | None:
         """Progress of an unfinished full load."""
-        stands = self.stands
-        return stands.load if stands else None
+        committed = self.committed
+        return committed.load if committed else None
 
     @property
     def loading(self) -> bool:
@@ -101,8 +101,8 @@ class Feed(Generic[T]):
     @property
     def ahead(self) -> int:
         """Place up to which the log may repeat changes that the full load has read; 0 once it is past that."""
-        stands = self.stands
-        return stands.ahead if stands else 0
+        committed = self.committed
+        return committed.ahead if committed else 0
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -97,22 +97,26 @@ class LogRead(Generic[S]):
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class RoundTask(ABC):
-    """The task of a round, which reads it once for the one row that arrives."""
+    """The task of a round, which reads it once for the one row that arrives.
+
+    :param where: address of the server.
+    :param limits: at which it ends, ``seconds`` among them; 0 is no limit.
+    """
+
+    where: Any
+    limits: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         # read again after an executor was lost, it must not end earlier than the round that is known already
         context = TaskContext.get()
         is_first = context is None or context.getLocalProperty(_FIRST) is not None
-        task = self if is_first else self.without_deadline()
+        task = self if is_first else replace(self, limits=replace(self.limits, seconds=0))
         for batch in batches:
             for _ in range(batch.num_rows):
                 yield from task.rows()
-
-    @abstractmethod
-    def without_deadline(self) -> Self:
-        """Return the same task, which no time ends."""
 
     @abstractmethod
     def rows(self) -> Iterator[pa.RecordBatch]:

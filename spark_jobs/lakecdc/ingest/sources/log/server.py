@@ -15,17 +15,18 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import IcebergTable, open_if_there
-from lakecdc.ingest.change import Column, ColumnsTold
+from lakecdc.ingest.change import ColumnsTold
 from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.parking import Parked
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, S
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round, S
 from lakecdc.metadata.positions import Position
-from lakecdc.model.positions import LogPosition
+from lakecdc.model.positions import LogPosition, log_position
 
 #: takes a table that cannot be fed, why, and the position that holds the log for it
 Refuse = Callable[[str, "LakecdcError", "Position | None"], None]
+SummaryType = type[S]
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,6 @@ class TableChanges:
     :param source_columns: see ``SourceFacts.columns``, as is ``columns_told``.
     """
 
-    key: tuple[str, ...]
-    columns: tuple[Column, ...]
     layout: LogLayout
     source_columns: Mapping[str, int | None] | None
     columns_told: ColumnsTold | None = None
@@ -69,12 +68,14 @@ class LogServer(ABC, Generic[F, S]):
 
     :cvar type: of the source, as positions name it.
     :cvar twin_hint: what to do where two targets have the same source table.
+    :cvar summary: of its rounds.
     :param place: ``host:port`` for messages.
     :ivar max_lag_bytes: bytes of log that the server may keep for a table that does not follow; 0 is no limit.
     """
 
     type: ClassVar[str]
     twin_hint: ClassVar[str]
+    summary: SummaryType[S]
     max_lag_bytes: int = 0
 
     @property
@@ -159,9 +160,11 @@ class LogServer(ABC, Generic[F, S]):
     def position_at(self, feed: F, before: LogPosition | None, at: LogPosition) -> LogPosition:
         """Return the position of a table once it has the log up to a place; one that is ahead stays there."""
 
-    @abstractmethod
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[S]:
         """Return a parked round, as if it had just been read from the log."""
+        at = log_position(Position(self.type, parked.identity, {**parked.offsets}))
+        assert at is not None
+        return LogRead(Round(self.summary.from_json(parked.summary), parked=events), LogEnd(at, parked.moment))
 
     def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:
         """Let the server remove the log before a place, and what full loads need once they are over.

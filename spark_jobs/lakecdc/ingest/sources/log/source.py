@@ -14,13 +14,14 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.log import LogFold, LogRows
+from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.quarantine import with_misfits
 from lakecdc.ingest.sources.database import check_identity, reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round, S
-from lakecdc.ingest.sources.log.server import LoadPart, LogServer, TableChanges
+from lakecdc.ingest.sources.log.server import LoadPart, LogServer
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
@@ -130,7 +131,9 @@ class LogSource(Generic[F, S]):
                 read = self.server.read_log(followed, stop or end, repeated=stop is not None)
                 self._read = read
                 reached = read.at_log_end
-                batches = self._batches(read)
+                facts = {**self._source_facts(read.end.time), **read.facts}
+                live = self._live()
+                batches = [b for feed in live for b in self._batch_or_stop(read, feed, feed.relation, facts)]
             yield batches
 
     def _recorded_end(self, followed: list[F]) -> LogEnd | None:
@@ -193,7 +196,7 @@ class LogSource(Generic[F, S]):
 
     def _load_batch(self, feed: F, part: LoadPart) -> Batch:
         at, found = replace(part.at, load=part.load, loaded=part.loaded), part.rows
-        position = self._position(feed, feed.stands, at, None)
+        position = self._position(feed, feed.committed, at, None)
         batch = Batch(feed.table.target, feed.key, feed.columns, None, position)
         if found is None:
             return batch
@@ -210,10 +213,6 @@ class LogSource(Generic[F, S]):
         )
         return _without_misfits(batch, found)
 
-    def _batches(self, read: LogRead[S]) -> list[Batch]:
-        facts = {**self._source_facts(read.end.time), **read.facts}
-        return [batch for feed in self._live() for batch in self._batch_or_stop(read, feed, feed.relation, facts)]
-
     def _batch_or_stop(self, read: LogRead[S], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
         try:
             return [self._batch(read, feed, relation, facts)]
@@ -227,36 +226,32 @@ class LogSource(Generic[F, S]):
         truncate_order = order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None
         if feed.table.target.on_truncate == "apply":
             changes = replace(changes, layout=replace(changes.layout, void_below=truncate_order))
-        found = self._fold(read.round, feed, relation, changes) if read.round.events(relation) else None
+        layout, table = changes.layout, feed.table
+        found = self._fold(read.round, feed, relation, layout) if read.round.events(relation) else None
         batch = Batch(
             target=feed.table.target,
-            key=changes.key,
-            columns=changes.columns,
+            key=layout.key,
+            columns=layout.columns,
             rows=found.rows if found else None,
-            position=self._position(feed, feed.stands, read.end.at, read.end.time),
+            position=self._position(feed, feed.committed, read.end.at, read.end.time),
             truncate_order=truncate_order,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
                 columns=changes.source_columns,
                 columns_told=changes.columns_told,
-                unproven=self._unproven(feed),
+                unproven=self.server.unlogged
+                if table.unique
+                else f"the key ({', '.join(table.key)}) is not a primary key or NOT NULL and unique in {table.label}",
                 facts={**facts, **changes.facts},
             ),
         )
         return _without_misfits(batch, found)
 
-    def _unproven(self, feed: F) -> str | None:
-        """See ``SourceFacts.unproven``."""
-        table = feed.table
-        if not table.unique:
-            return f"the key ({', '.join(table.key)}) is not a primary key or NOT NULL and unique in {table.label}"
-        return self.server.unlogged
-
-    def _fold(self, log_round: Round[S], feed: F, relation: int, changes: TableChanges) -> LogRows:
+    def _fold(self, log_round: Round[S], feed: F, relation: int, layout: LogLayout) -> LogRows:
         target = feed.table.target
         by = partition_transforms(self.server.target_table(target), target)
         cells, size = log_round.cells_of(relation), log_round.size(relation)
-        return LogFold(cells, changes.layout, size, target, by, self._epoch, self._cached).run()
+        return LogFold(cells, layout, size, target, by, self._epoch, self._cached).run()
 
     def _position(self, feed: F, before: LogPosition | None, at: LogPosition, moment: datetime | None) -> Position:
         """Return the position of a table that stood at ``before``, once it has the log up to a place."""

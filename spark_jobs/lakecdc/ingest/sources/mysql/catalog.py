@@ -50,6 +50,7 @@ _MEMBER = re.compile(r"(?s)'((?:[^'\\]|''|\\.?)*+)(?:'|\Z)")
 _ESCAPED = re.compile(r"''|\\(.)")
 _CONTROLS = {"0": "\0", "n": "\n", "r": "\r"}
 _LITERAL = re.compile(r"(?s)b?'(?:[^']|'')*'|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\Z")
+_BY_ENGINE = "innodb_native_foreign_keys"
 _QUIET_RULES = {"RESTRICT", "NO ACTION"}
 
 
@@ -124,12 +125,11 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
         remedy = 'Set "source_table" of its target to "database.table".'
         label = ".".join(place)
         what = f"The source has no table {label}, or the user may not see it."
-        raise no_such_table(what, target, label, list_tables(session), remedy)
+        raise no_such_table(what, label, list_tables(session), remedy)
     schema, name, kind, engine = found[0]
     if kind != "BASE TABLE":
         raise InputError(
             f"{schema}.{name} is not an ordinary table ({kind.lower()}), so its log does not tell all of its changes.",
-            table=target.table,
             hint='Leave it out, with "exclude_source_tables" where a pattern includes it.',
         )
     columns = tuple(_column(row, mariadb) for row in query(session, _COLUMNS, (schema, name)))
@@ -157,25 +157,25 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
     if engine and engine.upper() != "INNODB":
         raise InputError(
             f"{table.label} is kept by {engine}, which has no transactions: its rows and its log never meet exactly.",
-            table=target.table,
             hint=f"Run ALTER TABLE {table.label} ENGINE = InnoDB.",
         )
     if target.keyed and not table.key:
         raise InputError(
             f"{table.label} has no primary key and the target names no key, so that mode {target.mode} cannot tell "
             "its rows apart.",
-            table=target.table,
             hint='Add a primary key, give the target a "key", or use mode append or history.',
         )
     check_named_columns(target, table.label, table.key, {column.name for column in table.columns})
     if source.allow_cascades:
         return
     for constraint, parent, on_delete, on_update in query(session, _CASCADES, (table.schema, table.name)):
-        if {on_delete, on_update} - _QUIET_RULES and not _logs_cascades(session):
+        # where the server executes foreign keys, not the engine, as MySQL from 9.6 on, all is logged
+        if {on_delete, on_update} - _QUIET_RULES and variables(session, _BY_ENGINE).get(
+            _BY_ENGINE, ""
+        ).upper() != "OFF":
             raise InputError(
                 f"The foreign key {constraint!r} of {table.label} changes its rows when rows of {parent} change "
                 f"(ON DELETE {on_delete}, ON UPDATE {on_update}), and such changes are not part of the log.",
-                table=target.table,
                 hint="Let the application change the rows, or set source.allow_cascades if the rules never act.",
             )
 
@@ -183,11 +183,6 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
 def unlogged(source: MysqlSource) -> str | None:
     """Return why the log may lack changes of rows; None if it has all that can be known."""
     return "allow_cascades lets the log lack changes" if source.allow_cascades else None
-
-
-def _logs_cascades(session: Session) -> bool:
-    """Check whether the server executes foreign keys, not the engine, as MySQL from 9.6 on: then all is logged."""
-    return variables(session, "innodb_native_foreign_keys").get("innodb_native_foreign_keys", "").upper() == "OFF"
 
 
 def target_columns(
@@ -290,7 +285,7 @@ def with_fills(
     texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
     named = {c.name: None if text is None else str(text) for c, text in zip(wanted, texts, strict=True)}
     of = [TextColumn(c.name, known[c.name].base, c.type) for c in wanted]
-    fills = defaults(of, named, convert, table.target.table)
+    fills = defaults(of, named, convert)
     return tuple(replace(column, fill=fills.get(column.name)) for column in columns)
 
 

@@ -11,11 +11,11 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import check_identity, full_load_needed, standing
+from lakecdc.ingest.sources.database import check_identity, full_load_needed, positions_to_continue
 from lakecdc.ingest.sources.mysql.catalog import list_tables, read_table
 from lakecdc.ingest.sources.mysql.connect import Address, Session, address, asking, connect, query, quoted, variables
 from lakecdc.ingest.sources.mysql.log import file_created
-from lakecdc.ingest.sources.mysql.server import Server, log_end, read_server
+from lakecdc.ingest.sources.mysql.server import Server, gtid_at, log_end, read_server
 from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 from lakecdc.model.positions import BinlogPosition
@@ -30,29 +30,24 @@ def check_place(
     session: Session, server: Server, table: str, at: BinlogPosition, created: Callable[[str], int]
 ) -> None:
     """Refuse a position from which the log cannot be read."""
-    if wrong := _lost_place(session, server, at):
-        raise full_load_needed(wrong, table)
-    file = at.place.file
-    if at.created and at.created != created(file):
-        raise full_load_needed(f"The log file {file} was made anew at the source, whose log was reset", table)
-
-
-def _lost_place(session: Session, server: Server, at: BinlogPosition) -> str | None:
     place, gtid = at.place, at.gtid
     sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
     if place.file not in sizes:
-        return f"The log file {place.file} is gone from the source (purged, or the log was reset)"
+        what = f"The log file {place.file} is gone from the source (purged, or the log was reset)"
+        raise full_load_needed(what, table)
     if place.pos > sizes[place.file]:
-        return f"The source's log file {place.file} ends before the table's position {place.pos}: it was restored"
-    if not gtid:
-        return None
-    if server.mariadb:
-        there = str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
+        what = f"The source's log file {place.file} ends before the table's position {place.pos}: it was restored"
+        raise full_load_needed(what, table)
+    if gtid and server.mariadb:
+        there = gtid_at(session, server, place)
         same = set(gtid.split(",")) <= set(there.split(","))
     else:
         there = "another set of transactions"
-        same = bool(query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0])
-    return None if same else f"At {place} the source's log has {there}, not {gtid}: it was reset or restored"
+        same = not gtid or query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0]
+    if not same:
+        raise full_load_needed(f"At {place} the source's log has {there}, not {gtid}: it was reset or restored", table)
+    if at.created and at.created != created(place.file):
+        raise full_load_needed(f"The log file {place.file} was made anew at the source, whose log was reset", table)
 
 
 def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
@@ -63,7 +58,7 @@ def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[st
     """
     with asking(where, "tell its settings"):
         server = read_server(session)
-    for table, position in standing(spec, positions or {}).items():
+    for table, position in positions_to_continue(spec, positions or {}).items():
         check_identity(table, position, TYPE, server.identity, where.place)
     if positions is None or not may_be_idle(spec, positions):
         return SourceState()
@@ -102,7 +97,7 @@ def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Positio
             yield from check_patterns(spec, lambda: list_tables(session), named)
             common = (session, source, where, server)
             for each in named:
-                fed = standing(each, positions or {})
+                fed = positions_to_continue(each, positions or {})
                 found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets]
                 yield from summed("source tables", found, "can be read")
             if positions is None:

@@ -99,10 +99,12 @@ def connect(where: Address, *, texts: bool = False) -> Session:
             ssl_disabled=where.source.ssl == "disabled",
             charset="utf8mb4",
             autocommit=True,
-            defer_connect=True,
+            connect_timeout=_CONNECT_SECONDS,
             init_command="SET " + ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items()) + _MYSQL_ONLY,
         )
-        session.connect(_socket(where))
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                session._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # type: ignore[attr-defined]
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
         # a RuntimeError: the package that MySQL's passwords ask for without encryption is missing
         refused = isinstance(error, FileNotFoundError) or bool(error.args and error.args[0] in _REFUSED)
@@ -112,17 +114,6 @@ def connect(where: Address, *, texts: bool = False) -> Session:
             hint="Check host, port, user, password and source.ssl, and that the server runs.",
         ) from error
     return session
-
-
-def _socket(where: Address) -> socket.socket:
-    found = socket.create_connection((where.source.host, where.source.port), _CONNECT_SECONDS)
-    found.settimeout(None)
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return found
 
 
 def query(session: Session, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:

@@ -43,13 +43,11 @@ def read_statement(event: bytes, end: int) -> tuple[str, bytes, int]:
     at = 45 if event[4] == LOAD_QUERY else 32
     schema_size, variables = event[27], event[at : at + int.from_bytes(event[30:32], "little")]
     at += len(variables)
-    return event[at : at + schema_size].decode(), event[at + schema_size + 1 : end], _sql_mode(variables)
-
-
-def _sql_mode(variables: bytes) -> int:
-    """Return the session's mode, from the variables of its statement: flags first, then the mode."""
-    at = 5 if variables[:1] == b"\0" else 0
-    return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0
+    # flags may stand before the mode
+    place = 5 if variables[:1] == b"\0" else 0
+    has_mode = variables[place : place + 1] == b"\1"
+    mode = int.from_bytes(variables[place + 1 : place + 9], "little") if has_mode else 0
+    return event[at : at + schema_size].decode(), event[at + schema_size + 1 : end], mode
 
 
 def gtid_of(event: bytes, kind: int, server: int) -> str:
@@ -102,9 +100,9 @@ def merged_gtid(before: str, last: str) -> str:
     """Return the last identifiers read, by replication domain, after another transaction.
 
     :param before: the same before it.
-    :param last: the transaction's identifier; empty if there was none.
+    :param last: the transaction's identifier, or the last of several; empty if there was none.
     """
     if not last or ":" in last:
         return last or before
-    domains = {part.split("-")[0]: part for part in (*filter(None, before.split(",")), last)}
+    domains = {part.split("-")[0]: part for part in filter(None, (*before.split(","), *last.split(",")))}
     return ",".join(domains.values())

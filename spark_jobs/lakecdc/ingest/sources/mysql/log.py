@@ -36,14 +36,11 @@ class ReadLog(rounds.RoundTask):
     """
 
     where: Address
+    limits: Limits
     server: Server
     server_id: int
     begin: Place
-    limits: Limits
     wanted: Mapping[int, LogTable]
-
-    def without_deadline(self) -> ReadLog:
-        return replace(self, limits=replace(self.limits, seconds=0))
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(self.wanted, self.server, self.begin, self.limits)

@@ -8,22 +8,31 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import ColumnsTold
 from lakecdc.ingest.engine.log_layout import LogLayout
-from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
+from lakecdc.ingest.sources.database import (
+    LoadMark,
+    check_driver,
+    deal,
+    full_load_needed,
+    load_rows,
+    plan_load,
+    split_misfits,
+)
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
+from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import bases, read_table, unlogged, with_fills
+from lakecdc.ingest.sources.mysql.catalog import bases, list_tables, read_table, unlogged, with_fills
 from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import Session, address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
@@ -44,6 +53,7 @@ class MysqlServer(LogServer[Feed, Summary]):
 
     type = TYPE
     twin_hint = "Feed the other one in a job of its own."
+    summary = Summary
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, MysqlSource)
@@ -122,7 +132,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         else:
             limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
         wanted = {feed.relation: self._log_table(feed) for feed in feeds}
-        task = binlog.ReadLog(self.where, self._server, source.server_id, begin, limits, wanted)
+        task = binlog.ReadLog(self.where, limits, self._server, source.server_id, begin, wanted)
         found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         at, moment = BinlogPosition(summary.place, summary.gtid), datetime.fromtimestamp(summary.seconds, UTC)
@@ -161,19 +171,11 @@ class MysqlServer(LogServer[Feed, Summary]):
         versions = [binlog.version(each, feed.key, by_name) for each in relations]
         feed.zero_dates += summary.zero_dates.get(relation, 0)
         return TableChanges(
-            key=feed.key,
-            columns=columns,
             layout=LogLayout(tuple(versions), columns, feed.key, convert, summary.end),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=feed.facts,
         )
-
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[Summary]:
-        found = rounds.Round(Summary.from_json(parked.summary), parked=events)
-        created = BinlogPosition.of(parked.offsets).created
-        at = BinlogPosition(found.summary.place, found.summary.gtid, created)
-        return LogRead(found, LogEnd(at, parked.moment))
 
     def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:
         assert isinstance(at, BinlogPosition)
@@ -198,12 +200,12 @@ class MysqlServer(LogServer[Feed, Summary]):
         with closing(connect(self.where, texts=True)) as session:
             for chunks, after in parts(session, feed.table, self.source.chunk_rows, size, before):
                 yield self._load_part(feed, chunks, after, epoch)
-        assert feed.stands is not None
+        assert feed.committed is not None
         # what the reading has seen must not depend on when the log is read
-        yield LoadPart(feed.stands, loaded=self.log_end().at.number)
+        yield LoadPart(feed.committed, loaded=self.log_end().at.number)
 
     def _load_part(self, feed: Feed, chunks: Sequence[Chunk], after: Progress, epoch: int) -> LoadPart:
-        at = feed.stands or self._begin
+        at = feed.committed or self._begin
         shares = deal(chunks, self.source.full_load_parallelism)
         feed.chunks += len(chunks)
         mark = LoadMark(order_key(epoch, at.number, 0, RANK_READ), self._begin_time)
@@ -220,7 +222,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         task = snapshot.ReadExactly(self._server, by_spark)
         exact = snapshot.exact_rows(self.spark, task, epoch, self._begin_time)
         at = BinlogPosition(exact.place, servers.gtid_at(self._session, self._server, exact.place))
-        return LoadPart(at, rows=apart(exact.judged, exact.facts), kept=(exact.kept,))
+        return LoadPart(at, rows=split_misfits(exact.judged, exact.facts), kept=(exact.kept,))
 
     def _readings(
         self, feed: Feed, shares: tuple[tuple[Chunk, ...], ...]
@@ -231,3 +233,22 @@ class MysqlServer(LogServer[Feed, Summary]):
         feed.loaded_zero_dates.append((by_tasks, by_spark))
         read = snapshot.read_tables(self.where, feed.table, feed.key, feed.columns, shares)
         return replace(read, zero_dates=by_tasks), replace(read, zero_dates=by_spark)
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> LogSource[Feed, Summary]:
+    """Open the source of an ingest spec.
+
+    :raises LakecdcError: the driver is missing, or the password's reference leads nowhere.
+    """
+    check_driver("pymysql")
+    return LogSource(spark, spec, MysqlServer(spark, spec))
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """List all tables that the user may see, ``database.table``.
+
+    :raises LakecdcError: the server cannot be reached.
+    """
+    assert isinstance(spec.source, MysqlSource)
+    with connect(address(spec.source)) as session:
+        return list_tables(session)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakecdc.ingest.sources.log.summary import EVENTS
+from lakecdc.ingest.sources.mysql.types import count_zero_dates
 from lakecdc.ingest.sources.mysql.values import Codec
 
 _NAMES = [column.split(" ")[0] for column in EVENTS.split(", ")]
@@ -108,7 +108,7 @@ class Rows:
             self._refuse_unreadable(values, codec, there)
             raise
         if codec.dated:
-            self.zero_dates += _zero_dates(texts)
+            self.zero_dates += count_zero_dates(texts)
         if len(present) == len(values):
             return texts
         known = np.fromiter((value is not None for value in values), np.bool_, len(values))
@@ -123,9 +123,3 @@ class Rows:
                 row = int(np.flatnonzero(there)[number])
                 event = bisect_right(self._events, row, key=lambda begun: begun[0]) - 1
                 raise UnreadableError(f"has rows at {self._events[event][1]} that cannot be read: {error}") from error
-
-
-def _zero_dates(texts: pa.Array) -> int:
-    """Count the dates that have a year, month or day of zero."""
-    zero = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))
-    return int(pc.sum(zero).as_py() or 0)

@@ -15,8 +15,6 @@ _NEEDED = (
     ("log_bin", "ON", "it writes no binary log"),
     ("binlog_format", "ROW", "its log does not tell the rows that statements changed"),
     ("binlog_row_image", "FULL", "its log leaves out columns of changed rows"),
-)
-_FORBIDDEN = (
     ("binlog_row_value_options", "", "its log holds parts of JSON documents"),
     ("binlog_transaction_compression", "OFF", "its log is compressed"),
     ("log_bin_compress", "OFF", "its log is compressed"),
@@ -47,7 +45,7 @@ def read_server(session: Session) -> Server:
 
     :raises InputError: its log cannot be used; the message names the setting and what to do.
     """
-    names = [name for name, _value, _why in (*_NEEDED, *_FORBIDDEN)]
+    names = [name for name, _value, _why in _NEEDED]
     identity = ("version", "server_uuid", "server_id", "gtid_domain_id", "lower_case_table_names", "binlog_checksum")
     found = variables(session, *names, *identity)
     check_settings(found)
@@ -64,7 +62,7 @@ def read_server(session: Session) -> Server:
 
 def check_settings(found: dict[str, str]) -> None:
     """Refuse settings under which the log does not tell all changes."""
-    for name, needed, why in (*_NEEDED, *_FORBIDDEN):
+    for name, needed, why in _NEEDED:
         value = found.get(name, needed)
         if value.upper() != needed:
             wanted = f"SET GLOBAL {name} = '{needed}'" if name != "log_bin" else "log_bin in its configuration"

@@ -25,18 +25,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import Accumulator
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, kept_on_disk
+from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, persist_load
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, as_text
 from lakecdc.ingest.sources.mysql.connect import Address, Session, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
-from lakecdc.ingest.sources.mysql.types import BYTES, DATED, ZERO_DATE, convert
+from lakecdc.ingest.sources.mysql.types import BYTES, DATED, convert, count_zero_dates
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import Place
 from lakecdc.runtime.failpoints import reach
@@ -211,14 +210,10 @@ class ReadTables:
                 patiently(partial(cursor.execute, statement))
                 while rows := cursor.fetchmany(_ROWS):
                     arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
-                    self._count_zero_dates(arrays)
+                    for texts, column in zip(arrays, self.rows.columns, strict=True):
+                        if column.base in DATED and self.zero_dates is not None:
+                            self.zero_dates.add(count_zero_dates(texts))
                     yield self.rows.typed(arrays)
-
-    def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
-        dated = [texts for texts, column in zip(arrays, self.rows.columns, strict=True) if column.base in DATED]
-        found = sum(pc.sum(pc.match_substring_regex(texts, ZERO_DATE)).as_py() or 0 for texts in dated)
-        if found and self.zero_dates is not None:
-            self.zero_dates.add(found)
 
 
 @dataclass(frozen=True)
@@ -288,7 +283,7 @@ def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetim
     """
     rows, of_table = task.tables.rows, f"{PLACE} IS NULL"
     typed = spark.range(0, 1, 1, 1).mapInArrow(task, f"{rows.schema}, {PLACE} string")
-    kept, facts = kept_on_disk(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
+    kept, facts = persist_load(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
     place = Place(*json.loads(facts["place"]))
     mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
     return ExactRows(kept, judged(kept.where(of_table), rows, mark), facts, place, mark)

@@ -113,6 +113,12 @@ def convert(texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection
     return values, () if is_date else misfits
 
 
+def count_zero_dates(texts: pa.Array) -> int:
+    """Count the dates that have a year, month or day of zero."""
+    zero = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))
+    return int(pc.sum(zero).as_py() or 0)
+
+
 def _of_bytes(values: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
     """Return bytes in a type; as anything but bytes they are text in UTF-8."""
     if kind == "binary":

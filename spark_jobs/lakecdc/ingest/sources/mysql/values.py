@@ -297,14 +297,15 @@ def reader(charset: str) -> Read | None:
     encoding = _ENCODINGS.get(charset)
     if encoding == "utf-8":
         return _utf8
-    if charset == "latin1":
-        return _latin1
     if encoding is None:
         return None
     errors, differs = _HANDLERS.get(encoding, "strict"), _DIFFERENT.get(charset)
     if differs:
         return each(lambda raw: raw.decode(encoding, errors).translate(differs))
-    return each(lambda raw: raw.decode(encoding, errors))
+    read = each(lambda raw: raw.decode(encoding, errors))
+    if charset == "latin1":
+        return lambda raws: _utf8(raws) if b"".join(raws).isascii() else read(raws)
+    return read
 
 
 def _utf8(raws: Sequence[bytes]) -> pa.Array:
@@ -315,19 +316,6 @@ def _utf8(raws: Sequence[bytes]) -> pa.Array:
         return each(bytes.decode)(raws)
 
 
-def _latin1(raws: Sequence[bytes]) -> pa.Array:
-    return _utf8(raws) if b"".join(raws).isascii() else each(_latin1_text)(raws)
-
-
-def _latin1_text(raw: bytes) -> str:
-    try:
-        return raw.decode("cp1252")
-    except UnicodeDecodeError:
-        # MySQL's latin1 keeps control characters in the five places that cp1252 leaves free
-        return "".join(bytes((o,)).decode("cp1252" if o not in _FREE else "latin-1") for o in raw)
-
-
-_FREE = frozenset(b"\x81\x8d\x8f\x90\x9d")
 #: characters of Python's that are others at MySQL, found by asking a server for all of them
 _DIFFERENT = {
     "cp866": {0xA4: 0xB2, 0x2116: 0x207F},
@@ -339,7 +327,7 @@ _DIFFERENT = {
     "sjis": {0xFF3C: 0x5C},
 }
 #: what reads the bytes that Python's encodings stop at
-_HANDLERS = {"big5": "lakecdc-big5", "euc-jp": "lakecdc-euc-jp"}
+_HANDLERS = {"big5": "lakecdc-big5", "cp1252": "lakecdc-cp1252", "euc-jp": "lakecdc-euc-jp"}
 
 
 def _beyond_big5(error: UnicodeError) -> tuple[str, int]:
@@ -347,6 +335,12 @@ def _beyond_big5(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     end = error.start + 2
     return error.object[error.start : end].decode("cp950"), end
+
+
+def _beyond_cp1252(error: UnicodeError) -> tuple[str, int]:
+    """Return the control character that MySQL's latin1 keeps in each of five places that cp1252 leaves free."""
+    assert isinstance(error, UnicodeDecodeError)
+    return chr(error.object[error.start]), error.start + 1
 
 
 def _beyond_euc_jp(error: UnicodeError) -> tuple[str, int]:
@@ -363,4 +357,5 @@ def _beyond_euc_jp(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(_HANDLERS["big5"], _beyond_big5)
+codecs.register_error(_HANDLERS["cp1252"], _beyond_cp1252)
 codecs.register_error(_HANDLERS["euc-jp"], _beyond_euc_jp)

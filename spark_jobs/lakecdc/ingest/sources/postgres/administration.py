@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import SpecError, concerning
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import read_table
-from lakecdc.ingest.sources.postgres.connect import Address, Session, address, connect
+from lakecdc.ingest.sources.postgres.connect import Address, Session, address, connect, explain
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication
 from lakecdc.model.positions import lsn_text
@@ -25,7 +25,10 @@ def create(spec: JobSpec) -> dict[str, Any]:
     source, where = _source(spec)
     with closing(connect(where)) as session:
         slots.check_server(session)
-        tables = [read_table(session, target) for target in spec.targets]
+        tables = []
+        for target in spec.targets:
+            with concerning(target.table):
+                tables.append(read_table(session, target))
         publication = Publication(session, where, source.publication_name)
         owner, known = Owner.of(spec.catalog, spec.targets), owners.read(session, publication.name)
         owners.check(source.slot, publication.name, known.get(source.slot), owner, lambda _: True)
@@ -38,14 +41,28 @@ def create(spec: JobSpec) -> dict[str, Any]:
 
 
 def drop(spec: JobSpec) -> dict[str, Any]:
-    """Drop both, as far as they exist.
+    """Drop both, as far as they exist; the tables need a full load then.
 
-    :raises ConflictError: if a run uses them.
+    :raises InputError: if the slot is not ours.
+    :raises ConflictError: if it is in use.
     """
+    import psycopg
+    from psycopg import sql
+
     source, where = _source(spec)
+    slot, publication, dropped = source.slot, source.publication_name, []
     with closing(connect(where)) as session:
-        slots.lock(session, source.slot)
-        return {"dropped": slots.drop(session, where, source.slot, source.publication_name)}
+        slots.lock(session, slot)
+        try:
+            if slots.usable_slot(session, slot):
+                session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+                dropped.append(f"slot {slot}")
+            if session.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (publication,)).fetchone():
+                session.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))
+                dropped.append(f"publication {publication}")
+        except psycopg.Error as error:
+            raise explain(error, where, f"drop the slot {slot!r} and the publication {publication!r}") from error
+    return {"dropped": dropped}
 
 
 def status(spec: JobSpec) -> dict[str, Any]:

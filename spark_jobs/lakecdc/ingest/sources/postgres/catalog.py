@@ -12,7 +12,7 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources import database
 from lakecdc.ingest.sources.database import check_named_columns, no_such_table
 from lakecdc.ingest.sources.log import feed
-from lakecdc.ingest.sources.postgres.connect import Session
+from lakecdc.ingest.sources.postgres.connect import Session, one
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
 _TABLES = """
@@ -25,7 +25,6 @@ SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.r
 WHERE n.nspname = %s AND c.relname = %s
 """
 _NAME = "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s"
-_NUMBERS = "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 _COLUMNS = """
 SELECT attname, atttypid, atttypmod, attgenerated <> '', attnum FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
@@ -69,9 +68,6 @@ _CHILDREN = """
 SELECT n.nspname || '.' || c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.inhparent = %s ORDER BY 1
 """
-_DEFAULT_AND_OTHER_HINT = (
-    "Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or leave the target's key out to use the primary key."
-)
 
 
 @dataclass(frozen=True)
@@ -160,18 +156,19 @@ def read_table(session: Session, target: Target) -> SourceTable:
     if found is None:
         remedy = 'Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.'
         label = f"{schema}.{name}"
-        raise no_such_table(f"The source has no table {label}.", target, label, list_tables(session), remedy)
+        raise no_such_table(f"The source has no table {label}.", label, list_tables(session), remedy)
     oid, kind = found
     if kind not in "rp":
-        raise InputError(f"{schema}.{name} is not a table (relkind {kind}).", table=target.table)
+        raise InputError(f"{schema}.{name} is not a table (relkind {kind}).")
     columns = tuple(SourceColumn(*row) for row in session.execute(_COLUMNS, (oid,)))
     parameters = {"oid": oid, "partitioned": kind == "p"}
     rows = session.execute(_LEAVES, parameters).fetchall()
     leaves = tuple(Leaf(r[0], r[1], r[2], r[3], r[4], tuple(r[5])) for r in rows)
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
-    key = target.key or primary or _index_key(leaves)
+    indexed = {leaf.identity_columns if leaf.identity == "i" else () for leaf in leaves}
+    key = target.key or primary or (indexed.pop() if len(indexed) == 1 else ())
     children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()
-    (unique,) = session.execute(_UNIQUE, (oid, list(key))).fetchone() or (False,)
+    (unique,) = one(session, _UNIQUE, oid, list(key))
     table = SourceTable(target, schema, name, columns, key, unique, oid, leaves, children)
     _check_key(table)
     for leaf in leaves:
@@ -184,17 +181,11 @@ def missing_values(session: Session, oid: int) -> dict[str, tuple[str, int]]:
     return {row[0]: (row[1], row[2]) for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
 
 
-def _index_key(leaves: tuple[Leaf, ...]) -> tuple[str, ...]:
-    keys = {leaf.identity_columns if leaf.identity == "i" else () for leaf in leaves}
-    return keys.pop() if len(keys) == 1 else ()
-
-
 def _check_key(table: SourceTable) -> None:
     if not table.key:
         raise InputError(
             f"{table.label} has no primary key (one that is deferrable does not count) and the target names no key, "
             f"so that mode {table.target.mode} cannot tell its rows apart.",
-            table=table.target.table,
             hint='Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL and give the target a "key".',
         )
     check_named_columns(table.target, table.label, table.key, {column.name for column in table.columns})
@@ -202,13 +193,12 @@ def _check_key(table: SourceTable) -> None:
 
 def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
     """Check that a leaf's log has the key of each changed row, and that publishing it breaks no writer."""
-    target, label = table.target.table, f"{leaf.schema}.{leaf.name}"
+    label = f"{leaf.schema}.{leaf.name}"
     if leaf.kind != "r":
-        raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.", table=target)
+        raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.")
     if leaf.identity == "n" or (leaf.identity != "f" and not leaf.identity_columns):
         raise InputError(
             f"{label} has no replica identity; published so, the source would refuse its updates and deletes.",
-            table=target,
             hint="Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL.",
         )
     missing = sorted(set(table.key) - set(leaf.identity_columns))
@@ -216,14 +206,14 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
         raise InputError(
             f"The log of {label} tells only {', '.join(leaf.identity_columns)} of a deleted row, "
             f"not the key column {missing[0]!r}.",
-            table=target,
-            hint=_DEFAULT_AND_OTHER_HINT,
+            hint="Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or leave the target's key out to use the "
+            "primary key.",
         )
 
 
 def column_numbers(session: Session, oid: int) -> dict[str, int]:
     """Return the numbers that columns keep when they are renamed."""
-    return {str(name): int(number) for name, number in session.execute(_NUMBERS, (oid,))}
+    return {str(row[0]): int(row[-1]) for row in session.execute(_COLUMNS, (oid,))}
 
 
 def target_columns(

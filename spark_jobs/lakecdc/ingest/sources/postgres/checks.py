@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.findings import Finding, summed, tried
@@ -13,7 +12,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import check_identity, standing
+from lakecdc.ingest.sources.database import check_identity, positions_to_continue
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import (
     SourceTable,
@@ -23,7 +22,7 @@ from lakecdc.ingest.sources.postgres.catalog import (
     source_name,
     table_of,
 )
-from lakecdc.ingest.sources.postgres.connect import Address, Session, address, asking, connect
+from lakecdc.ingest.sources.postgres.connect import Address, Session, address, asking, connect, one
 from lakecdc.ingest.sources.postgres.log import publication_list
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
@@ -35,13 +34,11 @@ from lakecdc.model.positions import LsnPosition, lsn, lsn_text
 Positions = Mapping[str, "Position"] | None
 TYPE = "postgres"
 
-# log that the source may keep for the slot before a run has to move it on
-_KEPT_BYTES = 64 * 1024**2
 _MESSAGES = 1000
-# -1 for no limit; servers before Postgres 13 have none
-_KEEP_SIZE = """
-SELECT pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size', true), '-1'))
-"""
+# bytes of log that the source may keep before a run has to move the slot on: far less than where the server drops it
+_MOST_KEPT = (
+    "SELECT least(64 * 1024 * 1024, pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size'), '-1')) / 4)"
+)
 # a run that starts meanwhile waits for the lock no longer than that
 _LIMIT = "SET statement_timeout = '1500ms'"
 # transactions without a change of the published tables are a Begin and a Commit before Postgres 15, and nothing since
@@ -133,7 +130,7 @@ def check(
     :param positions: of the targets that have been fed; None if they are not known.
     :raises LakecdcError: no table can be fed from the source.
     """
-    known = None if positions is None else standing(spec, positions)
+    known = None if positions is None else positions_to_continue(spec, positions)
     with asking(where):
         _check_start(session, where, source, known)
     if known is None or not may_be_idle(spec, known):
@@ -165,7 +162,7 @@ def _look_for_changes(
     slots.lock(session, source.slot)
     session.execute(_LIMIT)
     slot, (end, clock) = slots.find_slot(session, source.slot), slots.log_end(session)
-    if slot is None or slot.active_pid is not None or slot.lost or slot.lag_bytes > _most_kept(session):
+    if slot is None or slot.active_pid is not None or slot.lost or slot.lag_bytes > one(session, _MOST_KEPT)[0]:
         return SourceState()
     publication = Publication(session, where, source.publication_name)
     owner = owners.read(session, publication.name).get(slot.name)
@@ -177,25 +174,15 @@ def _look_for_changes(
             return SourceState()
         if not _is_as_before(session, publication, published, target, position):
             return SourceState()
-    found = session.execute(_PEEK, (slot.name, lsn_text(end), _MESSAGES, publication_list(publication.name))).fetchone()
+    messages, changes = one(session, _PEEK, slot.name, lsn_text(end), _MESSAGES, publication_list(publication.name))
     # a peek that was cut has not seen the end
-    if found is None or found[0] >= _MESSAGES or found[1]:
+    if messages >= _MESSAGES or changes:
         return SourceState()
-    idle = {table: _moved(position, end, clock) for table, position in positions.items()}
+    idle = {
+        table: replace(position.idle_until(clock), offsets=replace(LsnPosition.of(position.offsets), lsn=end).encode())
+        for table, position in positions.items()
+    }
     return SourceState(idle=idle, facts={"slot_lag_bytes": slot.lag_bytes})
-
-
-def _most_kept(session: Session) -> int:
-    """Return how many bytes of log the slot may keep without a run: far less than where the server drops it."""
-    row = session.execute(_KEEP_SIZE).fetchone()
-    limit = None if row is None else row[0]
-    return _KEPT_BYTES if limit is None else min(_KEPT_BYTES, limit // 4)
-
-
-def _moved(position: Position, end: int, clock: datetime) -> Position:
-    """Return the position of a table that has read the log to its end, where it found nothing."""
-    at = replace(LsnPosition.of(position.offsets), lsn=end)
-    return replace(position.idle_until(clock), offsets=at.encode())
 
 
 def _is_as_before(
@@ -225,7 +212,7 @@ def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Ite
         named: list[JobSpec] = []
         yield from check_patterns(spec, lambda: list_tables(session), named)
         spec = named[0] if named else spec
-        known = None if positions is None else standing(spec, positions)
+        known = None if positions is None else positions_to_continue(spec, positions)
         yield tried("source slot", _slot, session, source, known)
         yield tried("slot's owner", _owner, session, spec, source)
         publication = Publication(session, where, source.publication_name)
@@ -245,7 +232,7 @@ def _opened(where: Address, opened: list[Session]) -> str:
 
 
 def _login(session: Session) -> str:
-    (may,) = session.execute(_MAY_REPLICATE).fetchone() or (False,)
+    (may,) = one(session, _MAY_REPLICATE)
     user = session.info.user
     if not may:
         raise InputError(f"{user} may not replicate.", hint=f"Run ALTER ROLE {user} REPLICATION at the source.")
@@ -262,7 +249,7 @@ def _slot(session: Session, source: PostgresSource, positions: Positions) -> Fin
             return kept
         hint = "That is right while a run reads it. Only one reader can have a slot."
         return Finding("source slot", "warn", f"{kept}; the server process {slot.active_pid} uses it", hint)
-    (free,) = session.execute(_FREE_SLOTS).fetchone() or (0,)
+    (free,) = one(session, _FREE_SLOTS)
     if free < 1:
         raise InputError(
             f"Slot {source.slot} does not exist, and all slots that the source allows are in use.",
@@ -291,7 +278,7 @@ def _publication(
             f"The source has no publication {publication.name!r}, and source.create is false.",
             hint="Run postgres_slot.py create --spec …, or allow source.create.",
         )
-    (may,) = session.execute(_MAY_CREATE).fetchone() or (False,)
+    (may,) = one(session, _MAY_CREATE)
     if not may:
         raise InputError(
             f"Publication {publication.name!r} does not exist, and {session.info.user} may not create it.",
@@ -315,7 +302,7 @@ def _table(
     check_still_there(session, source.slot, target, position)
     table, user = read_table(session, target), session.info.user
     check_same_table(table, position)
-    may_read, may_publish = session.execute(_MAY_READ, (table.oid, table.oid)).fetchone() or (False, False)
+    may_read, may_publish = one(session, _MAY_READ, table.oid, table.oid)
     if not may_read:
         raise InputError(
             f"{user} may not read {table.label}.", hint=f"Run GRANT SELECT ON {table.label} TO {user} at the source."
@@ -337,6 +324,6 @@ def lag(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, 
         cluster = slots.identity(session)
         for table, position in positions.items():
             check_identity(table, position, source.type, cluster, server.place)
-        (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
+        (end,) = one(session, "SELECT pg_current_wal_flush_lsn()")
     # on a quiet source a table's position may be past the flushed end
     return {table: max(0, lsn(end) - LsnPosition.of(position.offsets).lsn) for table, position in positions.items()}

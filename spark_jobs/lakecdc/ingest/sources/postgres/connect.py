@@ -12,6 +12,7 @@ from lakecdc.contract.secrets import resolve
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.sql import Composed
 
     from lakecdc.contract.sources.postgres import PostgresSource
 
@@ -103,7 +104,7 @@ def connect(where: Address, *, replication: bool = False) -> Session:
     return session
 
 
-def one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...]:
+def one(session: Session, statement: str | Composed, *parameters: object) -> tuple[Any, ...]:
     """Return the first row of a statement that always has one."""
     row = session.execute(statement, parameters or None).fetchone()
     assert row is not None

@@ -115,7 +115,7 @@ def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column,
     older = missing_values(session, feed.table.oid)
     of = [TextColumn(c.name, types.base_name(older[c.name][1]), c.type) for c in feed.columns if c.name in older]
     texts = {name: text for name, (text, _) in older.items()}
-    fills = defaults(of, texts, Texts(types.infinity), feed.table.target.table)
+    fills = defaults(of, texts, Texts(types.infinity))
     return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 
 

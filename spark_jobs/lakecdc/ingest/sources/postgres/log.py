@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
@@ -38,22 +37,19 @@ class ReadLog(rounds.RoundTask):
     :param upto: LSN after which no transaction is begun to be read.
     :param messages: of the slot, after which the current transaction is the last.
     :param wanted: the tables, by oid.
-    :param bounds: further ones, which the server does not know.
+    :param limits: further ones, which the server does not know.
     """
 
     where: Address
+    limits: Bounds
     slot: str
     publication: str
     upto: int
     messages: int
     wanted: Mapping[int, LogTable]
-    bounds: Bounds = Bounds()
-
-    def without_deadline(self) -> ReadLog:
-        return replace(self, bounds=replace(self.bounds, seconds=0))
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(self.wanted, self.bounds)
+        decoder = Decoder(self.wanted, self.limits)
         with closing(self._messages()) as messages:
             yield from rounds.packed(decoder.batches(messages), decoder.summary)
 
@@ -96,15 +92,6 @@ def values(next_row: NextRow) -> Iterator[bytes]:
         begin = 0
         if data and data[:2] != _TRAILER:
             yield data[_ROW:]
-
-
-def events_at_once(source: PostgresSource, event_bytes: int) -> int:
-    """Return how many events to ask for; the server puts all of them aside before it sends the first.
-
-    :param event_bytes: mean size of those that were read last; 0 if it is not known.
-    """
-    bound = source.max_batch_bytes if event_bytes else 0
-    return min(source.max_batch_events, max(1, bound // event_bytes)) if bound else source.max_batch_events
 
 
 def publication_list(name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.postgres import PostgresSource
@@ -19,14 +19,22 @@ from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Load
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.source_columns import key_numbers, remembered
-from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows, plan_load
+from lakecdc.ingest.sources.database import (
+    check_driver,
+    deal,
+    full_load_needed,
+    load_rows,
+    persist_load,
+    split_misfits,
+)
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
+from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import owners, slots, snapshot
-from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
+from lakecdc.ingest.sources.postgres.catalog import column_numbers, list_tables, read_table, source_name, target_columns
 from lakecdc.ingest.sources.postgres.checks import (
     TYPE,
     check_publication,
@@ -64,6 +72,7 @@ class PostgresServer(LogServer[Feed, Summary]):
 
     type = TYPE
     twin_hint = "Give it a slot of its own."
+    summary = Summary
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, PostgresSource)
@@ -127,7 +136,12 @@ class PostgresServer(LogServer[Feed, Summary]):
         if self.spec.options.dry_run:
             return left_out
         if any(feed.loading for feed in feeds.values()):
-            self._begin_load(publication, slot, feeds)
+            # published first, so that the log has all that the snapshot does not show
+            publication.publish([feed.table for feed in feeds.values() if feed.position is None])
+            reach("before_slot_creation")
+            log.info("waiting for transactions that are open at the source, then taking a snapshot")
+            self._snapshot = snapshot.take(self.where, source.slot, temporary=slot is not None)
+            reach("after_slot_creation")
         owner = owner.joined(before, {".".join(name) for name in publication.tables()})
         owners.note(session, publication.name, source.slot, owner)
         return left_out
@@ -194,14 +208,6 @@ class PostgresServer(LogServer[Feed, Summary]):
 
     # -- full load --------------------------------------------------------------------------------------------
 
-    def _begin_load(self, publication: Publication, slot: Slot | None, feeds: Mapping[str, Feed]) -> None:
-        """Publish the new tables first and take the snapshot then: the log has all that the snapshot does not show."""
-        publication.publish([feed.table for feed in feeds.values() if feed.position is None])
-        reach("before_slot_creation")
-        log.info("waiting for transactions that are open at the source, then taking a snapshot")
-        self._snapshot = snapshot.take(self.where, self.source.slot, temporary=slot is not None)
-        reach("after_slot_creation")
-
     def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
         # a dry run must not make a slot
         taken = self._snapshot = self._snapshot or snapshot.export(self.where)
@@ -210,24 +216,23 @@ class PostgresServer(LogServer[Feed, Summary]):
         for part in parts(self._session, feed.table, self.source.chunk_bytes, size, taken.xmin, before):
             load = self._planned(feed, part, taken, epoch)
             # what is merged into the table is read more than once
-            kept = kept_on_disk(load.judged) if part.again else None
+            kept = persist_load(load.judged) if part.again else None
             # the log is applied from the first snapshot on
             yield LoadPart(
                 LsnPosition(feed.at or taken.lsn),
                 asdict(part.after) if part.after else None,
                 loaded=taken.lsn if taken.lsn > feed.at > 0 else 0,
-                rows=apart(*kept) if kept else load_rows(load),
+                rows=split_misfits(*kept) if kept else load_rows(load),
                 again=part.again,
                 kept=kept[:1] if kept else (),
                 facts=feed.table.facts,
             )
 
     def _planned(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> Load:
-        shares = deal(part.chunks, self.source.full_load_parallelism)
         feed.numbers = column_numbers(self._session, feed.table.oid)
         feed.chunks += len(part.chunks)
-        read = taken.read(shares, self._types.type_rows(feed.table, feed.columns))
-        return plan_load(self.spark, read.rows, taken.mark(epoch), read, read, len(shares))
+        rows = self._types.type_rows(feed.table, feed.columns)
+        return taken.load(self.spark, deal(part.chunks, self.source.full_load_parallelism), rows, epoch)
 
     def _forget_snapshot(self) -> None:
         if self._snapshot:
@@ -253,16 +258,21 @@ class PostgresServer(LogServer[Feed, Summary]):
             )
             for feed in feeds
         }
+        source, most = self.source, self.source.max_batch_events
+        if source.max_batch_bytes and self._event_bytes:
+            # the server puts all events aside before it sends the first
+            most = min(most, max(1, source.max_batch_bytes // self._event_bytes))
         # messages that this run has read before and that a failed table keeps in the slot come first again
-        limit = self._skipped + wal.events_at_once(self.source, self._event_bytes)
-        bounds = Bounds(self.source.max_batch_bytes, self.source.max_batch_seconds)
-        publication = wal.publication_list(self.source.publication_name)
-        task = wal.ReadLog(self.where, self.source.slot, publication, end.at.number, limit, wanted, bounds)
+        limit = self._skipped + most
+        bounds = Bounds(source.max_batch_bytes, source.max_batch_seconds)
+        publication = wal.publication_list(source.publication_name)
+        task = wal.ReadLog(self.where, bounds, source.slot, publication, end.at.number, limit, wanted)
         found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         self._event_bytes, self._messages = summary.event_bytes, summary.messages
         if summary.cut or summary.messages >= limit:
-            return LogRead(found, _end_of(summary))
+            moment = datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC)
+            return LogRead(found, LogEnd(LsnPosition(summary.end_lsn), moment))
         at = LsnPosition(max(summary.end_lsn, end.at.number))
         return LogRead(found, LogEnd(at, end.time), at_log_end=not repeated)
 
@@ -289,16 +299,10 @@ class PostgresServer(LogServer[Feed, Summary]):
         # round does not tell which tables have any
         leaves_out = found.parked is not None or relation in found.summary.open
         return TableChanges(
-            key=key,
-            columns=columns,
             layout=replace(layout, folds=not (feed.ahead and leaves_out)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
             facts=table.facts,
         )
-
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[Summary]:
-        found = rounds.Round(Summary.from_json(parked.summary), parked=events)
-        return LogRead(found, LogEnd(LsnPosition(parked.through), parked.moment))
 
     def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:
         return LsnPosition(max(at.number, before.number if before else 0), feed.table.oid)
@@ -319,5 +323,20 @@ class PostgresServer(LogServer[Feed, Summary]):
         super().close()
 
 
-def _end_of(summary: Summary) -> LogEnd:
-    return LogEnd(LsnPosition(summary.end_lsn), datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC))
+def open_source(spark: SparkSession, spec: JobSpec) -> LogSource[Feed, Summary]:
+    """Open the source of an ingest spec.
+
+    :raises LakecdcError: the driver is missing, or the connection string or the password's reference cannot be used.
+    """
+    check_driver("psycopg[binary]")
+    return LogSource(spark, spec, PostgresServer(spark, spec))
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """List all tables of the database, ``schema.table``; a partitioned table counts, its partitions do not.
+
+    :raises LakecdcError: the database cannot be reached.
+    """
+    assert isinstance(spec.source, PostgresSource)
+    with connect(address(spec.source)) as session:
+        return list_tables(session)

@@ -8,15 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
-from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, one
+from lakecdc.ingest.sources.postgres.catalog import SourceTable
+from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, Session, explain, one
 from lakecdc.model.positions import lsn, lsn_text
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.postgres.catalog import SourceTable
-    from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 
@@ -221,28 +217,6 @@ def advance(session: Session, slot: str, to: int) -> int:
     return lsn(end)
 
 
-def drop(session: Session, where: Address, slot: str, publication: str) -> list[str]:
-    """Drop slot and publication, as far as they exist, and return what was dropped; the tables need a full load then.
-
-    :raises InputError: if the slot is not ours.
-    :raises ConflictError: if it is in use.
-    """
-    import psycopg
-    from psycopg import sql
-
-    dropped = []
-    try:
-        if usable_slot(session, slot):
-            session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-            dropped.append(f"slot {slot}")
-        if session.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (publication,)).fetchone():
-            session.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))
-            dropped.append(f"publication {publication}")
-    except psycopg.Error as error:
-        raise explain(error, where, f"drop the slot {slot!r} and the publication {publication!r}") from error
-    return dropped
-
-
 class Publication:
     """The publication that selects the tables of the log."""
 
@@ -296,7 +270,6 @@ class Publication:
             part = f"only rows with {row[0]}" if row[0] else f"not the column {sorted(hidden)[0]!r}"
             raise InputError(
                 f"The publication {self.name!r} passes on {part} of {table.label}.",
-                table=table.target.table,
                 hint="Publish the whole table; leave columns out with exclude_columns.",
             )
 

@@ -19,24 +19,23 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.ingest.change import Load
 from lakecdc.ingest.formats.text_columns import TypeRows
-from lakecdc.ingest.sources.database import LoadMark, fingerprint
+from lakecdc.ingest.sources.database import LoadMark, fingerprint, plan_load
 from lakecdc.ingest.sources.postgres import slots
-from lakecdc.ingest.sources.postgres.connect import Address, connect, one
+from lakecdc.ingest.sources.postgres.catalog import SourceTable
+from lakecdc.ingest.sources.postgres.connect import Address, Session, connect, one
 from lakecdc.ingest.sources.postgres.types import is_parsed_by_arrow
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import lsn
 from lakecdc.runtime.progress import ProgressLog
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.postgres.catalog import SourceTable
-    from lakecdc.ingest.sources.postgres.connect import Session
 
 T = TypeVar("T")
 #: size and bytes of what the server sends of a row; a negative size is the end
@@ -67,13 +66,11 @@ class Snapshot:
     time: datetime
     xmin: int
 
-    def mark(self, epoch: int) -> LoadMark:
-        """Return where its rows stand among the changes."""
-        return LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
-
-    def read(self, shares: tuple[tuple[Chunk, ...], ...], rows: TypeRows) -> ReadTables:
-        """Return the task that reads chunks of a table, shared out by number of the task."""
-        return ReadTables(self.where, self.name, shares, rows)
+    def load(self, spark: SparkSession, shares: tuple[tuple[Chunk, ...], ...], rows: TypeRows, epoch: int) -> Load:
+        """Return the full load of chunks of a table, shared out by number of the task."""
+        read = ReadTables(self.where, self.name, shares, rows)
+        mark = LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
+        return plan_load(spark, rows, mark, read, read, len(shares))
 
     def close(self) -> None:
         self.session.close()
@@ -99,7 +96,11 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
         session.close()
         raise
     assert created is not None
-    return Snapshot(where, session, created[2], lsn(created[1]), clock, _xmin(where, created[2]))
+    # the session that exports a snapshot may ask nothing else
+    with connect(where) as another:
+        _begin(another, created[2])
+        (xmin,) = one(another, "SELECT txid_snapshot_xmin(txid_current_snapshot())")
+    return Snapshot(where, session, created[2], lsn(created[1]), clock, int(xmin))
 
 
 def export(where: Address) -> Snapshot:
@@ -112,13 +113,6 @@ def export(where: Address) -> Snapshot:
         "txid_snapshot_xmin(txid_current_snapshot())",
     )
     return Snapshot(where, session, name, lsn(end), clock, int(xmin))
-
-
-def _xmin(where: Address, name: str) -> int:
-    # the session that exports a snapshot may ask nothing else
-    with connect(where) as session:
-        _begin(session, name)
-        return int(one(session, "SELECT txid_snapshot_xmin(txid_current_snapshot())")[0])
 
 
 def _begin(session: Session, name: str) -> None:
@@ -171,7 +165,6 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
         if hidden:
             raise InputError(
                 f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login, but the log has them.",
-                table=table.target.table,
                 hint="Run ALTER ROLE … BYPASSRLS at the source, or let the table's owner log in.",
             )
         pages, step = size // page, max(1, chunk_bytes // page)
@@ -242,7 +235,6 @@ def parts(
         if (start or begun) and _files(session, table) != files:
             raise SourceUnavailableError(
                 f"{table.label} was rewritten (VACUUM FULL, CLUSTER, TRUNCATE) while it was being loaded.",
-                table=table.target.table,
                 hint="Run again: its load begins anew.",
             )
         share = tuple(found[start : start + size])

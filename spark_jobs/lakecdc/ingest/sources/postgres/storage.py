@@ -19,7 +19,7 @@ from typing import Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.sources.postgres.catalog import SourceTable
-from lakecdc.ingest.sources.postgres.connect import Session
+from lakecdc.ingest.sources.postgres.connect import Session, one
 from lakecdc.model.positions import lsn
 
 # one statement, so that all of it is of one moment; a table's row for the column ctid is as old as the table
@@ -257,16 +257,14 @@ class StorageWatch:
             sql.Identifier(leaf.schema, leaf.name), sql.SQL(condition)
         )
         try:
-            row = self._session.execute(statement).fetchone()
+            return bool(one(self._session, statement)[0])
         except errors.InsufficientPrivilege as error:
             name = f"{leaf.schema}.{leaf.name}"
             raise InputError(
                 f"Cannot check whether the partition {name} brought rows that the log does not have: "
                 "the login may not read it.",
-                table=self._table.target.table,
                 hint=f"Run GRANT SELECT ON {name} TO {self._session.info.user} at the source.",
             ) from error
-        return row is not None and bool(row[0])
 
 
 def is_unchanged(session: Session, table: SourceTable, remembered: Mapping[str, Any]) -> bool:

@@ -182,11 +182,7 @@ class Texts:
         if kind == "boolean" and base == "bool":
             return pc.equal(texts, "t"), ()
         if base in _DATED and kind in OUTERMOST and self.infinity != "quarantine":
-            texts = self._finite(texts, kind)
+            ends = OUTERMOST[kind] if self.infinity == "bounds" else (None, None)
+            for text, value in zip(("-infinity", "infinity"), ends, strict=True):
+                texts = pc.if_else(pc.equal(texts, text), pa.scalar(value, pa.string()), texts)
         return typed(texts, _own(base), kind)
-
-    def _finite(self, texts: pa.Array, kind: str) -> pa.Array:
-        low, high = OUTERMOST[kind] if self.infinity == "bounds" else (None, None)
-        for text, value in (("-infinity", low), ("infinity", high)):
-            texts = pc.if_else(pc.equal(texts, text), pa.scalar(value, pa.string()), texts)
-        return texts

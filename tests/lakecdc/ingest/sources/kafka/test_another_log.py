@@ -50,7 +50,7 @@ def refusal(
     assert found.passes.partition(":")[0] == ("one pass" if engine == "tasks" else "two passes")
     progress = Progress(marks={("db.shop.t", 0): mark} if mark else {})
     try:
-        refuse_another_log(progress, seen, found, TARGET)
+        refuse_another_log(progress, seen, found)
     except InputError as error:
         return str(error)
     return None

@@ -14,8 +14,9 @@ from lakecdc.contract.report import JobReport
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.ingest.sources.kafka import librdkafka, open_reader
+from lakecdc.ingest.sources.kafka import librdkafka
 from lakecdc.ingest.sources.kafka.cluster import Range, Reader
+from lakecdc.ingest.sources.kafka.source import open_reader
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import run
 from local_services import kafka_jars

@@ -13,7 +13,7 @@ import pytest
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError, SpecError
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.mysql import source_tables
+from lakecdc.ingest.sources.mysql.log_server import source_tables
 from lakecdc.ingest.sources.mysql.server import check_settings
 from local_services.mysql import MySQL
 from local_services.process import free_port

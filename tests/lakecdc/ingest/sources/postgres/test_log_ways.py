@@ -245,7 +245,7 @@ def test_a_round_that_goes_on_when_it_is_read_again_is_the_same(shop: Shop, monk
     read = rounds.read
 
     def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        found = read(spark, replace(task, bounds=Bounds(seconds=1e-9)), summary)
+        found = read(spark, replace(task, limits=Bounds(seconds=1e-9)), summary)
         assert found.cells is not None
         found.cells.unpersist()
         return found

@@ -243,8 +243,8 @@ def test_a_round_whose_disk_was_lost_is_the_same_again(
     read = rounds.read
 
     def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        found = read(spark, replace(task, bounds=Bounds(seconds=seconds)), summary)
-        again = replace(task, bounds=Bounds(seconds=1e-9))
+        found = read(spark, replace(task, limits=Bounds(seconds=seconds)), summary)
+        again = replace(task, limits=Bounds(seconds=1e-9))
         found.release()
         return rounds.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
 
