@@ -19,7 +19,7 @@ from lakecdc.ingest import quarantine
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.modes import equality_delete_files
 from lakecdc.ingest.apply.publish import Applied, following
-from lakecdc.ingest.fold import FoldStats
+from lakecdc.ingest.fold import Stats
 from lakecdc.metadata import names
 from lakecdc.metadata.freshness import judge
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
@@ -87,7 +87,7 @@ class TableFeed:
         for key, value in numbers.items():
             self.metrics[key] = self.metrics.get(key, 0) + value
 
-    def count_events(self, measured: FoldStats) -> None:
+    def count_events(self, measured: Stats) -> None:
         """Add the events of a folded batch to the metrics."""
         self.add(keys=measured.keys)
         self.count_ops(measured.events)

@@ -27,7 +27,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
+from lakecdc.ingest.fold import Stats, fold, measure_folded, without_void
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.merging.batch import Merging
 from lakecdc.ingest.reconciliation import Reconciliation
@@ -291,21 +291,21 @@ class TableRun:
         if batch.rows is None or batch.full_load:
             return
         if batch.target.keyed:
-            self.feed.count_events(stats(_folded(batch, batch.rows)))
+            self.feed.count_events(measure_folded(_folded(batch, batch.rows)))
         else:
             self.feed.count_ops(events.measure(batch).events)
 
 
 @contextmanager
-def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, FoldStats]]:
+def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, Stats]]:
     """Fold the rows of a batch and measure them, unless tasks have done so."""
-    known = rows.fold_stats if batch.truncate_order == rows.void_below else None
+    known = rows.stats if rows.folded and batch.truncate_order == rows.void_below else None
     if known is not None:
         yield rows, known
         return
     folded = _folded(batch, rows).persist()
     try:
-        measured = replace(stats(folded), filled_keys=rows.filled_keys if rows.folded else 0)
+        measured = replace(measure_folded(folded), filled_keys=rows.filled_keys if rows.folded else 0)
         yield Rows(folded, folded=True, keys=measured.keys), measured
     finally:
         folded.unpersist()

@@ -161,7 +161,7 @@ def _stage(
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
-    if memory is None and rows.fold_stats is not None and not batch.source.in_order:
+    if memory is None and rows.stats is not None and not batch.source.in_order:
         tombstones.remember(table, rows, batch.key)
     if staged.proven and spec_ids:
         # each key that is deleted is in the files of every spec

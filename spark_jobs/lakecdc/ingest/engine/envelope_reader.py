@@ -11,7 +11,6 @@ import msgspec
 import pyarrow as pa
 
 from lakecdc.ingest.engine.schemas import PAYLOAD, unwrap
-from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
 from lakecdc.ingest.formats import find_format
@@ -40,7 +39,7 @@ class EnvelopeReader:
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Read]:
         """Yield the envelopes of messages; whatever a message holds, it ends in envelopes."""
-        rows = find_rows(self.format, self.reading.order_by, only_added=self.reading.only_added)
+        rows = find_format(self.format).rows(self.reading)
         in_json = PAYLOAD in messages.schema.names
         of = read_messages(messages, texts=in_json)
         values, schemas, problems = _in_json(messages) if in_json else (*self._payloads(messages), None)

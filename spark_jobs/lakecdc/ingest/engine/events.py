@@ -19,7 +19,7 @@ from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
 from lakecdc.ingest.engine.decoding import Decoding, Judged
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.engine.schemas import OTHER_SCHEMA, SchemaCheck
-from lakecdc.ingest.envelopes import debezium, find_rows
+from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import Object, Texts, UnreadableError
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
 from lakecdc.ingest.formats import find_format
@@ -101,13 +101,13 @@ class QuickReader:
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
-        reading = decoding.reading
-        self._rows = find_rows(decoding.format, reading.order_by, only_added=reading.only_added)
+        traits = find_format(decoding.format)
+        self._rows = traits.rows(decoding.reading)
         self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
         # where messages tell the key of their rows, it has to be the table's
         self._key = frozenset(decoding.key) if decoding.target.keyed and not decoding.target.key else None
-        self._has_row_keys, self._is_whole = find_format(decoding.format).row_keys, find_format(decoding.format).whole
+        self._has_row_keys, self._is_whole = traits.row_keys, traits.whole
         self._own: dict[tuple[str | None, str | None], bool] = {}
         self._shape: Shape | None = None
 

@@ -18,7 +18,7 @@ from lakecdc.ingest.engine.grouping import Grouping
 from lakecdc.ingest.engine.layout import COUNTS, OPS, REJECTED_TYPES, change_schema, struct_type
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
-from lakecdc.ingest.fold import EventStats, FoldStats, is_open
+from lakecdc.ingest.fold import Stats, is_open
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.model.order import Marks
 
@@ -117,19 +117,13 @@ class PackedRows(Rows):
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
-    def fold_stats(self) -> FoldStats | None:
+    def stats(self) -> Stats:
+        facts = self.facts
+        events, high = {op: facts.events[op] for op in OPS}, facts.high_order
         if not self.folded:
-            return None
-        known = self.facts
-        events = {op: known.events[op] for op in OPS}
-        ends = known.low_order, known.high_order
-        return FoldStats(events, known.keys, known.open, *ends, known.deletes, filled_keys=known.filled)
-
-    @property
-    def event_stats(self) -> EventStats | None:
-        if self.folded:
-            return None
-        return EventStats({op: self.facts.events[op] for op in OPS}, self.first_late, self.facts.high_order)
+            return Stats(events, self.first_late, high)
+        counts = facts.keys, facts.open, facts.deletes
+        return Stats(events, facts.low_order, high, *counts, filled_keys=facts.filled)
 
 
 def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool, folds: bool) -> PackedRows:

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.envelopes import debezium, find_rows, read_message
+from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import try_parse_json
-from lakecdc.ingest.envelopes.message import Message
+from lakecdc.ingest.envelopes.message import Message, read_message
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 from lakecdc.ingest.formats.values import Field
@@ -135,7 +135,7 @@ def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[
 
     Messages that should carry one and do not are left out.
     """
-    rows = find_rows(decoding.format)
+    rows = find_format(decoding.format).rows(decoding.reading)
     for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
         schema, payload = (unwrap(value) or (b"", None)) if decoding.has_schemas else (b"", value)
         for envelope in () if payload is None else read_message(rows, Message(payload)):

@@ -11,7 +11,7 @@ from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.ingest.envelopes.message import Envelope
+    from lakecdc.ingest.envelopes.message import Envelope, Rows
     from lakecdc.ingest.formats.avro_registry import Registry
     from lakecdc.ingest.formats.values import Field
 
@@ -69,6 +69,7 @@ class InJson:
 class Format:
     """A format of change events.
 
+    :param rows: returns what reads the rows of messages, given the options of their source.
     :param fields: returns columns from the text of a schema, as far as it has them.
     :param placeholders: values may stand for "unchanged".
     :param tombstones: a null value deletes its key.
@@ -80,6 +81,7 @@ class Format:
     :param doubts: returns columns to which the text of a schema gives a type that the source cannot have.
     """
 
+    rows: Callable[[Reading], Rows]
     fields: Callable[[str], tuple[Field, ...]] = lambda schema: ()
     placeholders: bool = False
     tombstones: bool = False
