@@ -116,12 +116,13 @@ class TableFeed:
             retries=applied.retries,
             **applied.resolved,
         )
-        if applied.deletes_left_out is not None:
-            self.add(deletes_left_out=applied.deletes_left_out)
-        if applied.deletes_kept:
-            self.metrics["deletes_kept_because"] = applied.deletes_kept
-        if applied.written_by:
-            self.metrics["full_load_written_by"] = applied.written_by
+        staged = applied.staged
+        if staged.deletes_left_out is not None:
+            self.add(deletes_left_out=staged.deletes_left_out)
+        if staged.deletes_kept:
+            self.metrics["deletes_kept_because"] = staged.deletes_kept
+        if staged.written_by:
+            self.metrics["full_load_written_by"] = staged.written_by
 
     def note_quiet(self, position: Position) -> None:
         """Record how far the source was read for a table without changes, without a snapshot."""

@@ -25,6 +25,7 @@ from lakecdc.ingest.audit import Audit, AuditError
 from lakecdc.ingest.batch import Batch, CommitPlan, Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart
+from lakecdc.ingest.completion import past_of
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import Stats, fold, measure_folded, without_void
@@ -165,7 +166,8 @@ class TableRun:
     def _keep_lost(self, batch: Batch, lost: DataFrame, events: int) -> None:
         """Quarantine rows that cannot be completed."""
         assert self.uncleaned is not None
-        rejected = quarantine.of_lost(replace(self.uncleaned, truncate_order=batch.truncate_order), lost)
+        uncleaned = replace(self.uncleaned, truncate_order=batch.truncate_order)
+        rejected = quarantine.of_incomplete(uncleaned, past_of(uncleaned, lost))
         before = batch.rejected.count - batch.rejected.unreadable if batch.rejected else 0
         self._keep_late_rejected(batch, rejected, events + before)
 
@@ -285,7 +287,7 @@ class TableRun:
         applied = modes.apply_rows(mode, feed.existing, batch, position, started)
         feed.note(applied, position)
         if batch.commit.erasure is not None:
-            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, applied.files, before))
+            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, applied.staged.data_files, before))
 
     def _count_only(self, batch: Batch) -> None:
         if batch.rows is None or batch.full_load:

@@ -74,7 +74,7 @@ class ColumnType:
         object of scale and such bytes); ``epoch_days``, ``epoch_millis``, ``epoch_micros``, ``epoch_nanos``;
         ``time_millis``, ``time_micros``, ``time_nanos`` of a day; ``enum``, ``set`` (the number of one of ``names``, or
         the bits of some).
-    :param scale: of ``decimal_bytes``; may be negative.
+    :param scale: of ``decimal_bytes``; below 0 it counts zeros at the end of the number that are not written.
     :param names: of ``enum`` and ``set``.
     """
 

@@ -12,8 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded, Known, Request
 from lakecdc.ingest.engine.decoding import Decoding, Judged
-from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json, lone_tombstones
-from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame, in_json, lone_tombstones
 from lakecdc.ingest.engine.message_facts import MessageFacts, collect_message_facts, combined
 from lakecdc.ingest.engine.run import EngineResult, SecondPassError, judge_events
 from lakecdc.ingest.engine.schemas import PAYLOAD

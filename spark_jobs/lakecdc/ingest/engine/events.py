@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
 from lakecdc.ingest.engine.decoding import Decoding, Judged
-from lakecdc.ingest.engine.places import Places
+from lakecdc.ingest.engine.layout import Places
 from lakecdc.ingest.engine.schemas import OTHER_SCHEMA, SchemaCheck
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import Object, Texts, UnreadableError
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
-from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.message_columns import (
     PLACED,
     agrees,
@@ -101,13 +100,12 @@ class QuickReader:
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
-        traits = find_format(decoding.format)
-        self._rows = traits.rows(decoding.reading)
+        self._rows = decoding.traits.rows(decoding.reading)
         self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
         # where messages tell the key of their rows, it has to be the table's
         self._key = frozenset(decoding.key) if decoding.target.keyed and not decoding.target.key else None
-        self._has_row_keys, self._is_whole = traits.row_keys, traits.whole
+        self._has_row_keys, self._is_whole = decoding.traits.row_keys, decoding.traits.whole
         self._own: dict[tuple[str | None, str | None], bool] = {}
         self._shape: Shape | None = None
 
