@@ -174,7 +174,7 @@ class _BatchDecoder:
         if schema is None:
             return decoding
         try:
-            return replace(decoding.with_schema(schema), texts=True)
+            return decoding.with_schema(schema)
         except SchemaError as error:
             raise SecondPassError(str(error)) from None
 

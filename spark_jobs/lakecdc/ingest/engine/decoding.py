@@ -35,7 +35,6 @@ class Decoding:
 
     :param keyed: messages have keys, headers, topics and partitions, not values alone.
     :param schema: columns of the schema that all messages have; None if they carry none.
-    :param texts: records stand beside the messages as JSON, in ``payload``, ``key_text`` and ``moved_text``.
     :param rejects: reject an event that does not fit its table, since the table's columns are known.
     :param sets_aside: set aside messages that cannot be judged alone; otherwise the first one ends the task.
     :param judged: result of a first pass; None if this is the first.
@@ -48,7 +47,6 @@ class Decoding:
     reading: Reading
     keyed: bool = True
     schema: tuple[Field, ...] | None = None
-    texts: bool = False
     rejects: bool = False
     sets_aside: bool = False
     judged: Judged | None = None

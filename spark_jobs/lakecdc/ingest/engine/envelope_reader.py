@@ -48,7 +48,7 @@ class EnvelopeReader:
         """Yield the envelopes of messages; whatever a message holds, it ends in envelopes."""
         rows = find_format(self.format).rows(self.reading)
         in_json = PAYLOAD in messages.schema.names
-        of = read_messages(messages, texts=in_json)
+        of = read_messages(messages)
         values, schemas, problems = _in_json(messages) if in_json else (*self._payloads(messages), None)
         for place, (message, value) in enumerate(zip(of, parse_each(values), strict=True)):
             problem = None if problems is None else problems[place]

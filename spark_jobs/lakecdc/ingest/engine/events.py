@@ -165,7 +165,7 @@ class QuickReader:
         count = len(events.messages)
         keys: Sequence[Keys | None] = [None] * count
         if of.keyed:
-            records = record_keys(messages, texts=of.texts)
+            records = record_keys(messages)
             keys = [records[place] for place in events.messages]
         read = {*events.messages}
         left = [place for place in range(len(messages)) if place not in read]
@@ -190,11 +190,7 @@ class QuickReader:
     ) -> Events:
         messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))
         gone = messages.column("value").is_null().to_pylist()
-        of = (
-            read_messages(messages, texts=self._of.texts)
-            if self._of.keyed
-            else [_GONE if is_gone else _OF_FILE for is_gone in gone]
-        )
+        of = read_messages(messages) if self._of.keyed else [_GONE if is_gone else _OF_FILE for is_gone in gone]
         events: list[_Event] = []
         odd: dict[int, str] = {}
         for place, message, is_gone in zip(places, of, gone, strict=True):

@@ -65,7 +65,7 @@ class SchemaCheck:
 
         The latter is None if none is expected; a value that cannot be unwrapped stays as it is.
         """
-        if self._of.texts:
+        if PAYLOAD in messages.schema.names:
             payloads = messages.column(PAYLOAD)
             return payloads, payloads.is_valid().to_pylist()
         values = messages.column("value")
