@@ -30,7 +30,7 @@ from benchmarks import events
 from benchmarks.encodings import ENCODINGS
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.fold import grouping
 from lakecdc.ingest.engine.tasks import Buffering, DecodeTask
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field

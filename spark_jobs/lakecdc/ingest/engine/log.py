@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
-from lakecdc.ingest.engine.fold import LeftOutError, can_fold
-from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.fold import Grouping, LeftOutError, can_fold, grouping
 from lakecdc.ingest.engine.layout import order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered

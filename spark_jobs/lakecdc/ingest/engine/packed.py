@@ -14,7 +14,7 @@ from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import facts, packing
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.grouping import Grouping
+from lakecdc.ingest.engine.fold import Grouping
 from lakecdc.ingest.engine.layout import COUNTS, OPS, REJECTED_TYPES, change_schema, struct_type
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, Buffering, FoldTask

@@ -18,8 +18,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column, Rows, alike
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.decoded import Decoded, Known
-from lakecdc.ingest.engine.fold import can_fold
-from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.fold import can_fold, grouping
 from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, Numbers, decoded_schema, places_back, rejected_column
 from lakecdc.ingest.engine.packed import PackedLayout, gathered
 from lakecdc.ingest.engine.table_fields import chosen_type

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.fold import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import Buffering, DecodeTask, Read

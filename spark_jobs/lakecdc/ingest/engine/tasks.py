@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from lakecdc.ingest.engine import facts, fold, packing
 from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.fold import LeftOutError
-from lakecdc.ingest.engine.grouping import Grouping
+from lakecdc.ingest.engine.fold import Grouping, LeftOutError
 from lakecdc.ingest.engine.layout import CHECKS, with_order, without_void
 from lakecdc.ingest.engine.pieces import OddTextError
 from lakecdc.ingest.engine.schemas import BESIDE, SchemaError, first_schema, to_json

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine import facts, log, packing, tasks
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.fold import grouping
 from lakecdc.ingest.engine.log import LogTask
 from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
 from lakecdc.ingest.engine.packing import UnpackTask

@@ -13,7 +13,7 @@ import pytest
 
 from lakecdc.ingest.engine import facts, packing, pieces, tasks
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.fold import grouping
 from lakecdc.ingest.engine.packing import UnpackTask, rows_of_cells
 from lakecdc.ingest.engine.tasks import Buffering, DecodeTask, FoldTask
 from lakecdc.ingest.formats.values import Field
