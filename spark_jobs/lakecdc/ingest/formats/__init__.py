@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lakecdc.ingest.envelopes.message import Rows
-    from lakecdc.ingest.formats.envelope import Format, Reading
-    from lakecdc.ingest.formats.values import Field
+    from lakecdc.ingest.formats.envelope import Format
 
 
 @cache
@@ -23,20 +19,14 @@ def find_format(name: str) -> Format:
     from lakecdc.ingest.formats import canal_types, debezium_avro, debezium_schema
     from lakecdc.ingest.formats.envelope import Format
 
-    def format_of(rows: Rows, *fields: Callable[[str], tuple[Field, ...]], **traits: Any) -> Format:
-        return Format(lambda _: rows, *fields, **traits)
-
-    def plain_rows(reading: Reading) -> Rows:
-        return partial(plain.read, reading.order_by, "c" if reading.only_added else "u")
-
-    of_debezium = partial(format_of, placeholders=True, tombstones=True, row_keys=True)
+    of_debezium = partial(Format, placeholders=True, tombstones=True, row_keys=True)
     return {
         "debezium-json": of_debezium(debezium.read, debezium_schema.fields, wraps=True, whole=True),
         "debezium-flat-json": of_debezium(debezium_flat.read, debezium_schema.flat_fields, wraps=True),
         "debezium-avro": of_debezium(debezium.read, debezium_schema.fields, whole=True, in_json=debezium_avro.in_json),
-        "canal-json": format_of(canal.read, canal_types.fields, many_rows=True, doubts=canal_types.doubts),
-        "maxwell-json": format_of(maxwell.read),
-        "ogg-json": format_of(golden_gate.read),
-        "dms-json": format_of(dms.read),
-        "json": Format(plain_rows, tombstones=True),
+        "canal-json": Format(canal.read, canal_types.fields, many_rows=True, doubts=canal_types.doubts),
+        "maxwell-json": Format(maxwell.read),
+        "ogg-json": Format(golden_gate.read),
+        "dms-json": Format(dms.read),
+        "json": Format(plain.read, tombstones=True, options=lambda reading: (reading.order_by, reading.only_added)),
     }[name]

@@ -54,7 +54,8 @@ def has_old_key(messages: pa.RecordBatch) -> pa.Array:
 
 def has_key_of(messages: pa.RecordBatch, key: Set[str]) -> pa.Array:
     """Check which messages have a key of these columns, or none."""
-    return pa.array([agrees(one and one.record_key(), key) for one in record_keys(messages)], pa.bool_())
+    keys = record_keys(messages)
+    return pa.array([agrees(None if one is None else one.record_key(), key) for one in keys], pa.bool_())
 
 
 def agrees(names: Iterable[str] | None, key: Set[str]) -> bool:
