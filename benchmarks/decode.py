@@ -30,8 +30,8 @@ from benchmarks import events
 from benchmarks.encodings import ENCODINGS
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.grouping import grouping
-from lakecdc.ingest.engine.tasks import DecodeTask
+from lakecdc.ingest.engine.fold import grouping
+from lakecdc.ingest.engine.tasks import Buffering, DecodeTask
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
@@ -155,7 +155,7 @@ def decoded(lines: Sequence[bytes], of: Decoding) -> float:
     def read(named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from (batch.slice(start, 16_384) for start in range(0, len(batch), 16_384))
 
-    task = DecodeTask(of, read, grouping(["bucket(4, id)"], ["id"], ["bigint"], 2), marks=Marks())
+    task = DecodeTask(of, read, Buffering.of(of, grouping(["bucket(4, id)"], ["id"], ["bigint"], 2), Marks()))
     begun = time.process_time()
     made = list(task([]))
     taken = time.process_time() - begun

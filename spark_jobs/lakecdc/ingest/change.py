@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame
 
-    from lakecdc.ingest.fold import EventStats, FoldStats
+    from lakecdc.ingest.fold import Stats
 
 #: yields the rows of a task with a certain number
 ReadShare = Callable[[int], "Iterator[pa.Table]"]
@@ -121,13 +121,8 @@ class Rows:
         return False
 
     @property
-    def fold_stats(self) -> FoldStats | None:
-        """Return facts of folded rows if they are known without a Spark job."""
-        return None
-
-    @property
-    def event_stats(self) -> EventStats | None:
-        """Return facts of the events if they are known without a Spark job."""
+    def stats(self) -> Stats | None:
+        """Return facts of the rows if they are known without a Spark job."""
         return None
 
     @property

@@ -53,7 +53,7 @@ def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | Non
 
 def _leaves_out(rows: Rows, *, in_order: bool) -> bool:
     """Check whether an event leaves values out, even if a fold has filled them."""
-    facts = rows.fold_stats
+    facts = rows.stats if rows.folded else None
     if facts is not None:
         # in order, waiting messages are older than all events
         return bool(facts.open_keys) or (bool(facts.filled_keys) and not in_order)

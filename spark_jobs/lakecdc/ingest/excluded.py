@@ -39,27 +39,20 @@ def value_without(target: Target, format_name: str) -> Callable[[bytes | None], 
     """Return a function that removes the excluded columns from a message's value; None for values other than JSON."""
     names = frozenset([*target.exclude_columns, *(f"{OLD_PREFIX}{name}" for name in target.exclude_columns)])
     cut = _row if format_name in _FLAT else _envelope
-
-    def without(value: bytes | None) -> bytes | None:
-        try:
-            return None if value is None else _text(cut(_parsed(value), names)).encode()
-        except (ValueError, RecursionError):
-            return None
-
-    return without
+    return lambda value: _cut(value, cut, names)
 
 
 def key_without(target: Target) -> Callable[[bytes | None], bytes | None]:
     """Return a function that removes the target's excluded columns from a message's key, if it is JSON."""
     names = frozenset(target.exclude_columns)
+    return lambda key: _cut(key, _row, names) or key
 
-    def without(key: bytes | None) -> bytes | None:
-        try:
-            return None if key is None else _text(_row(_parsed(key), names)).encode()
-        except (ValueError, RecursionError):
-            return key
 
-    return without
+def _cut(message: bytes | None, cut: Callable[[Any, frozenset[str]], Any], names: frozenset[str]) -> bytes | None:
+    try:
+        return None if message is None else _text(cut(_parsed(message), names)).encode()
+    except (ValueError, RecursionError):
+        return None
 
 
 def _parsed(message: bytes) -> Any:

@@ -14,42 +14,26 @@ _FIRST = "first_order"
 
 
 @dataclass(frozen=True)
-class FoldStats:
-    """Facts about a folded batch.
+class Stats:
+    """Facts about the events of a batch, or about its folded rows.
 
-    :param events: events by op.
+    :param events: number by op.
+    :param low_order: lowest order key of the folded rows, else of an event that may have come before; None without any.
+    :param keys: folded rows.
     :param open_keys: keys whose last event leaves columns open.
-    :param low_order: lowest order key among the keys' last events.
     :param deletes: keys whose last event is a delete.
     :param first_order: lowest order key of any event; None if unknown.
     :param filled_keys: keys whose last event left columns open that the fold has filled from earlier ones.
     """
 
     events: dict[str, int]
-    keys: int
-    open_keys: int
     low_order: str | None
     high_order: str | None
+    keys: int = 0
+    open_keys: int = 0
     deletes: int | None = None
     first_order: str | None = None
     filled_keys: int = 0
-
-
-@dataclass(frozen=True)
-class EventStats:
-    """Facts about the events of a batch.
-
-    :param events: number by op.
-    :param low_order: lowest order key of an event that may have come before; None without such events.
-    """
-
-    events: dict[str, int]
-    low_order: str | None
-    high_order: str | None
-
-    @property
-    def total(self) -> int:
-        return sum(self.events.values())
 
 
 def fold(changes: DataFrame) -> DataFrame:
@@ -78,22 +62,20 @@ def with_late(changes: DataFrame) -> DataFrame:
     return changes if "late" in changes.columns else changes.withColumn("late", F.lit(True))
 
 
-def stats(folded: DataFrame) -> FoldStats:
+def measure_folded(folded: DataFrame) -> Stats:
     """Measure a folded batch in one pass; the caller persists it."""
     sums = [F.sum(f"n_{op}").alias(op) for op in "rcud"]
     row = folded.agg(
         *sums,
-        F.count("*").alias("keys"),
-        F.count_if(is_open()).alias("open_keys"),
         F.min("order").alias("low"),
         F.max("order").alias("high"),
+        F.count("*").alias("keys"),
+        F.count_if(is_open()).alias("open_keys"),
         F.count_if(F.col("op") == "d").alias("deletes"),
         (F.min(_FIRST) if _FIRST in folded.columns else F.lit(None)).alias("first"),
     ).first()
     assert row is not None
-    events = {op: int(row[op] or 0) for op in "rcud"}
-    known = row["keys"], row["open_keys"], row["low"], row["high"], row["deletes"], row["first"]
-    return FoldStats(events, *known)
+    return Stats({op: int(row[op] or 0) for op in "rcud"}, *row[len(sums) :])
 
 
 def is_suspect(mark: str) -> Column:

@@ -18,7 +18,7 @@ from lakecdc.ingest.apply.upsert import stage_changes
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.completion import complete
-from lakecdc.ingest.fold import fold, stats, with_late, without_void
+from lakecdc.ingest.fold import fold, measure_folded, with_late, without_void
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.merging.combine import Rules
 from lakecdc.ingest.merging.contributions import contributions_of, merged, without_erased
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import Branch
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.fold import FoldStats
+    from lakecdc.ingest.fold import Stats
     from lakecdc.metadata.positions import Position
 
 
@@ -67,7 +67,7 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
         return
     folded = fold(events).persist()
     try:
-        measured = stats(folded)
+        measured = measure_folded(folded)
         if not measured.keys:
             yield None
             return
@@ -126,7 +126,7 @@ def _omitted(branch: Branch, rows: int) -> InputError:
     )
 
 
-def _whole(past: PastBranch, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
+def _whole(past: PastBranch, batch: Batch, rows: DataFrame, measured: Stats) -> DataFrame:
     """Fill in the unchanged values that the source omitted."""
     mark = past.position.high_order
     whole = complete(rows, batch, past.branch, mark, measured.first_order)

@@ -24,7 +24,6 @@ from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, count_rows, delete_rows, open_if_there
 from lakecdc.ingest.batch import Batch, Rejected
-from lakecdc.ingest.completion import past_of
 from lakecdc.ingest.engine.kept_rows import kept_json
 from lakecdc.ingest.erased import withhold_erased
 from lakecdc.ingest.excluded import key_without, value_without
@@ -107,11 +106,6 @@ def check_share(batch: Batch, options: FeedingOptions, events: int | None = None
         "options.max_quarantined_fraction.",
         rejected=rejected.count,
     )
-
-
-def of_lost(batch: Batch, lost: DataFrame) -> Rejected:
-    """Reject all messages of folded rows, of an uncleaned batch, whose unchanged values are recorded nowhere."""
-    return of_incomplete(batch, past_of(batch, lost))
 
 
 def of_incomplete(batch: Batch, events: DataFrame) -> Rejected:

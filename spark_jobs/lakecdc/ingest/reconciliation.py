@@ -18,7 +18,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed, opened, outside
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.erased import erased_keys
-from lakecdc.ingest.fold import FoldStats, is_suspect, may_have_been
+from lakecdc.ingest.fold import Stats, is_suspect, may_have_been
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.table_feed import TableFeed
@@ -42,7 +42,7 @@ class Reconciliation:
 
     feed: TableFeed
     batch: Batch
-    measured: FoldStats
+    measured: Stats
     mark: str | None
     mode: str
     keep_lost: Callable[[Batch, DataFrame, int], None]
@@ -105,7 +105,7 @@ class Reconciliation:
     def _remember_deletes(self, rows: Rows, *, some: bool) -> None:
         """Remember deletes that a late event may follow; ``some``: there are some for certain."""
         # an upsert does so while it writes, if it knows of deletes without a Spark job
-        if self.mode != "upsert" or rows.fold_stats is None:
+        if self.mode != "upsert" or rows.stats is None:
             tombstones.remember(self.feed.existing, rows, self.batch.key, some=some)
 
 

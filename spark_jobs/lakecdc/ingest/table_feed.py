@@ -19,7 +19,7 @@ from lakecdc.ingest import quarantine
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.modes import equality_delete_files
 from lakecdc.ingest.apply.publish import Applied, following
-from lakecdc.ingest.fold import FoldStats
+from lakecdc.ingest.fold import Stats
 from lakecdc.metadata import names
 from lakecdc.metadata.freshness import judge
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
@@ -87,7 +87,7 @@ class TableFeed:
         for key, value in numbers.items():
             self.metrics[key] = self.metrics.get(key, 0) + value
 
-    def count_events(self, measured: FoldStats) -> None:
+    def count_events(self, measured: Stats) -> None:
         """Add the events of a folded batch to the metrics."""
         self.add(keys=measured.keys)
         self.count_ops(measured.events)
@@ -116,12 +116,13 @@ class TableFeed:
             retries=applied.retries,
             **applied.resolved,
         )
-        if applied.deletes_left_out is not None:
-            self.add(deletes_left_out=applied.deletes_left_out)
-        if applied.deletes_kept:
-            self.metrics["deletes_kept_because"] = applied.deletes_kept
-        if applied.written_by:
-            self.metrics["full_load_written_by"] = applied.written_by
+        staged = applied.staged
+        if staged.deletes_left_out is not None:
+            self.add(deletes_left_out=staged.deletes_left_out)
+        if staged.deletes_kept:
+            self.metrics["deletes_kept_because"] = staged.deletes_kept
+        if staged.written_by:
+            self.metrics["full_load_written_by"] = staged.written_by
 
     def note_quiet(self, position: Position) -> None:
         """Record how far the source was read for a table without changes, without a snapshot."""

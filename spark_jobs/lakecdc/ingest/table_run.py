@@ -25,9 +25,10 @@ from lakecdc.ingest.audit import Audit, AuditError
 from lakecdc.ingest.batch import Batch, CommitPlan, Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart
+from lakecdc.ingest.completion import past_of
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
+from lakecdc.ingest.fold import Stats, fold, measure_folded, without_void
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.merging.batch import Merging
 from lakecdc.ingest.reconciliation import Reconciliation
@@ -165,7 +166,8 @@ class TableRun:
     def _keep_lost(self, batch: Batch, lost: DataFrame, events: int) -> None:
         """Quarantine rows that cannot be completed."""
         assert self.uncleaned is not None
-        rejected = quarantine.of_lost(replace(self.uncleaned, truncate_order=batch.truncate_order), lost)
+        uncleaned = replace(self.uncleaned, truncate_order=batch.truncate_order)
+        rejected = quarantine.of_incomplete(uncleaned, past_of(uncleaned, lost))
         before = batch.rejected.count - batch.rejected.unreadable if batch.rejected else 0
         self._keep_late_rejected(batch, rejected, events + before)
 
@@ -285,27 +287,27 @@ class TableRun:
         applied = modes.apply_rows(mode, feed.existing, batch, position, started)
         feed.note(applied, position)
         if batch.commit.erasure is not None:
-            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, applied.files, before))
+            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, applied.staged.data_files, before))
 
     def _count_only(self, batch: Batch) -> None:
         if batch.rows is None or batch.full_load:
             return
         if batch.target.keyed:
-            self.feed.count_events(stats(_folded(batch, batch.rows)))
+            self.feed.count_events(measure_folded(_folded(batch, batch.rows)))
         else:
             self.feed.count_ops(events.measure(batch).events)
 
 
 @contextmanager
-def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, FoldStats]]:
+def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, Stats]]:
     """Fold the rows of a batch and measure them, unless tasks have done so."""
-    known = rows.fold_stats if batch.truncate_order == rows.void_below else None
+    known = rows.stats if rows.folded and batch.truncate_order == rows.void_below else None
     if known is not None:
         yield rows, known
         return
     folded = _folded(batch, rows).persist()
     try:
-        measured = replace(stats(folded), filled_keys=rows.filled_keys if rows.folded else 0)
+        measured = replace(measure_folded(folded), filled_keys=rows.filled_keys if rows.folded else 0)
         yield Rows(folded, folded=True, keys=measured.keys), measured
     finally:
         folded.unpersist()

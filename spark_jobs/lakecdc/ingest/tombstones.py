@@ -31,7 +31,7 @@ SUFFIX = "_lakecdc_deletes"
 
 def remember(target: IcebergTable, rows: Rows, key: Sequence[str], *, some: bool = False) -> None:
     """Append the deletes among folded rows; ``some``: there are some for certain."""
-    facts = rows.fold_stats
+    facts = rows.stats
     if facts is None or facts.deletes:
         append_deletes(target, rows.deletes, key, some=some or facts is not None)
 
@@ -60,7 +60,7 @@ def append_deletes(
 
 def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTable | None:
     """Return the table for the deletes of folded rows; None without any, or if Spark has to write them."""
-    if rows.fold_stats is None or not rows.fold_stats.deletes:
+    if rows.stats is None or not rows.stats.deletes:
         return None
     table = _open_or_create(target, key)
     return table if refusal(table, ()) is None else None

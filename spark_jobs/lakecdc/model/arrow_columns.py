@@ -210,7 +210,7 @@ def _floats(arrow: pa.DataType) -> Quick:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number whose nearest double is meant: a fraction, or an integer that a double holds."""
+    """Check whether it is a number whose nearest double is meant: a fraction, or an integer that a double holds."""
     if type(value) is int:
         return -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS
     return value is None or (type(value) is Number and not value.lstrip("-").isdigit())
@@ -222,5 +222,5 @@ def _within(numbers: pa.Array, low: int, high: int) -> bool:
 
 
 def _all(conditions: pa.Array) -> bool:
-    """Whether all conditions are true or null."""
+    """Check whether all conditions are true or null."""
     return pc.all(conditions, min_count=0).as_py() is not False

@@ -74,7 +74,7 @@ class ColumnType:
         object of scale and such bytes); ``epoch_days``, ``epoch_millis``, ``epoch_micros``, ``epoch_nanos``;
         ``time_millis``, ``time_micros``, ``time_nanos`` of a day; ``enum``, ``set`` (the number of one of ``names``, or
         the bits of some).
-    :param scale: of ``decimal_bytes``; may be negative.
+    :param scale: of ``decimal_bytes``; below 0 it counts zeros at the end of the number that are not written.
     :param names: of ``enum`` and ``set``.
     """
 
@@ -85,14 +85,14 @@ class ColumnType:
 
     @property
     def has_parser(self) -> bool:
-        """Whether this encoding of the type has a parser."""
+        """Check whether this encoding of the type has a parser."""
         if arrow_type(self.sql_type) is None:
             return False
         return self.sql_type == "string" if self.names else True
 
     @property
     def own_type(self) -> str | None:
-        """Type of the encoding, if the column has another one."""
+        """Return the type of the encoding, if the column has another one."""
         if self.names or self.encoding == "plain":
             return None
         if self.encoding in ("decimal_bytes", "variable_decimal"):

@@ -40,12 +40,12 @@ class Slot:
 
     @property
     def takes_last(self) -> bool:
-        """Whether the highest order wins."""
+        """Check whether the highest order wins."""
         return self.rule.startswith("last")
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the order decides at all."""
+        """Check whether the order decides at all."""
         return self.rule.startswith(("last", "first"))
 
     @property

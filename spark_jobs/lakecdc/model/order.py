@@ -56,12 +56,12 @@ def moment(micros: int) -> datetime:
 
 
 def is_change(order: str) -> bool:
-    """Whether an event is a change instead of a snapshot read."""
+    """Check whether an event is a change instead of a snapshot read."""
     return order[_TIME - 1] == f"{RANK_CHANGE:x}"
 
 
 def is_higher(order: str, than: str) -> bool:
-    """Whether an event has a higher position than another."""
+    """Check whether an event has a higher position than another."""
     return order[:20] > than[:20]
 
 
@@ -87,7 +87,7 @@ def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
 
 
 def rises(order: str) -> bool:
-    """Whether the position is that of the commit, and so rises from change to change.
+    """Check whether the position is that of the commit, and so rises from change to change.
 
     A record's own position, which otherwise takes its place, may fall where transactions overlap.
     """
@@ -111,7 +111,7 @@ class Marks:
         return min((low for place, low in lowest.items() if place not in marks or low <= marks[place]), default=None)
 
     def may_hold(self, lowest: Mapping[str, str]) -> bool:
-        """Whether the table may already have one of the events or a newer state of its row; see :meth:`first_late`."""
+        """Check whether the table may have one of the events or a newer state of its row; see :meth:`first_late`."""
         late = self.first_late(lowest)
         return bool(self.high and late and late <= self.high)
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
 # of a thousand levels, with room for each level's calls
 _DEEP_CALLS = 20_000
 
@@ -30,26 +28,6 @@ class Nested(str):
 
 class MisfitError(ValueError):
     """A value that its column cannot hold exactly."""
-
-
-def token(raw: bytes | memoryview) -> Any:
-    """Convert a JSON value to a token: text decoded; numbers, objects and arrays as their text.
-
-    :raises MisfitError: the value is text that is not valid UTF-8, or has a lone surrogate.
-    """
-    begin = bytes(raw[:1])
-    if begin == b'"':
-        try:
-            return msgspec.json.decode(raw, type=str)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise MisfitError(str(error)) from None
-    if begin in (b"{", b"["):
-        return Nested(msgspec.json.format(bytes(raw), indent=-1).decode())
-    text = bytes(raw).decode()
-    return _CONSTANTS[text] if text in _CONSTANTS else Number(text)
-
-
-_CONSTANTS = {"null": None, "true": True, "false": False}
 
 
 def as_token(value: Any) -> Any:

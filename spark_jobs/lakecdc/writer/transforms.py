@@ -113,21 +113,25 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
 
 
 def _buckets(column: pa.Array, count: int) -> pa.Array:
-    by_bytes = (pa.types.is_string, pa.types.is_binary, pa.types.is_decimal)
-    is_by_bytes = any(is_kind(column.type) for is_kind in by_bytes)
-    hashes = _hash_of_bytes(column) if is_by_bytes else _hash_of_numbers(column)
-    return _where_valid(column, pa.array(((hashes & 0x7FFFFFFF) % count).astype("int32")))
-
-
-def _hash_of_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Murmur3 (x86, 32 bits, seed 0) of texts, bytes, and the unscaled values of decimals."""
+    """Return the bucket of each value, by Murmur3 (x86, 32 bits, seed 0) of its bytes."""
     import mmh3
 
-    values: Iterable[Any] = column.to_pylist()
+    hashes = (0 if value is None else mmh3.hash(value, 0, False) for value in _hashed_bytes(column))
+    buckets = (np.fromiter(hashes, np.int64, len(column)) & 0x7FFFFFFF) % count
+    return _where_valid(column, pa.array(buckets.astype("int32")))
+
+
+def _hashed_bytes(column: pa.Array) -> Iterable[Any]:
+    """Return what is hashed of each value: texts, bytes, unscaled decimals, eight bytes of a number (little endian)."""
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return column.to_pylist()
     if pa.types.is_decimal(column.type):
-        values = (None if value is None else _signed_bytes(_unscaled(value, column.type.scale)) for value in values)
-    hashes = (0 if value is None else mmh3.hash(value, 0, False) for value in values)
-    return np.fromiter(hashes, np.int64, len(column))
+        unscaled = (None if value is None else _unscaled(value, column.type.scale) for value in column.to_pylist())
+        return (None if number is None else _signed_bytes(number) for number in unscaled)
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
+    return np.ascontiguousarray(numbers, "<i8").view("V8").tolist()
 
 
 def _unscaled(value: Decimal, scale: int) -> int:
@@ -137,26 +141,6 @@ def _unscaled(value: Decimal, scale: int) -> int:
 def _signed_bytes(number: int) -> bytes:
     """Return the fewest bytes of a number in two's complement, big endian."""
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
-
-
-def _hash_of_numbers(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Murmur3 (x86, 32 bits, seed 0) of each number's eight bytes, little endian."""
-    if pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
-    words = np.ascontiguousarray(numbers, "<i8").view("<u4").reshape(-1, 2)
-    hashes = np.zeros(len(column), np.uint32)
-    for word in (words[:, 0], words[:, 1]):
-        mixed = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        hashes = _rotated(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    hashes ^= np.uint32(8)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        hashes = (hashes ^ (hashes >> np.uint32(shift))) * np.uint32(factor)
-    return (hashes ^ (hashes >> np.uint32(16))).astype(np.int64)
-
-
-def _rotated(words: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
 
 
 def _where_valid(column: pa.Array, values: pa.Array) -> pa.Array:

@@ -28,7 +28,7 @@ from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, pub
 from lakecdc.ingest.apply.rows import cluster_rows
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.floor import known_floor
-from lakecdc.ingest.fold import EventStats
+from lakecdc.ingest.fold import Stats
 from lakecdc.metadata.positions import Position, SideOf
 from lakecdc.model.order import time_of
 from lakecdc.sql import exact_json, holds, quoted_column
@@ -38,20 +38,20 @@ _OPS = "rcud"
 _EXAMPLES = {"u": "an update", "d": "a delete"}
 
 
-def measure(batch: Batch) -> EventStats:
+def measure(batch: Batch) -> Stats:
     """Count a batch's events in one pass, unless tasks have done so."""
     if batch.rows is None:
-        return EventStats(dict.fromkeys(_OPS, 0), None, None)
+        return Stats(dict.fromkeys(_OPS, 0), None, None)
     events = batch.rows.every_event()
-    if events.event_stats is not None:
-        return events.event_stats
+    if events.stats is not None:
+        return events.stats
     changes = events.frame
     counts = [F.count_if(F.col("op") == op).alias(op) for op in _OPS]
     late = F.coalesce("late", F.lit(True)) if "late" in changes.columns else F.lit(True)
     low = F.min(F.when(late, F.col("order"))).alias("low")
     row = changes.agg(*counts, low, F.max("order").alias("high")).first()
     assert row is not None
-    return EventStats({op: int(row[op]) for op in _OPS}, row["low"], row["high"])
+    return Stats({op: int(row[op]) for op in _OPS}, row["low"], row["high"])
 
 
 def check(batch: Batch) -> None:
@@ -63,7 +63,7 @@ def check(batch: Batch) -> None:
 def append_events(
     table: IcebergTable,
     batch: Batch,
-    measured: EventStats | None,
+    measured: Stats | None,
     before: Position | None,
     started_from: str | None,
     side_of: SideOf | None = None,
@@ -95,7 +95,7 @@ def append_events(
         elif packed is not None:
             stage_events(table, batch, packed, staged)
         elif rows is not None:
-            count, spec_id = measured.total if measured else 0, definition.current_spec_id(table)
+            count, spec_id = sum(measured.events.values()) if measured else 0, definition.current_spec_id(table)
             # in the order of events, so that replays are looked up in few files
             ordered = cluster_rows(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)
             staged.data_files += stage_frame(table, ordered)
@@ -141,7 +141,7 @@ def _values(batch: Batch) -> dict[str, Column]:
     }
 
 
-def _refuse_changes(batch: Batch, measured: EventStats | None) -> None:
+def _refuse_changes(batch: Batch, measured: Stats | None) -> None:
     what = "a TRUNCATE" if batch.truncate_order else None
     if what is None and measured is not None:
         what = next((example for op, example in _EXAMPLES.items() if measured.events[op]), None)
@@ -153,7 +153,7 @@ def _refuse_changes(batch: Batch, measured: EventStats | None) -> None:
         )
 
 
-def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: EventStats, mark: str | None) -> DataFrame:
+def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: Stats, mark: str | None) -> DataFrame:
     """Leave out events that occur twice in the batch or are in the table already."""
     compared = _compared(table, batch)
     if not batch.source.in_order:

@@ -35,32 +35,6 @@ class StateMovedError(ConflictError):
     """Rows have changed, expired or were erased since the batch was compared with them: it is compared again."""
 
 
-@dataclass(frozen=True)
-class Applied:
-    """What a commit wrote.
-
-    :param rows: rows in the data files.
-    :param bytes: size of all files.
-    :param resolved: numbers of the search for the rows to delete; empty without one.
-    :param written_by: see :class:`Staged`.
-    :param retries: how often the commit was repeated because another writer came first.
-    :param files: the Java data files; empty if a statement has written them.
-    :param deletes_left_out: see :class:`Staged`, as is ``deletes_kept``.
-    """
-
-    snapshot: Snapshot
-    data_files: int
-    delete_files: int
-    rows: int
-    bytes: int
-    written_by: str | None = None
-    retries: int = 0
-    files: tuple[Any, ...] = ()
-    resolved: Mapping[str, int] = field(default_factory=dict)
-    deletes_left_out: int | None = None
-    deletes_kept: str | None = None
-
-
 @dataclass
 class Staged:
     """Written files before their commit.
@@ -81,6 +55,27 @@ class Staged:
     @property
     def files(self) -> list[Any]:
         return [*self.data_files, *self.delete_files]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a commit wrote.
+
+    :param rows: rows in the data files.
+    :param bytes: size of all files.
+    :param retries: how often the commit was repeated because another writer came first.
+    :param resolved: numbers of the search for the rows to delete; empty without one.
+    :param staged: without files if a statement has written them.
+    """
+
+    snapshot: Snapshot
+    data_files: int
+    delete_files: int
+    rows: int
+    bytes: int
+    retries: int = 0
+    resolved: Mapping[str, int] = field(default_factory=dict)
+    staged: Staged = field(default_factory=Staged)
 
 
 @dataclass(frozen=True)
@@ -161,12 +156,9 @@ def publish(
         len(added),
         sum(int(f.recordCount()) for f in staged.data_files),
         sum(int(f.fileSizeInBytes()) for f in (*staged.data_files, *added)),
-        staged.written_by,
         fence.attempts - 1,
-        tuple(staged.data_files),
         deletes.numbers,
-        staged.deletes_left_out,
-        staged.deletes_kept,
+        staged,
     )
 
 

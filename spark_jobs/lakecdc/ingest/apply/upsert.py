@@ -135,7 +135,7 @@ def _drop_deletes_of_new_keys(table: IcebergTable, rows: Rows, staged: Staged) -
 
     :return: what the commit relies on then; None if the deletes stay.
     """
-    stats = rows.fold_stats
+    stats = rows.stats
     if not staged.delete_files or stats is None or any(stats.events.get(op) for op in "ud"):
         return None
     if known := prove_by_bounds(table, staged.delete_files):
@@ -161,7 +161,7 @@ def _stage(
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
-    if memory is None and rows.fold_stats is not None and not batch.source.in_order:
+    if memory is None and rows.stats is not None and not batch.source.in_order:
         tombstones.remember(table, rows, batch.key)
     if staged.proven and spec_ids:
         # each key that is deleted is in the files of every spec

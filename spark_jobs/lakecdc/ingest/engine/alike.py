@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lakecdc.ingest.engine.places import Places
+from lakecdc.ingest.engine.layout import Places
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import NOT_DECODED, TOGETHER, Object, Texts, decoder
 from lakecdc.ingest.envelopes.message import HIGHEST

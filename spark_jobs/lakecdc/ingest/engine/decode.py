@@ -11,12 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import Target
-from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine.decode_messages import TableMessages, decode_messages, find_table_messages
 from lakecdc.ingest.engine.decoded import Decoded, Known, Request
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
-from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame, in_json
 from lakecdc.ingest.engine.message_facts import collect_message_facts, message_facts
 from lakecdc.ingest.engine.pieces import OddTextError
 from lakecdc.ingest.engine.run import EngineResult, Scan, SecondPassError, decode_at_once
@@ -47,17 +45,8 @@ def decode(
     """
     messages = cache(messages)
     reading = replace(reading, only_added=target.mode == "append")
-    made = _BatchDecoder(messages, Request(format_name, target, reading, known, adopt)).decode()
-    rows = made.rows
-
-    def unfolded() -> Rows:
-        every = decode(messages, format_name, target, reading, replace(known, folds=False), adopt=adopt).rows
-        assert every is not None
-        return every
-
-    if rows is not None and rows.folded and rows.unfolded is None:
-        rows = replace(rows, unfolded=unfolded)
-    return replace(made, rows=rows, origin=_origin(messages, format_name, reading))
+    decoded = _BatchDecoder(messages, Request(format_name, target, reading, known, adopt)).decode()
+    return replace(decoded, origin=_origin(messages, format_name, reading))
 
 
 def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[[DataFrame], DataFrame]:
@@ -185,7 +174,7 @@ class _BatchDecoder:
         if schema is None:
             return decoding
         try:
-            return replace(decoding.with_schema(schema), texts=True)
+            return decoding.with_schema(schema)
         except SchemaError as error:
             raise SecondPassError(str(error)) from None
 

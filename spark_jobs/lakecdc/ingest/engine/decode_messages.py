@@ -12,11 +12,9 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded, Known, Request
 from lakecdc.ingest.engine.decoding import Decoding, Judged
-from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json, lone_tombstones
-from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame, in_json, lone_tombstones
 from lakecdc.ingest.engine.message_facts import MessageFacts, collect_message_facts, combined
 from lakecdc.ingest.engine.run import EngineResult, SecondPassError, judge_events
-from lakecdc.ingest.engine.schemas import PAYLOAD
 from lakecdc.ingest.engine.source_tables import choose, feeds, is_mine, only_source, topics_of
 from lakecdc.ingest.engine.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats import find_format
@@ -115,7 +113,6 @@ def decode_messages(own: TableMessages, request: Request) -> Decoded:
         request.format,
         target,
         reading,
-        texts=PAYLOAD in own.messages.columns,
         rejects=True,
         judged=Judged(own.reader.read, source_tables, own.encoded),
     )

@@ -11,7 +11,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.schemas import SchemaError, first_types, outgrown
 from lakecdc.ingest.engine.source_tables import feeds
 from lakecdc.ingest.formats import find_format
-from lakecdc.ingest.formats.envelope import Read, Reading
+from lakecdc.ingest.formats.envelope import Format, Read, Reading
 from lakecdc.ingest.formats.values import Field
 
 
@@ -35,7 +35,6 @@ class Decoding:
 
     :param keyed: messages have keys, headers, topics and partitions, not values alone.
     :param schema: columns of the schema that all messages have; None if they carry none.
-    :param texts: records stand beside the messages as JSON, in ``payload``, ``key_text`` and ``moved_text``.
     :param rejects: reject an event that does not fit its table, since the table's columns are known.
     :param sets_aside: set aside messages that cannot be judged alone; otherwise the first one ends the task.
     :param judged: result of a first pass; None if this is the first.
@@ -48,7 +47,6 @@ class Decoding:
     reading: Reading
     keyed: bool = True
     schema: tuple[Field, ...] | None = None
-    texts: bool = False
     rejects: bool = False
     sets_aside: bool = False
     judged: Judged | None = None
@@ -58,6 +56,10 @@ class Decoding:
         object.__setattr__(self, "reading", replace(self.reading, registry=None))
 
     @property
+    def traits(self) -> Format:
+        return find_format(self.format)
+
+    @property
     def known_names(self) -> frozenset[str]:
         """Return the names of the table's columns, and of those of the source that it leaves out."""
         return frozenset((*(f.name for f in self.fields), *self.target.exclude_columns))
@@ -65,17 +67,7 @@ class Decoding:
     @property
     def large_fields(self) -> tuple[Field, ...]:
         """Return the columns whose values a message may leave out, so that a placeholder stands for them."""
-        return tuple(f for f in self.fields if f.is_large) if find_format(self.format).placeholders else ()
-
-    @property
-    def has_schemas(self) -> bool:
-        """Check whether messages may carry their schemas, in Kafka Connect's notation."""
-        return find_format(self.format).wraps
-
-    @property
-    def tells_types(self) -> bool:
-        """Check whether messages tell the types of their columns."""
-        return find_format(self.format).many_rows
+        return tuple(f for f in self.fields if f.is_large) if self.traits.placeholders else ()
 
     def with_schema(self, schema: tuple[Field, ...]) -> Decoding:
         """Return how messages that carry a schema of some columns are read.
@@ -107,7 +99,7 @@ class Decoding:
 
     def with_names(self, messages: pa.RecordBatch) -> Decoding:
         """Return how messages are read that tell the names behind the numbers in their columns, by the first ones."""
-        if not self.tells_types:
+        if not self.traits.many_rows:
             return self
         names = {f.name: f for f in first_types(messages, self) if f.names}
         fields = tuple(names[f.name].with_type(f.type) if f.name in names else f for f in self.fields)

@@ -1,23 +1,29 @@
-"""Read the envelopes of message batches inside tasks."""
+"""Read the envelopes of messages inside tasks, and find the tombstones that are deletes.
+
+On a compacted topic a tombstone may be the only sign that a row was deleted. It carries no position, and is placed
+right behind the last event before it in its partition, which is where the log had it or earlier than anything after it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from lakecdc.ingest.engine.schemas import PAYLOAD, unwrap
-from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.envelope import Read, Reading
-from lakecdc.ingest.formats.message_columns import read_messages
+from lakecdc.ingest.formats.message_columns import PLACED, read_messages
 from lakecdc.ingest.formats.values import Field
+from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
 
 _MOST_SCHEMAS = 64
 
@@ -40,9 +46,9 @@ class EnvelopeReader:
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Read]:
         """Yield the envelopes of messages; whatever a message holds, it ends in envelopes."""
-        rows = find_rows(self.format, self.reading.order_by, only_added=self.reading.only_added)
+        rows = find_format(self.format).rows(self.reading)
         in_json = PAYLOAD in messages.schema.names
-        of = read_messages(messages, texts=in_json)
+        of = read_messages(messages)
         values, schemas, problems = _in_json(messages) if in_json else (*self._payloads(messages), None)
         for place, (message, value) in enumerate(zip(of, parse_each(values), strict=True)):
             problem = None if problems is None else problems[place]
@@ -136,3 +142,70 @@ def _fold(image: Object | None) -> Object | None:
     """Return a row image with its names in lower case; one with two names that become one is left as it is."""
     folded = {name.lower(): value for name, value in (image or {}).items()}
     return folded if image and len(folded) == len(image) else image
+
+
+_TOLD = {"op": "string", "source_table": "string", "order": "string", "source_time": "timestamp"}
+
+
+def in_json(messages: DataFrame, format_name: str, reading: Reading) -> DataFrame:
+    """Return messages as an envelope reader takes them: JSON, or with JSON beside their records."""
+    to_json = find_format(format_name).in_json
+    if to_json is None or PAYLOAD in messages.columns:
+        return messages
+    return to_json(messages, reading).messages
+
+
+def envelope_frame(messages: DataFrame, reader: EnvelopeReader) -> DataFrame:
+    """Return messages, once for each of their envelopes.
+
+    :return: their columns, ``op``, ``source_table``, ``order`` (the order key) and ``source_time``.
+    """
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in [*messages.dtypes, *_TOLD.items()])
+    return messages.mapInArrow(partial(_with_envelopes, reader), schema)
+
+
+def _with_envelopes(reader: EnvelopeReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    epoch = reader.reading.epoch
+    for messages in batches:
+        reads, arrivals = list(reader.read(messages)), messages.column("arrival").to_pylist()
+        envelopes = [read.envelope for read in reads]
+        rows = messages.take(pa.array([read.place for read in reads], pa.int64()))
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns |= {
+            "op": pa.array([one.op for one in envelopes], pa.string()),
+            "source_table": pa.array([one.source_table for one in envelopes], pa.string()),
+            "order": pa.array([r.envelope.place.order(epoch, arrivals[r.place]) for r in reads], pa.string()),
+            "source_time": pa.array([one.place.source_time for one in envelopes], pa.timestamp("us", "UTC")),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def lone_tombstones(
+    envelopes: DataFrame, marks: Mapping[str, str] | None, high_order: str | None, reading: Reading
+) -> DataFrame | None:
+    """Return the tombstones that no delete event explains, with an order key.
+
+    :param envelopes: all envelopes of the batch, see :func:`envelope_frame`.
+    :param marks: highest order key applied by ``topic/partition``, for tombstones that come first in their partition.
+    :param high_order: highest order key applied at all, where there are no marks.
+    :return: these messages with the order key in ``placed``; None if there are none.
+    """
+    named = envelopes.where("topic IS NOT NULL AND offset IS NOT NULL")
+    tombstones = named.where("op = 'x' AND key IS NOT NULL")
+    deletes = named.where("op = 'd'").select("topic", "partition", "key").distinct()
+    lone = tombstones.join(deletes, ["topic", "partition", "key"], "left_anti").select("topic", "partition").distinct()
+    lone = lone.localCheckpoint()
+    if lone.isEmpty():
+        return None
+    there = named.join(F.broadcast(lone), ["topic", "partition"], "left_semi")
+    before = Window.partitionBy("topic", "partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    first = F.lit(high_order or order_key(reading.epoch, 0))
+    if marks:
+        known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])
+        first = F.coalesce(F.try_element_at(known, F.concat_ws("/", "topic", "partition")), first)
+    last = F.coalesce(F.max(F.when(F.col("op") != "x", F.col("order"))).over(before), first)
+    offset = F.lpad(F.lower(F.hex("offset")), ARRIVAL_DIGITS, "0")
+    order = F.concat(F.substring(last, 1, EVENT_DIGITS), offset)
+    behind = there.withColumn(PLACED, F.greatest(order, last)).where("op = 'x' AND key IS NOT NULL")
+    alone = behind.join(deletes, ["topic", "partition", "key"], "left_anti")
+    return alone.drop(*_TOLD)

@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
 from lakecdc.ingest.engine.decoding import Decoding, Judged
-from lakecdc.ingest.engine.places import Places
+from lakecdc.ingest.engine.layout import Places
 from lakecdc.ingest.engine.schemas import OTHER_SCHEMA, SchemaCheck
-from lakecdc.ingest.envelopes import debezium, find_rows
+from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import Object, Texts, UnreadableError
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
-from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.message_columns import (
     PLACED,
     agrees,
@@ -101,13 +100,12 @@ class QuickReader:
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
-        reading = decoding.reading
-        self._rows = find_rows(decoding.format, reading.order_by, only_added=reading.only_added)
+        self._rows = decoding.traits.rows(decoding.reading)
         self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
         # where messages tell the key of their rows, it has to be the table's
         self._key = frozenset(decoding.key) if decoding.target.keyed and not decoding.target.key else None
-        self._has_row_keys, self._is_whole = find_format(decoding.format).row_keys, find_format(decoding.format).whole
+        self._has_row_keys, self._is_whole = decoding.traits.row_keys, decoding.traits.whole
         self._own: dict[tuple[str | None, str | None], bool] = {}
         self._shape: Shape | None = None
 
@@ -167,7 +165,7 @@ class QuickReader:
         count = len(events.messages)
         keys: Sequence[Keys | None] = [None] * count
         if of.keyed:
-            records = record_keys(messages, texts=of.texts)
+            records = record_keys(messages)
             keys = [records[place] for place in events.messages]
         read = {*events.messages}
         left = [place for place in range(len(messages)) if place not in read]
@@ -192,11 +190,7 @@ class QuickReader:
     ) -> Events:
         messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))
         gone = messages.column("value").is_null().to_pylist()
-        of = (
-            read_messages(messages, texts=self._of.texts)
-            if self._of.keyed
-            else [_GONE if is_gone else _OF_FILE for is_gone in gone]
-        )
+        of = read_messages(messages) if self._of.keyed else [_GONE if is_gone else _OF_FILE for is_gone in gone]
         events: list[_Event] = []
         odd: dict[int, str] = {}
         for place, message, is_gone in zip(places, of, gone, strict=True):

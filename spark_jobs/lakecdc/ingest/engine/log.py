@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,9 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
-from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.fold import LeftOutError, can_fold
-from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.fold import Grouping, LeftOutError, can_fold, grouping
 from lakecdc.ingest.engine.layout import order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered
@@ -36,30 +33,17 @@ _FOLDED_AT_ONCE = 250_000, 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class LogTask:
-    """Cells of decoded events in, a packed frame out.
-
-    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
-    :param alone: there is no other task, so that the rows need no further fold.
-    :param every: hand on every event, in the group :data:`EVERY`.
-    """
+    """Cells of decoded events in, a packed frame out."""
 
     layout: LogLayout
-    grouping: Grouping | None
-    epoch: int
-    alone: bool
-    every: bool
+    buffering: Buffering
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Type and fold, until the input ends or something is met that cannot be folded."""
         settle()
-        try:
-            names = list(self.layout.types)
-            buffering = Buffering(self.grouping, self.epoch, names, self.every, self.alone, is_log=True)
-            cells = slices(packing.all_of(batches), _BYTES, _ROWS)
-            tables = (self.layout.typed(table, self.epoch) for table in cells)
-            yield from buffered(buffering, (b for table in tables for b in table.to_batches()), self._folded)
-        except LeftOutError as error:
-            yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
+        cells = slices(packing.all_of(batches), _BYTES, _ROWS)
+        tables = (self.layout.typed(table, self.buffering.epoch) for table in cells)
+        yield from buffered(self.buffering, (b for table in tables for b in table.to_batches()), self._folded)
 
     def _folded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the events to fold.
@@ -131,21 +115,19 @@ class LogFold:
             rows.release()
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
         self.cached.extend(rows.kept)
-        if rows.folded:
-            unfolded = rows.unfolded or cache(lambda: self._unfolded().rows)
-            rows = replace(rows, void_below=layout.void_below, unfolded=unfolded)
-        return LogRows(rows, misfits, facts.row_events)
+        void_below = layout.void_below if rows.folded else None
+        return LogRows(replace(rows, void_below=void_below), misfits, facts.row_events)
 
     def _gathered(self, *, folds: bool, every: bool) -> PackedRows:
         layout, tasks, cells = self.layout, self.size.tasks(*_TYPED_AT_ONCE), self.cells
-        alone, groups = tasks == 1, self._grouping if folds else None
+        alone, groups, names = tasks == 1, self._grouping, list(layout.types)
         if not alone:
             # dealt out in the same way if they have to be read again
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
-        task = LogTask(layout, groups, self.epoch, alone, every)
-        typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
-        packed = PackedLayout(layout.types, layout.key, self._grouping, self.epoch)
-        return gathered(typed, packed, alone=alone, every=every, folds=folds)
+        buffering = Buffering(groups if folds else None, self.epoch, names, every, alone, is_log=True)
+        typed = cells.select("packed").mapInArrow(LogTask(layout, buffering), packing.SCHEMA)
+        packed = PackedLayout(layout.types, layout.key, groups, self.epoch)
+        return gathered(typed, packed, buffering, lambda: self._unfolded().rows)
 
     @property
     def _grouping(self) -> Grouping:

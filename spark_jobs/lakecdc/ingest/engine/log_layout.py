@@ -76,7 +76,7 @@ class LogLayout:
 
     @property
     def misfit_schema(self) -> str:
-        """Spark SQL schema of the events that do not fit, see :meth:`typed`."""
+        """Return the Spark SQL schema of the events that do not fit, see :meth:`typed`."""
         texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (self.types, self.key))
         return (
             f"{change_schema(self.types, self.key)}, time_us bigint, misfits array<string>, texts {texts}, "

@@ -14,8 +14,7 @@ from lakecdc.iceberg.widening import common
 from lakecdc.ingest.engine import facts
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.layout import order_texts
-from lakecdc.ingest.engine.places import Places
+from lakecdc.ingest.engine.layout import Places, order_texts
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.envelope import Read

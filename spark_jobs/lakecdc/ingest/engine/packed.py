@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import and_
 
 from pyspark.sql import Column, DataFrame
@@ -14,11 +14,11 @@ from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import facts, packing
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.grouping import Grouping
+from lakecdc.ingest.engine.fold import Grouping
 from lakecdc.ingest.engine.layout import COUNTS, OPS, REJECTED_TYPES, change_schema, struct_type
 from lakecdc.ingest.engine.packing import UnpackTask
-from lakecdc.ingest.engine.tasks import EVERY, FoldTask
-from lakecdc.ingest.fold import EventStats, FoldStats, is_open
+from lakecdc.ingest.engine.tasks import EVERY, Buffering, FoldTask
+from lakecdc.ingest.fold import Stats, is_open
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.model.order import Marks
 
@@ -117,44 +117,35 @@ class PackedRows(Rows):
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
-    def fold_stats(self) -> FoldStats | None:
+    def stats(self) -> Stats:
+        facts = self.facts
+        events, high = {op: facts.events[op] for op in OPS}, facts.high_order
         if not self.folded:
-            return None
-        known = self.facts
-        events = {op: known.events[op] for op in OPS}
-        ends = known.low_order, known.high_order
-        return FoldStats(events, known.keys, known.open, *ends, known.deletes, filled_keys=known.filled)
-
-    @property
-    def event_stats(self) -> EventStats | None:
-        if self.folded:
-            return None
-        return EventStats({op: self.facts.events[op] for op in OPS}, self.first_late, self.facts.high_order)
+            return Stats(events, self.first_late, high)
+        counts = facts.keys, facts.open, facts.deletes
+        return Stats(events, facts.low_order, high, *counts, filled_keys=facts.filled)
 
 
-def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool, folds: bool) -> PackedRows:
-    """Run tasks that make a packed frame, and fold what they have made of the same keys.
+def gathered(typed: DataFrame, layout: PackedLayout, buffering: Buffering, again: Callable[[], Rows]) -> PackedRows:
+    """Run tasks that make a packed frame, and fold what they have made of the same keys; nothing odd is folded.
 
-    :param alone: folded rows are whole already.
-    :param every: the frame has every event, in the group :data:`~lakecdc.ingest.engine.tasks.EVERY`.
-    :param folds: it has rows to be folded, in other groups; nothing odd is folded.
-    :return: the folded rows, whose ``unfolded`` returns every event, or just every event where nothing is folded; their
-        facts are those of the whole batch.
+    :param again: returns the rows of every event by further tasks.
+    :return: the folded rows, or those of every event where nothing is folded; their facts are those of the whole batch.
     """
     kept: list[DataFrame] = []
     parts: list[PackedRows] = []
-    if every:
+    if buffering.every:
         kept.append(typed.persist())
         of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
         parts.append(_rows(of_events, layout, folded=False))
-    if folds and not any(rows.facts.odd for rows in parts):
-        if not alone:
+    if buffering.grouping is not None and not any(rows.facts.odd for rows in parts):
+        if not buffering.alone:
             task = FoldTask(layout.epoch, tuple(layout.types))
             typed = typed.repartitionById(layout.grouping.tasks, "grp").mapInArrow(task, packing.SCHEMA)
         kept.append(typed.persist())
-        parts.append(_rows(typed, layout, folded=True))
-    unfolded = partial(parts.__getitem__, 0) if len(parts) > 1 else None
-    return replace(parts[-1], unfolded=unfolded, kept=tuple(kept))
+        unfolded = partial(parts.__getitem__, 0) if parts else cache(again)
+        parts.append(replace(_rows(typed, layout, folded=True), unfolded=unfolded))
+    return replace(parts[-1], kept=tuple(kept))
 
 
 def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.fold import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.packing import rows_of_cells
-from lakecdc.ingest.engine.tasks import DecodeTask, Read
+from lakecdc.ingest.engine.tasks import Buffering, DecodeTask, Read
 from lakecdc.ingest.formats.messages import SCHEMA, Messages, as_they_are
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
@@ -168,14 +168,15 @@ class _Run:
     def _once(self, *, folds: bool, every: bool) -> PackedRows:
         decoding, scan, plan = self.decoding, self.scan, self.plan
         alone = scan is not None and scan.tasks == 1
-        read, groups = scan.read if scan else None, self._groups if folds else None
-        task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
+        groups = self._groups if folds else None
+        buffering = Buffering.of(decoding, groups, plan.marks, every=every, alone=alone)
+        task = DecodeTask(decoding, scan.read if scan else None, buffering, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
         # a scan reads one log, or files whose lines count as one
-        one_log = scan is not None and not decoding.tells_types
+        one_log = scan is not None and not decoding.traits.many_rows
         types = {f.name: f.type for f in decoding.fields}
         layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
-        return gathered(typed, layout, alone=alone, every=every, folds=folds)
+        return gathered(typed, layout, buffering, lambda: self._once(folds=False, every=True))
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.envelopes import debezium, find_rows, read_message
+from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import try_parse_json
-from lakecdc.ingest.envelopes.message import Message
+from lakecdc.ingest.envelopes.message import Message, read_message
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 from lakecdc.ingest.formats.values import Field
@@ -65,7 +65,7 @@ class SchemaCheck:
 
         The latter is None if none is expected; a value that cannot be unwrapped stays as it is.
         """
-        if self._of.texts:
+        if PAYLOAD in messages.schema.names:
             payloads = messages.column(PAYLOAD)
             return payloads, payloads.is_valid().to_pylist()
         values = messages.column("value")
@@ -82,7 +82,7 @@ class SchemaCheck:
         """Return why an event with a schema of its own is set aside; None if it is not."""
         if not isinstance(envelope.schema, dict):
             return None
-        if not self._of.tells_types:
+        if not self._of.traits.many_rows:
             return OTHER_SCHEMA
         types = tuple(envelope.schema.items())
         try:
@@ -93,7 +93,7 @@ class SchemaCheck:
 
     def _compare_types(self, types: tuple[tuple[str, Any], ...]) -> str | None:
         """Return why the columns cannot stay as they are with the types of a message, by column."""
-        read, text, fixed = find_format(self._of.format), to_text(dict(types)), self._of.target.columns
+        read, text, fixed = self._of.traits, to_text(dict(types)), self._of.target.columns
         if not {name for name, _ in types} <= self._known:
             return "other columns"
         fields = read.columns_of(text)
@@ -116,7 +116,7 @@ def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
 
 def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...] | None:
     """Return the columns of the schema that the first message of the table carries, among the first ones of a task."""
-    if not decoding.has_schemas or decoding.schema is not None:
+    if not decoding.traits.wraps or decoding.schema is not None:
         return None
     first = next(_own_events(messages, decoding), None)
     return None if first is None else fields_of(first[0], decoding.format)
@@ -126,7 +126,7 @@ def first_types(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ..
     """Return the columns whose types the first row event of the table tells, among the first messages of a task."""
     for _, envelope in _own_events(messages, decoding):
         if envelope.op in debezium.ROW_OPS:
-            return find_format(decoding.format).columns_of(to_text(envelope.schema))
+            return decoding.traits.columns_of(to_text(envelope.schema))
     return ()
 
 
@@ -135,9 +135,9 @@ def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[
 
     Messages that should carry one and do not are left out.
     """
-    rows = find_rows(decoding.format)
+    rows = decoding.traits.rows(decoding.reading)
     for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
-        schema, payload = (unwrap(value) or (b"", None)) if decoding.has_schemas else (b"", value)
+        schema, payload = (unwrap(value) or (b"", None)) if decoding.traits.wraps else (b"", value)
         for envelope in () if payload is None else read_message(rows, Message(payload)):
             if envelope.op and (not envelope.source_table or decoding.is_own(envelope.source_table)):
                 yield schema, envelope

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from lakecdc.ingest.engine import facts, fold, packing
 from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.fold import LeftOutError
-from lakecdc.ingest.engine.grouping import Grouping
+from lakecdc.ingest.engine.fold import Grouping, LeftOutError
 from lakecdc.ingest.engine.layout import CHECKS, with_order, without_void
 from lakecdc.ingest.engine.pieces import OddTextError
 from lakecdc.ingest.engine.schemas import BESIDE, SchemaError, first_schema, to_json
@@ -50,75 +49,6 @@ class OddError(Exception):
 
 
 @dataclass(frozen=True)
-class DecodeTask:
-    """Messages in, a packed frame out.
-
-    :param read: reads the messages that the input names; None if it holds the messages themselves.
-    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
-    :param alone: there is no other task, so that the rows need no further fold.
-    :param marks: how far the table has come, for events that leave values out.
-    :param every: hand on every event as well, in the group :data:`EVERY`.
-    :param void_below: order key of a TRUNCATE; what was before it is not folded.
-    """
-
-    decoding: Decoding
-    read: Read | None
-    grouping: Grouping | None
-    alone: bool = False
-    marks: Marks = Marks()
-    every: bool = False
-    void_below: str | None = None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
-        settle()
-        try:
-            yield from self._packed(self.read(batches) if self.read else iter(batches))
-        except (OddError, OddTextError, SchemaError) as error:
-            yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
-        except LeftOutError as error:
-            yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
-
-    def _packed(self, messages: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next(messages, None)
-        if first is None:
-            return
-        decoding = self.decoding
-        if decoding.judged is None:
-            schema = first_schema(first, decoding)
-            if schema is not None:
-                decoding = decoding.with_schema(schema)
-            decoding = decoding.with_names(first)
-        decoder = Decoder(decoding)
-        buffering = Buffering(
-            self.grouping,
-            decoding.reading.epoch,
-            [field.name for field in decoding.fields],
-            self.every,
-            alone=self.alone,
-            partitioned=decoding.keyed and decoding.judged is None,
-            schema="" if decoding.schema is None else to_json(decoding.schema),
-            marks=self.marks if decoding.large_fields else None,
-        )
-        events = _checked(decoder.decode(chain([first], messages)), decoding)
-        yield from buffered(buffering, events, lambda batch: without_void(batch, self.void_below))
-        if decoder.moves:
-            yield packing.row(0 if self.grouping else EVERY, Facts(moves=decoder.moves).to_json(), None)
-
-
-def _checked(batches: Iterable[pa.RecordBatch], decoding: Decoding) -> Iterator[pa.RecordBatch]:
-    """Yield events.
-
-    :raises OddError: one has to be set aside and cannot be.
-    """
-    for batch in batches:
-        odd = batch.column("odd")
-        if odd.null_count < len(odd) and not decoding.sets_aside:
-            raise OddError(odd.drop_null()[0].as_py())
-        yield batch
-
-
-@dataclass(frozen=True)
 class Buffering:
     """How a task buffers rows.
 
@@ -138,10 +68,80 @@ class Buffering:
     every: bool
     alone: bool = False
     partitioned: bool = False
-    schema: str | None = ""
+    schema: str | None = None
     marks: Marks | None = None
     is_log: bool = False
     sets_aside: bool = True
+
+    @classmethod
+    def of(
+        cls, decoding: Decoding, grouping: Grouping | None, marks: Marks, *, every: bool = False, alone: bool = False
+    ) -> Buffering:
+        """Return how the events of messages are buffered.
+
+        :param marks: how far the table has come.
+        """
+        return cls(
+            grouping,
+            decoding.reading.epoch,
+            [field.name for field in decoding.fields],
+            every,
+            alone,
+            partitioned=decoding.keyed and decoding.judged is None,
+            marks=marks if decoding.large_fields else None,
+        )
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """Messages in, a packed frame out.
+
+    :param read: reads the messages that the input names; None if it holds the messages themselves.
+    :param void_below: order key of a TRUNCATE; what was before it is not folded.
+    """
+
+    decoding: Decoding
+    read: Read | None
+    buffering: Buffering
+    void_below: str | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
+        settle()
+        try:
+            yield from self._packed(self.read(batches) if self.read else iter(batches))
+        except (OddError, OddTextError, SchemaError) as error:
+            yield packing.row(EVERY if self.buffering.every else 0, Facts(odd=str(error)).to_json(), None)
+
+    def _packed(self, messages: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next(messages, None)
+        if first is None:
+            return
+        decoding = self.decoding
+        if decoding.judged is None:
+            schema = first_schema(first, decoding)
+            if schema is not None:
+                decoding = decoding.with_schema(schema)
+            decoding = decoding.with_names(first)
+        decoder = Decoder(decoding)
+        buffering = replace(self.buffering, schema="" if decoding.schema is None else to_json(decoding.schema))
+        events = _checked(decoder.decode(chain([first], messages)), decoding)
+        yield from buffered(buffering, events, lambda batch: without_void(batch, self.void_below))
+        if decoder.moves:
+            group = 0 if buffering.grouping else EVERY
+            yield packing.row(group, Facts(moves=decoder.moves).to_json(), None)
+
+
+def _checked(batches: Iterable[pa.RecordBatch], decoding: Decoding) -> Iterator[pa.RecordBatch]:
+    """Yield events.
+
+    :raises OddError: one has to be set aside and cannot be.
+    """
+    for batch in batches:
+        odd = batch.column("odd")
+        if odd.null_count < len(odd) and not decoding.sets_aside:
+            raise OddError(odd.drop_null()[0].as_py())
+        yield batch
 
 
 def buffered(
@@ -149,7 +149,7 @@ def buffered(
     batches: Iterable[pa.RecordBatch],
     to_fold: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield events as rows of a packed frame.
+    """Yield events as rows of a packed frame, until they end or cannot be folded.
 
     :param to_fold: returns the events of a batch to fold.
     """
@@ -158,11 +158,14 @@ def buffered(
         kinds = [replace(of, grouping=None, partitioned=False, sets_aside=False), of]
     with duckdb_of_its_own() as connection:
         buffers = [RowBuffer(kind, connection) for kind in kinds]
-        for batch in batches:
+        try:
+            for batch in batches:
+                for buffer in buffers:
+                    yield from buffer.add(to_fold(batch) if buffer.folds else batch)
             for buffer in buffers:
-                yield from buffer.add(to_fold(batch) if buffer.folds else batch)
-        for buffer in buffers:
-            yield from buffer.flush()
+                yield from buffer.flush()
+        except LeftOutError as error:
+            yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 
 
 class RowBuffer:

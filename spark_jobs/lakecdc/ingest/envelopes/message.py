@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, try_parse_json
+from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_json, try_parse_json
 from lakecdc.model.columns import parse_number, parse_timestamp
 from lakecdc.model.order import LAST_TIME, RANK_CHANGE, order_key
 from lakecdc.model.tokens import MisfitError, Number, to_text
@@ -113,6 +113,15 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 #: reads the rows of a message of one format, given its parsed value (None for a null or missing one); raises
 #: UnreadableError for a message that is none of the format's
 Rows = Callable[[Message, Any], Iterable[Envelope]]
+
+
+def read_message(rows: Rows, message: Message) -> Iterator[Envelope]:
+    """Read the rows of a message; whatever it holds, it ends in envelopes."""
+    try:
+        value = None if message.value is None else parse_json(message.value)
+        yield from map(refuse_bad_names, rows(message, value))
+    except UnreadableError as error:
+        yield Envelope(None, source_table=message.topic, problem=(error.rule, str(error)))
 
 
 def as_object(value: Any) -> Object | None:

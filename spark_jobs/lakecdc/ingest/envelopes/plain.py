@@ -27,7 +27,7 @@ from lakecdc.ingest.envelopes.message import (
 _SIGN, _BITS = 1 << 63, (1 << 64) - 1
 
 
-def read(order_by: str | None, op: str, message: Message, value: Any) -> Iterator[Envelope]:
+def read(order_by: str | None, only_added: bool, message: Message, value: Any) -> Iterator[Envelope]:
     """Read a row, see :data:`lakecdc.ingest.envelopes.message.Rows`."""
     keys = Keys.of(message)
     if value is None:
@@ -37,7 +37,7 @@ def read(order_by: str | None, op: str, message: Message, value: Any) -> Iterato
     if row is None:
         raise UnreadableError("unknown-message", "the value is not a JSON object")
     place = Place(_position(row, order_by), time_us=message.timestamp_us)
-    yield Envelope(op, place, message.topic, after=row, keys=keys)
+    yield Envelope("c" if only_added else "u", place, message.topic, after=row, keys=keys)
 
 
 def _position(row: Object, order_by: str | None) -> int:

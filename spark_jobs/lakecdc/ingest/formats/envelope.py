@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.ingest.envelopes.message import Envelope
+    from lakecdc.ingest.envelopes.message import Envelope, Rows
     from lakecdc.ingest.formats.avro_registry import Registry
     from lakecdc.ingest.formats.values import Field
 
@@ -69,6 +70,7 @@ class InJson:
 class Format:
     """A format of change events.
 
+    :param read: reads the rows of messages, as ``Rows`` does, with further options before.
     :param fields: returns columns from the text of a schema, as far as it has them.
     :param placeholders: values may stand for "unchanged".
     :param tombstones: a null value deletes its key.
@@ -78,8 +80,10 @@ class Format:
     :param many_rows: messages may have many rows, and tell the types of their columns.
     :param in_json: message frame to the same in JSON; None for a format that is JSON.
     :param doubts: returns columns to which the text of a schema gives a type that the source cannot have.
+    :param options: returns the options of a source that ``read`` takes.
     """
 
+    read: Callable[..., Iterable[Envelope]]
     fields: Callable[[str], tuple[Field, ...]] = lambda schema: ()
     placeholders: bool = False
     tombstones: bool = False
@@ -89,6 +93,11 @@ class Format:
     many_rows: bool = False
     in_json: Callable[[DataFrame, Reading], InJson] | None = None
     doubts: Callable[[str], Sequence[str]] = lambda schema: ()
+    options: Callable[[Reading], tuple[Any, ...]] = lambda reading: ()
+
+    def rows(self, reading: Reading) -> Rows:
+        """Return what reads the rows of messages from a source."""
+        return partial(self.read, *self.options(reading))
 
     def columns_of(self, schema: str) -> tuple[Field, ...]:
         """Return the columns in the text of a schema; none if it is not in the format's notation."""

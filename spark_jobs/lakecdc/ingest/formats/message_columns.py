@@ -27,40 +27,34 @@ def cut_into_parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         start += rows
 
 
-def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
-    """Return messages with their keys, and values that are only there or not.
-
-    :param texts: their keys stand beside them as JSON.
-    """
+def read_messages(messages: pa.RecordBatch) -> list[Message]:
+    """Return messages with their keys, and values that are only there or not."""
     gone = messages.column("value").is_null().to_pylist()
     topics = messages.column("topic").to_pylist()
     stamps = messages.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-    keys, old = _texts(messages.column("key_text" if texts else "key")), _old_keys(messages, texts=texts)
     return [
         Message(None if is_gone else b"", key, topic, stamp, None if was is None else {OLD_KEY: was})
-        for is_gone, key, topic, stamp, was in zip(gone, keys, topics, stamps, old, strict=True)
+        for is_gone, key, topic, stamp, was in zip(
+            gone, _keys(messages), topics, stamps, _old_keys(messages), strict=True
+        )
     ]
 
 
-def record_keys(messages: pa.RecordBatch, *, texts: bool) -> list[Keys | None]:
-    """Return the keys of messages without an old key in their headers.
-
-    :param texts: they stand beside them as JSON.
-    """
-    keys = _texts(messages.column("key_text" if texts else "key"))
-    return [None if key is None else Keys(key, unwrapped=unwrapped) for key in keys]
+def record_keys(messages: pa.RecordBatch) -> list[Keys | None]:
+    """Return the keys of messages without an old key in their headers."""
+    return [None if key is None else Keys(key, unwrapped=unwrapped) for key in _keys(messages)]
 
 
 def has_old_key(messages: pa.RecordBatch) -> pa.Array:
     """Check which messages have a header with the key that the row had before."""
     if messages.column("headers").null_count == len(messages):
         return pa.repeat(False, len(messages))
-    return pa.array([was is not None for was in _old_keys(messages, texts=False)], pa.bool_())
+    return pa.array([was is not None for was in _old_keys(messages)], pa.bool_())
 
 
 def has_key_of(messages: pa.RecordBatch, key: Set[str]) -> pa.Array:
     """Check which messages have a key of these columns, or none."""
-    keys = record_keys(messages, texts="key_text" in messages.schema.names)
+    keys = record_keys(messages)
     return pa.array([agrees(None if one is None else one.record_key(), key) for one in keys], pa.bool_())
 
 
@@ -82,12 +76,17 @@ def last_names(messages: pa.RecordBatch, place: int) -> str | None:
     return None if topic is None else ".".join(topic.rsplit(".", 2)[-2:])
 
 
-def _old_keys(messages: pa.RecordBatch, *, texts: bool) -> list[bytes | None]:
+def _keys(messages: pa.RecordBatch) -> list[bytes | None]:
+    """Return the keys of messages, as JSON where their records stand beside them."""
+    return _texts(messages.column("key_text" if "key_text" in messages.schema.names else "key"))
+
+
+def _old_keys(messages: pa.RecordBatch) -> list[bytes | None]:
     headers = messages.column("headers")
     if headers.null_count == len(headers):
         return [None] * len(headers)
     old = [next((each["value"] for each in row or () if each["key"] == OLD_KEY), None) for row in headers.to_pylist()]
-    if not texts:
+    if "moved_text" not in messages.schema.names:
         return old
     linked = _texts(messages.column("moved_text"))
     return [None if was is None else text or b"null" for was, text in zip(old, linked, strict=True)]

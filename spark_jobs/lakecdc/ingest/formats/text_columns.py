@@ -84,7 +84,7 @@ class TypeRows:
 
     @property
     def schema(self) -> str:
-        """Spark SQL schema of :meth:`typed`."""
+        """Return the Spark SQL schema of :meth:`typed`."""
         values = ", ".join(f"c{i} {c.type}" for i, c in enumerate(self.columns))
         return f"{values}, {MISFITS} map<string, string>"
 

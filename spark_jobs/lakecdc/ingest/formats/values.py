@@ -25,14 +25,7 @@ _LARGE = re.compile(r"string|binary|decimal")
 class Field:
     """A column as a format delivers it.
 
-    :param type: Spark SQL type it is to have.
-    :param encoding: how the JSON value stands for it: ``plain``; ``base64``; ``decimal_bytes`` (unscaled, big-endian,
-        base64; the scale is the type's, or the field's for type string); ``variable_decimal`` (an object of scale and
-        such bytes); ``epoch_days``, ``epoch_millis``, ``epoch_micros``, ``epoch_nanos``; ``time_millis``,
-        ``time_micros``, ``time_nanos`` of the day; ``enum``, ``set`` (the number of one of ``names``, or the bits of
-        some).
-    :param scale: of ``decimal_bytes``; below 0 it counts zeros at the end of the number that are not written.
-    :param names: of ``enum`` and ``set``.
+    :param type: Spark SQL type it is to have; this and the others are those of its :attr:`column_type`.
     """
 
     name: str

@@ -19,8 +19,7 @@ from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.pieces import Lines, long_line
-from lakecdc.ingest.engine.record_task import RowReading
-from lakecdc.ingest.engine.records import decode_cells
+from lakecdc.ingest.engine.records import RowReading, decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write

@@ -122,7 +122,7 @@ def files_below(lake: Lake, name: str) -> set[str]:
 )
 def test_the_tasks_write_the_table(lake: Lake, target: dict[str, Any]) -> None:
     name, applied = load(lake, **target)
-    assert (applied.written_by, applied.rows) == ("tasks", ROWS)
+    assert (applied.staged.written_by, applied.rows) == ("tasks", ROWS)
     assert rows_of(lake, name) == expected()
     table = lake.pyiceberg().load_table(name)
     assert sorted(table.scan(row_filter="p0 >= 998").to_arrow()["p0"].to_pylist()) == [998, 999]
@@ -149,7 +149,7 @@ def test_a_dropped_partition_field_of_an_older_table_stays_null(lake: Lake) -> N
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD name")
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='2')")
     _, applied = load(lake, name)
-    assert applied.written_by == "tasks" and rows_of(lake, name) == expected()
+    assert applied.staged.written_by == "tasks" and rows_of(lake, name) == expected()
     told = lake.sql(f"SELECT DISTINCT to_json(partition) FROM lake.{name}.files").collect()
     assert {row[0] for row in told} == {'{"p0_bucket":0}', '{"p0_bucket":1}'}
 
@@ -178,7 +178,7 @@ def test_rows_that_do_not_fit_are_told_apart(
 ) -> None:
     misfits, log = dict[int, str](), tmp_path / "readings"
     name, applied = load(lake, share=Share(f"{log}", misfits=100), misfits=misfits, **target)
-    assert (applied.written_by, applied.rows) == (engine, ROWS - 10)
+    assert (applied.staged.written_by, applied.rows) == (engine, ROWS - 10)
     assert misfits == {key: f"{{'n': '{key}.005'}}" for key in range(0, ROWS, 100)}
     assert rows_of(lake, name) == [row for row in expected() if row[0] not in misfits]
     assert "".join(sorted(log.read_text())) == "".join(sorted(readings)), "tasks read their shares once"
@@ -196,7 +196,7 @@ def test_rows_that_do_not_fit_stop_a_reading_that_has_no_quarantine(lake: Lake) 
 def test_a_load_of_which_nothing_fits(lake: Lake) -> None:
     misfits = dict[int, str]()
     name, applied = load(lake, share=Share(misfits=1), misfits=misfits)
-    assert (applied.written_by, applied.data_files, len(misfits)) == ("tasks", 0, ROWS)
+    assert (applied.staged.written_by, applied.data_files, len(misfits)) == ("tasks", 0, ROWS)
     assert rows_of(lake, name) == []
 
 
@@ -219,7 +219,7 @@ def test_tasks_that_fail_leave_nothing(lake: Lake) -> None:
 )
 def test_what_tasks_do_not_know_is_left_to_spark(lake: Lake, target: dict[str, Any], why: str) -> None:
     name, applied = load(lake, **target)
-    assert applied.written_by == why and lake.sql(f"SELECT * FROM lake.{name}").count() == ROWS
+    assert applied.staged.written_by == why and lake.sql(f"SELECT * FROM lake.{name}").count() == ROWS
     there = {row[0].rpartition("/")[2] for row in lake.sql(f"SELECT file_path FROM lake.{name}.files").collect()}
     assert {Path(file).name for file in files_below(lake, name)} == there, "what tasks had written was left"
     assert definition.live_specs(lake.table(name))

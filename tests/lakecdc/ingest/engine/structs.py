@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from lakecdc.ingest.engine.alike import Alike
-from lakecdc.ingest.engine.places import Places
+from lakecdc.ingest.engine.layout import Places
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from lakecdc.ingest.engine.message_facts import message_facts
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.engine.schemas import first_schema, unwrap
-from lakecdc.ingest.engine.tasks import DecodeTask
+from lakecdc.ingest.engine.tasks import Buffering, DecodeTask
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, arrival_of
@@ -40,7 +40,11 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     schema = first_schema(pa.record_batch({"value": [found[0][0].decode()]}), decoding)
     if schema is not None:
         decoding = replace(decoding, fields=schema)
-    task = DecodeTask(replace(decoding, sets_aside=True), planned[0], None, True, marks=Marks(), every=True)
+    task = DecodeTask(
+        replace(decoding, sets_aside=True),
+        planned[0],
+        Buffering.of(decoding, None, Marks(), every=True, alone=True),
+    )
     rows = list(task([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
     assert told.odd is None, told.odd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.fold import grouping
 from lakecdc.ingest.engine.layout import order_texts
 from lakecdc.model.order import order_key
 from lakecdc.writer.partitions import PartitionColumn

@@ -11,7 +11,7 @@ import pytest
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.kept_events import DecodeKept, Shape, StaysError, find_parser, shape_text
+from lakecdc.ingest.engine.kept_rows import DecodeKept, Shape, StaysError, find_parser, shape_text
 from lakecdc.ingest.envelopes.json_values import parse_json
 from lakecdc.model.columns import MICROSECONDS_OF_A_DAY
 from lakecdc.model.order import RANK_READ, order_key

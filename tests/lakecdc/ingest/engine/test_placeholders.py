@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine import facts, log, packing, tasks
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.fold import grouping
 from lakecdc.ingest.engine.log import LogTask
 from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
 from lakecdc.ingest.engine.packing import UnpackTask
-from lakecdc.ingest.engine.tasks import EVERY, FoldTask
+from lakecdc.ingest.engine.tasks import EVERY, Buffering, FoldTask
 from lakecdc.ingest.sources.postgres.types import Texts
 from lakecdc.model.order import order_key
 
@@ -95,7 +95,7 @@ def run(
     """What Spark would do with the tasks: folded rows, all events, facts of the fold."""
     count = max(dealt) + 1
     groups = grouping(["bucket(2, id)"], ["id"], ["bigint"], 1)
-    task = LogTask(layout, groups, 1, count == 1, every)
+    task = LogTask(layout, Buffering(groups, 1, NAMES, every, count == 1, is_log=True))
     rows: list[pa.RecordBatch] = []
     for number in range(count):
         share = [pa.Table.from_pylist([e], SCHEMA) for e, n in zip(events, dealt, strict=True) if n == number]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine.layout import ORDER_PARTS, order_texts
-from lakecdc.ingest.engine.record_task import RecordLayout, RowReading, instants, typed_texts
+from lakecdc.ingest.engine.records import RecordLayout, RowReading, instants, typed_texts
 from lakecdc.model.order import order_key
 
 Row = Mapping[str, str | None]

@@ -13,15 +13,16 @@ import pytest
 
 from lakecdc.ingest.engine import facts, packing, pieces, tasks
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.fold import grouping
 from lakecdc.ingest.engine.packing import UnpackTask, rows_of_cells
-from lakecdc.ingest.engine.tasks import DecodeTask, FoldTask
+from lakecdc.ingest.engine.tasks import Buffering, DecodeTask, FoldTask
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, order_key
 from tests.lakecdc.ingest.engine.decodings import decoding_of
 
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(9,2)"))
 NEW = Marks()
+ONE_GROUP = grouping([], ["id"], ["bigint"], 1)
 DECODING = decoding_of(FIELDS)
 
 
@@ -45,7 +46,7 @@ def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, marks: Marks
     assert planned is not None
     alone = len(planned[0].tasks) == 1
     groups = grouping(["bucket(3, id)"], ["id"], ["bigint"], 1) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, alone, marks=marks, every=not folded)
+    decode = DecodeTask(DECODING, planned[0], Buffering.of(DECODING, groups, marks, every=not folded, alone=alone))
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(len(planned[0].tasks))]
     rows = [row for one in inputs for row in decode([one])]
     if folded and not alone:
@@ -144,7 +145,7 @@ def test_events_are_all_kept_where_they_are_wanted(tmp_path: Path) -> None:
 def test_a_task_hands_on_every_event_beside_what_it_folds(tmp_path: Path) -> None:
     planned = pieces.plan(files(tmp_path, [event(n, "u", {"id": n % 2, "v": "x"}) for n in range(6)]), 1, 1 << 40)
     assert planned is not None
-    task = DecodeTask(DECODING, planned[0], grouping([], ["id"], ["bigint"], 1), True, every=True)
+    task = DecodeTask(DECODING, planned[0], Buffering.of(DECODING, ONE_GROUP, NEW, every=True, alone=True))
     unpack, found = UnpackTask(("id", "v", "n"), ("id",), "rcud"), {tasks.EVERY: 0, 0: 0}
     for row in task([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]):
         found[row["grp"][0].as_py()] += sum(map(len, unpack([row.select(["packed"])])))
@@ -208,7 +209,11 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     planned = pieces.plan({path.as_uri(): 3}, cuts, 1 << 40)
     assert planned is not None and len(planned[0].tasks) == cuts
     groups = grouping([], ["id"], ["bigint"], 2) if folded else None
-    decode = DecodeTask(replace(DECODING, sets_aside=True), planned[0], groups, cuts == 1, every=not folded)
+    decode = DecodeTask(
+        replace(DECODING, sets_aside=True),
+        planned[0],
+        Buffering.of(DECODING, groups, NEW, every=not folded, alone=cuts == 1),
+    )
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(cuts)]
     rows = [row for one in inputs for row in decode([one])]
     if folded and cuts > 1:
@@ -254,7 +259,7 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
         (5, None, {"ts_ms": 3}, None),
     ]
     decoding = decoding_of(FIELDS, keyed=True)
-    task = DecodeTask(decoding, lambda _: iter([messages(rows)]), grouping([], ["id"], ["bigint"], 1), True)
+    task = DecodeTask(decoding, lambda _: iter([messages(rows)]), Buffering.of(decoding, ONE_GROUP, NEW, alone=True))
     cells = list(task([]))
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
     unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
@@ -277,8 +282,8 @@ def test_what_another_key_or_nobody_can_tell_is_not_folded(tmp_path: Path, cuts:
         assert not found and told.odd is None and why in str(told.left_out)
     moved: list[tuple[int, Any, Any, dict[str, Any] | None]] = [(0, {"id": 1}, event(10, "u", gone), {"id": 7})]
     decoding = decoding_of(FIELDS, keyed=True)
-    one = grouping([], ["id"], ["bigint"], 1)
-    (cell,) = DecodeTask(decoding, lambda _: iter([messages(moved)]), one, True)([])
+    buffering = Buffering.of(decoding, ONE_GROUP, NEW, alone=True)
+    (cell,) = DecodeTask(decoding, lambda _: iter([messages(moved)]), buffering)([])
     assert "other than an update of the same key" in str(facts.from_json(cell["facts"][0].as_py()).left_out)
 
 
@@ -286,7 +291,8 @@ def test_a_delete_leaves_nothing_out() -> None:
     flat = {"id": 1, "v": "__gone", "n": None, "__deleted": "true", "__op": "d", "__lsn": 5, "__table": "t"}
     decoding = decoding_of(FIELDS, "debezium-flat-json", keyed=True)
     rows = messages([(0, {"id": 1}, flat, None)])
-    cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, every=True)([]))
+    buffering = Buffering.of(decoding, None, NEW, every=True, alone=True)
+    cells = list(DecodeTask(decoding, lambda _: iter([rows]), buffering)([]))
     unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
     (change,) = [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]
     assert (change["op"], change["open"], change["row"]) == ("d", None, None)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from lakecdc.ingest.envelopes import find_rows, read_message
-from lakecdc.ingest.envelopes.message import Envelope, Message
+from lakecdc.ingest.envelopes.message import Envelope, Message, read_message
+from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.model.tokens import to_text
 from tests.lakecdc.ingest.envelopes.corpus import Corpus, corpora
 from tests.lakecdc.ingest.formats import fuzz
@@ -62,7 +63,7 @@ def _comparable(image: dict[str, Any] | None) -> str | None:
 
 def read(corpus: Corpus) -> list[list[dict[str, Any]]]:
     """Return what the envelopes of each message say, in the order of their rows."""
-    rows = find_rows(corpus.format)
+    rows = find_format(corpus.format).rows(Reading(EPOCH))
     found = [[told(one, m.arrival) for one in read_message(rows, m)] for m in corpus.messages()]
     return [sorted(envelopes, key=lambda each: str(each.get("order", ""))) for envelopes in found]
 
@@ -77,7 +78,7 @@ def test_envelopes_are_those_of_the_sql_engine(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("name", fuzz.FORMATS)
 def test_no_message_ends_a_task(name: str) -> None:
-    rows, rng = find_rows(fuzz.FORMATS[name]), random.Random(name)
+    rows, rng = find_format(fuzz.FORMATS[name]).rows(Reading(EPOCH)), random.Random(name)
     for text, _ in fuzz.messages(name, 3_000, 2):
         message = Message(text, fuzz.mutated_bytes(rng, text)[:60], "t", 0, {"__debezium.oldkey": text[:50]})
         for envelope in read_message(rows, message):
@@ -91,7 +92,7 @@ def test_a_read_sorts_below_a_change_of_the_same_commit_of_sql_server() -> None:
         {"op": op, "after": {"id": 1}, "source": {**place, **more}}
         for op, more in (("r", {"snapshot": "true"}), ("u", {"change_lsn": "00000027:00000758:0004"}))
     )
-    rows = find_rows("debezium-json")
+    rows = find_format("debezium-json").rows(Reading(EPOCH))
     orders = [
         one.place.order(EPOCH, 0)
         for event in (read_of, change)

@@ -23,8 +23,7 @@ from lakecdc.contract.target import Target
 from lakecdc.iceberg.explain import explain
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.decoded import Decoded, Known
-from lakecdc.ingest.engine.record_task import RowReading
-from lakecdc.ingest.engine.records import decode_cells
+from lakecdc.ingest.engine.records import RowReading, decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.sources import file_records

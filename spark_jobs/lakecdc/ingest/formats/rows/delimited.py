@@ -32,7 +32,7 @@ def settings_of(source: FilesSource) -> CsvSettings:
 
 
 def record_pattern(settings: CsvSettings) -> str:
-    """Regular expression (Java) of a record whose quoted fields may hold line breaks."""
+    """Return the regular expression (Java) of a record whose quoted fields may hold line breaks."""
     if not settings.quote:
         return r"[^\r\n]++"
     quote, escape = (re.escape(sign) for sign in (settings.quote, settings.escape))

@@ -21,7 +21,7 @@ from lakecdc.sql import parsed_type, quoted_column, sql_type
 
 
 def record_pattern(row_tag: str) -> str:
-    """Regular expression (Java) of one record, or of a comment; what does not end takes the rest."""
+    """Return the regular expression (Java) of one record, or of a comment; what does not end takes the rest."""
     tag = re.escape(row_tag)
     element = rf"<{tag}(?=[\s/>])(?:[^>]*/>|[^>]*+(?:\z|>.*?(?:</{tag}\s*>|\z)))"
     return rf"(?s)<!--.*?(?:-->|\z)|{element}"

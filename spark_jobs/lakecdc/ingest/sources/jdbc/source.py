@@ -20,8 +20,7 @@ from lakecdc.contract.sources.jdbc import Interval, JdbcSource, missing_interval
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.engine.record_task import RowReading
-from lakecdc.ingest.engine.records import decode_cells
+from lakecdc.ingest.engine.records import RowReading, decode_cells
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import BatchSource, table_batch
 from lakecdc.metadata.positions import Position
