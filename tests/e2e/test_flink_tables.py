@@ -71,17 +71,12 @@ def shape(name: str) -> Shape:
     return tables()[name][0]
 
 
-def engine(name: str) -> str:
-    """One engine or the other: each shape meets both, in its two format versions."""
-    return ("exact", "join")[(list(tables()).index(name) // 2 + tables()[name][1]) % 2]
-
-
 @pytest.mark.parametrize("name", in_ci(TABLES))
 def test_table_holds_what_the_events_say(flink: FlinkTables, lake: Lake, name: str) -> None:
     expected, table = plain(flink.rows(name), name), f"{NAMESPACE}.{name}"
     assert spark_rows(lake, name) == expected
     assert count(lake, table, 2) > 0
-    report = run(lake, table, engine=engine(name))
+    report = run(lake, table)
     assert (report.outcome, report.metrics["equality_delete_files_after"]) == ("done", 0)
     assert report.metrics["positions"] > 0
     assert_readers_see(lake, name, expected)
@@ -93,8 +88,7 @@ def test_conversions_while_flink_commits_every_second(flink: FlinkTables, lake: 
     table = f"{NAMESPACE}.{name}"
     flink.go(name)
     flink.wait_for(f"events/{name}/0/00003.json", f"{name}.failed")
-    # while deletes are few by the engine that reads each pair of files, which takes longer with every commit
-    reports = [run(lake, table, engine=engine) for engine in ("exact", "join", "native")]
+    reports = [run(lake, table) for _ in range(3)]
     flink.stop(name)
     expected = plain(flink.rows(name), name)
     assert {report.outcome for report in reports} <= {"done", "nothing", "conflict"}
@@ -167,10 +161,3 @@ def nested(given: Any, kind: dict[str, Any]) -> Any:
     if kind["type"] == "list":
         return [value(item, kind["element"]) for item in given]
     return {key: value(item, kind["value"]) for key, item in sorted(dict(given).items())}
-
-
-def test_every_shape_meets_both_engines() -> None:
-    met: dict[str, set[str]] = {}
-    for name in TABLES:
-        met.setdefault(name.rpartition("_")[0], set()).add(engine(name))
-    assert {shape for shape, engines in met.items() if len(engines) == 1} == {"upgraded"}

@@ -86,9 +86,6 @@ class VerifiedOptions(PublishingOptions):
 class RewriteDeleteFilesOptions(VerifiedOptions):
     """Options of ``rewrite_delete_files``.
 
-    :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``native`` reads
-        key columns with Arrow in Python tasks and joins what it cannot read, ``auto`` chooses by the number of rows and
-        deletes and the types of the keys.
     :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has its own delete file,
         and drops those that apply to nothing; ``keep`` leaves them unless equality deletes apply to the same file.
     :param min_input_files: number of a data file's position-delete files from which they are merged.
@@ -96,7 +93,6 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
     """
 
     verify: Verify = "auto"
-    engine: Literal["auto", "exact", "join", "native"] = "auto"
     position_deletes: Literal["merge", "keep"] = "merge"
     min_input_files: int = 2
     branch: str = "main"

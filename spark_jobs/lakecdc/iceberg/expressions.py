@@ -5,20 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import jvm, listed
-from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
-
-#: about two percent false positives
-_BITS_PER_VALUE = 8
-#: 32 MiB; above it more rows pass, which costs time but never loses rows
-_MAX_BITS = 1 << 28
-
 
 #: types whose values py4j hands over and back unchanged, and whose bounds are those of one unit in all files
 BOUNDED = ("int", "long", "date", "string")
@@ -124,28 +117,3 @@ def rows_below(table: IcebergTable, column: str, value: str) -> Any:
     known = row_filter(table, column, "lessThan", value)
     expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
     return getattr(expressions, "and")(expressions.notNull(column), known)
-
-
-def might_contain(values: DataFrame, hashes: Column, count: int, probe: Column) -> Column:
-    """Return a condition that holds for every row whose hash is among the values', and for few others.
-
-    Spark builds such filters for its own joins only where it expects the built side to be selective, which it cannot
-    know about delete files.
-
-    :param values: the frame to build the filter from, in a job that runs at once.
-    :param probe: the same hash of the rows to filter.
-    """
-    from pyspark.sql.classic.column import Column as ClassicColumn
-
-    view = jvm(values.sparkSession)
-    bits = min(max(count * _BITS_PER_VALUE, 1024), _MAX_BITS)
-    filter_built = values.select(hashes.alias("hash"))._jdf.stat().bloomFilter("hash", max(count, 1), bits)
-    content = view.java.io.ByteArrayOutputStream()
-    filter_built.writeTo(content)
-    # a literal of megabytes would be in the text of each plan, of which the driver keeps many
-    bloom_filter = local_relation(values.sparkSession, [(bytes(content.toByteArray()),)], "filter binary").scalar()
-    utils = view.org.apache.spark.sql.classic.ExpressionUtils
-    condition = view.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain(
-        utils.expression(bloom_filter._jc), utils.expression(probe._jc)
-    )
-    return ClassicColumn(utils.column(condition))

@@ -36,7 +36,7 @@ from lakecdc.iceberg.table import IcebergTable, Snapshot
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000
 _FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
-Form = Literal["paired", "equality", "others", "none"]
+Form = Literal["paired", "others"]
 
 
 class OutOfReachError(ConflictError):
@@ -144,11 +144,11 @@ class PlannedTasks:
 
     def tasks(self, numbers: Iterable[int], form: Form) -> Any:
         """Return a Java list of scan tasks in one of the forms of :func:`java_tasks`."""
-        objects = self._calls.chosen(self.paired if form in ("paired", "equality") else self.bare, numbers)
-        if form in ("equality", "none"):
-            deletes = self._equality if form == "equality" else None
-            return self._calls.mapped(objects, self._builder.with_deletes(deletes))
-        return objects
+        return self._calls.chosen(self.paired if form == "paired" else self.bare, numbers)
+
+    def under(self, numbers: Iterable[int], deletes: Any) -> Any:
+        """Return a Java list of scan tasks with the deletes of a Java list alone."""
+        return self._calls.mapped(self._calls.chosen(self.bare, numbers), self._builder.with_deletes(deletes))
 
     def others(self, numbers: Iterable[int]) -> list[tuple[OtherDelete, ...]]:
         """Return the position deletes and deletion vectors of each of the data files."""
@@ -200,23 +200,35 @@ def position_deletes_of(calls: JavaCalls, tasks: Any) -> list[tuple[OtherDelete,
 def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:
     """Return a Java list of Iceberg's scan tasks, for :func:`lakecdc.iceberg.staging.staged_tasks`.
 
-    :param tasks: at least one, of one plan; with their pairs for ``paired`` and ``equality``.
-    :param form: their deletes: ``paired``, as Iceberg's planning pairs them; ``equality``, the equality deletes;
-        ``others``, the position deletes and deletion vectors; ``none``.
+    :param tasks: at least one, of one plan; with their pairs for ``paired``.
+    :param form: their deletes: ``paired``, as Iceberg's planning pairs them; ``others``, the position deletes and
+        deletion vectors.
     """
     return tasks[0].store.tasks([task.number for task in tasks], form)
+
+
+def tasks_under(table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]) -> Any:
+    """Return a Java list of scan tasks with the equality deletes alone that apply; files with none are left out."""
+    java, by_place = java_list(table.spark, []), dict[tuple[int, int], list[int]]()
+    for task in tasks:
+        by_place.setdefault((task.scope, task.sequence_number), []).append(task.number)
+    for place, numbers in by_place.items():
+        if reaching := [delete for delete in deletes if delete.reaches(*place)]:
+            java.addAll(tasks[0].store.under(numbers, java_deletes(table, reaching)))
+    return java
 
 
 def others_of(tasks: Iterable[FileTask]) -> dict[int, tuple[OtherDelete, ...]]:
     """Return the position deletes and deletion vectors of data files, by the number of each file with some."""
     by_number: dict[int, tuple[OtherDelete, ...]] = {}
-    for part in _parts([task for task in tasks if task.others]):
+    for part in parts_by_others([task for task in tasks if task.others]):
         numbers = [task.number for task in part]
         by_number |= zip(numbers, part[0].store.others(numbers), strict=True)
     return by_number
 
 
-def _parts(tasks: Sequence[FileTask]) -> Iterator[list[FileTask]]:
+def parts_by_others(tasks: Sequence[FileTask]) -> Iterator[list[FileTask]]:
+    """Cut data files into parts with limited position deletes, all of which the driver holds at once."""
     part, size = list[FileTask](), 0
     for task in tasks:
         part.append(task)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -48,8 +49,8 @@ class TaskBuilder:
             data_file, array, self._schema, self._spec(data_file.specId()), self._residuals
         )
 
-    def with_deletes(self, deletes: JavaFunction | None = None) -> JavaFunction:
-        """Return a function that rebuilds a scan task with the deletes that ``deletes`` returns for it, or none."""
+    def with_deletes(self, deletes: Any) -> JavaFunction:
+        """Return a function that rebuilds a scan task with the deletes that a function returns for it, or a list."""
         calls, view = java_calls(self._table.spark), self._view
         specs = view.java.util.HashMap()
         for spec_id in listed(self._table.java.specs().keySet()):
@@ -59,7 +60,7 @@ class TaskBuilder:
         array_of = calls.method(f"{GUAVA}.collect.Iterables", "toArray", "java.lang.Iterable", "java.lang.Class")
         return calls.constructor("org.apache.iceberg.BaseFileScanTask")(
             file,
-            array_of(view.java.util.ArrayList() if deletes is None else deletes, self._delete_file_class),
+            array_of(deletes, self._delete_file_class),
             self._schema,
             spec_of(specs, calls.method(CONTENT_FILE, "specId")(file)),
             self._residuals,
@@ -101,23 +102,24 @@ def read_staged(table: IcebergTable, group: str) -> DataFrame:
     return DataFrame(dataset.ofRows(table.spark._jsparkSession, relation.copy(*elements)), table.spark)
 
 
-def column_names(table: IcebergTable, field_ids: Sequence[int]) -> list[str] | None:
-    """Return the current names of top-level columns; None if one is not a current top-level column."""
-    names = {field.id: field.name for field in table.fields}
-    return [names[i] for i in field_ids] if all(i in names for i in field_ids) else None
+def columns_ever(table: IcebergTable, field_ids: Collection[int]) -> dict[int, dict[str, Any]]:
+    """Return top-level columns as Iceberg's JSON has them, by field id, each from the newest schema that has it."""
+    known = {column["id"]: column for column in table.schema_fields}
+    if not known.keys() >= set(field_ids):
+        to_json = jvm(table.spark).org.apache.iceberg.SchemaParser.toJson
+        for _, schema in sorted(mapping(table.java.schemas()).items(), key=lambda item: -int(item[0])):
+            known = {column["id"]: column for column in json.loads(to_json(schema))["fields"]} | known
+    return {field_id: known[field_id] for field_id in field_ids if field_id in known}
 
 
-def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str | None]:
-    """Return the Iceberg type of each field in its newest schema; None for a field that is not a top-level column."""
-    known = _columns_ever(table)
-    return {i: str(known[i].type().toString()) if i in known else None for i in field_ids}
+def field_types(table: IcebergTable, field_ids: Collection[int]) -> dict[int, str | None]:
+    """Return the Iceberg type of each field, or its kind if it is nested; None for one that is not a top-level column.
 
-
-def _columns_ever(table: IcebergTable) -> dict[int, Any]:
-    """Return Java top-level columns by field id, each from the newest schema that has it."""
-    schemas = sorted(mapping(table.java.schemas()).items(), key=lambda item: int(item[0]))
-    newest_last = [*(schema for _, schema in schemas), table.java.schema()]
-    return {int(column.fieldId()): column for schema in newest_last for column in listed(schema.columns())}
+    A column that was dropped has the type of the newest schema with it.
+    """
+    types = {number: column["type"] for number, column in columns_ever(table, field_ids).items()}
+    plain = {number: kind if isinstance(kind, str) else kind["type"] for number, kind in types.items()}
+    return {field_id: plain.get(field_id) for field_id in field_ids}
 
 
 def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> dict[int, str]:
@@ -125,7 +127,7 @@ def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> d
     now = {field.id: field.name for field in table.fields}
     if now.keys() >= set(field_ids):
         return {}
-    past = {field_id: str(column.name()) for field_id, column in _columns_ever(table).items()}
+    past = {field_id: str(column["name"]) for field_id, column in columns_ever(table, field_ids).items()}
     names = Counter(now.get(field_id, past.get(field_id)) for field_id in field_ids)
     partitioned = {
         int(field.sourceId())

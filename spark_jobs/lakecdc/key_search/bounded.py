@@ -1,9 +1,9 @@
 """Reading in bounded memory: equality deletes of too many keys become positions before the rows are read.
 
 Where the keys that apply to a data file do not fit into a task of Iceberg's reader
-(:mod:`lakecdc.iceberg.reader_memory`), their rows are found as ``rewrite_delete_files`` finds them, with joins that
-spill. The positions are written to files that no commit refers to, and the data files are read with these in place of
-the equality deletes. Nothing else changes: columns, row lineage and deleted rows are those of Iceberg's reader.
+(:mod:`lakecdc.iceberg.reader_memory`), their rows are found as ``rewrite_delete_files`` finds them. The positions are
+written to files that no commit refers to, and the data files are read with these in place of the equality deletes.
+Nothing else changes: columns, row lineage and deleted rows are those of Iceberg's reader.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lakecdc.iceberg.file_tasks import FileTask, PlannedTasks
 from lakecdc.iceberg.jvm import java_list, listed
 from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
 from lakecdc.iceberg.reader_memory import fit_surely, most_keys, tasks_with_too_many_keys
-from lakecdc.iceberg.scan import TaskBuilder, column_names, field_types, read_staged, scan_tasks
+from lakecdc.iceberg.scan import TaskBuilder, dropped_beyond_readers, field_types, read_staged, scan_tasks
 from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.key_search.match import KeySearch, can_match_natively, convert, refusal
+from lakecdc.key_search.match import KeySearch, convert, refusal
 from lakecdc.metadata.debt import doubt
 from lakecdc.writer.deletes import Target, writer_of
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.live_deletes import EqualityDelete
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.key_search.match import Engine
 
     Table = TypeVar("Table", bound=IcebergTable)
 
@@ -110,7 +109,7 @@ def bounded_tasks(
 
 
 def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterator[Any]:
-    """Yield tasks with positions instead of the equality deletes whose keys the table still has."""
+    """Yield tasks with positions instead of the equality deletes that a search finds."""
     scopes, java = Scopes(table), java_list(table.spark, tasks)
     deletes = _searchable(table, deletes_of_tasks(table, tasks, scopes))
     planned = PlannedTasks(table, deletes)
@@ -120,18 +119,18 @@ def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterato
         rest = [applying - equality, equality, False, False, planned]
         files.append(FileTask(number, *known, *rest))
     search, builder = KeySearch(tuple(deletes), tuple(files)), TaskBuilder(table)
-    engine: Engine = "native" if can_match_natively(table, search) else "join"
     target = Target(folder, storage_properties(table), {file.number: file.location for file in files})
-    written = {w.file_number: w for w in convert(table, search, engine, target, writer_of(table))} if deletes else {}
+    written = {w.file_number: w for w in convert(table, search, target, writer_of(table))} if deletes else {}
     for file in files:
         yield builder.task(file.java, _deletes_of(table, file, written.get(file.number)))
 
 
 def _searchable(table: IcebergTable, deletes: Sequence[EqualityDelete]) -> list[EqualityDelete]:
-    """Return the deletes whose keys a search matches as Iceberg's reader does; it alone knows dropped columns."""
-    types = field_types(table, {field_id for delete in deletes for field_id in delete.field_ids})
-    certain = {field_id for field_id, kind in types.items() if not doubt(kind)}
-    return [d for d in deletes if certain.issuperset(d.field_ids) and column_names(table, d.field_ids) is not None]
+    """Return the deletes whose keys a search matches as Iceberg's reader does."""
+    ids = {field_id for delete in deletes for field_id in delete.field_ids}
+    certain = {field_id for field_id, kind in field_types(table, ids).items() if not doubt(kind)}
+    certain -= dropped_beyond_readers(table, ids).keys()
+    return [delete for delete in deletes if certain.issuperset(delete.field_ids)]
 
 
 def _deletes_of(table: IcebergTable, file: FileTask, written: WrittenDeletes | None) -> list[Any]:

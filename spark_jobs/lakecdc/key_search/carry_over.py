@@ -8,6 +8,7 @@ these. It is proven that the rows deleted in the new files have the same keys as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,29 +22,28 @@ from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import OtherDelete, position_deletes_of
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.live_deletes import DeleteKey
-from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
+from lakecdc.iceberg.rewrite_tasks import StagedFile, plan_tasks, removable_deletes, staged_file
 from lakecdc.iceberg.table import IcebergTable, Snapshot
-from lakecdc.key_search.match import FORMATS
+from lakecdc.key_search.keys import FORMATS, key_columns, sent_keys, stored_in
 from lakecdc.key_search.row_ids import same_rows
 from lakecdc.key_search.tasks import (
     DELETED,
-    PLAIN,
-    ConvertTask,
+    FILE,
+    FOUND,
     DeletedKeysTask,
     Lookup,
-    key_column,
+    SearchTask,
     packed,
     unpacked,
 )
 from lakecdc.local_relation import dealt
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
-from lakecdc.reader.projection import ReadColumn
-from lakecdc.writer.deletes import RESULT, Target, collect_results, writer_of
+from lakecdc.reader.projection import ReadColumn, UnreadError
+from lakecdc.writer.deletes import Target, collect_results, writer_of
 
 _AGAIN = "Nothing was published; run again."
 _INPUT = f"location string, earlier {DELETES}, deletes {DELETES}"
-_OUTPUT = f"number int, location string, scope int, sequence_number long, known {DELETES}"
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,14 @@ class CarriedOver:
     rows: int
 
 
-def key_columns(table: IcebergTable) -> tuple[ReadColumn, ...]:
+def identifying_columns(table: IcebergTable) -> tuple[ReadColumn, ...]:
     """Return the columns by which rows can be found again; empty if they cannot."""
-    fields = {field.name: field for field in table.fields}
-    key = [fields[name] for name in table.identifier_columns]
-    plain = table.format_version <= NEWEST_VERSION and all(PLAIN.match(field.type) for field in key)
-    return tuple(map(key_column, key)) if plain else ()
+    if table.format_version > NEWEST_VERSION:
+        return ()
+    try:
+        return key_columns(table, [table.field_id(name) for name in table.identifier_columns])
+    except UnreadError:
+        return ()
 
 
 def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], outputs: Sequence[Any]) -> CarriedOver:
@@ -109,7 +111,7 @@ def _carried(
     if not rows:
         return CarriedOver(head, (), removed, 0)
     files = dict(enumerate(outputs))
-    written = _search(table, folder, keys, {number: staged_file(file).location for number, file in files.items()})
+    written = _search(table, folder, keys, {number: staged_file(file) for number, file in files.items()})
     added = [delete_file(table, files[one.file_number], one) for one in written]
     again: list[Sequence[Any]] = [(staged_file(files[one.file_number]).location, [], [_place(one)]) for one in written]
     found, hits = _deleted_keys(table, again)
@@ -145,7 +147,7 @@ def _refuse_unknown(table: IcebergTable, tasks: Mapping[str, Any], changed: Sequ
 
 def _deleted_keys(table: IcebergTable, files: Sequence[Sequence[Any]]) -> tuple[pa.Table, int]:
     """Return the distinct keys of deleted rows and the number of these rows."""
-    columns = key_columns(table)
+    columns = identifying_columns(table)
     task = DeletedKeysTask(columns, storage_properties(table))
     results = dealt(table.spark, files, _INPUT).mapInArrow(counted(table.spark, task), DELETED).collect()
     if any(row["unread"] for row in results):
@@ -154,19 +156,17 @@ def _deleted_keys(table: IcebergTable, files: Sequence[Sequence[Any]]) -> tuple[
     return whole, sum(row["rows"] for row in results)
 
 
-def _search(table: IcebergTable, folder: str, keys: pa.Table, locations: dict[int, str]) -> list[WrittenDeletes]:
-    columns = key_columns(table)
-    sent = table.spark.sparkContext.broadcast(packed([keys], columns))
-    try:
-        task = ConvertTask(
-            (Lookup(columns, sent),), Target(folder, storage_properties(table), locations), writer_of(table)
-        )
-        rows: list[Sequence[Any]] = [(number, location, 0, 0, []) for number, location in locations.items()]
-        return collect_results(
-            dealt(table.spark, rows, _OUTPUT).mapInArrow(counted(table.spark, task), RESULT).collect()
-        )[0]
-    finally:
-        sent.destroy()
+def _search(table: IcebergTable, folder: str, keys: pa.Table, files: Mapping[int, StagedFile]) -> list[WrittenDeletes]:
+    columns = identifying_columns(table)
+    target = Target(folder, storage_properties(table), {number: file.location for number, file in files.items()})
+    with ExitStack() as stack:
+        lookup = Lookup(columns, (sent_keys(table, stack, packed([keys], columns)),))
+        task = SearchTask((lookup,), stored_in(table), target, writer_of(table))
+        rows: list[Sequence[Any]] = [
+            (number, file.location, 0, 0, None, file.rows, [], None) for number, file in files.items()
+        ]
+        results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
+        return collect_results(results)[0]
 
 
 def _keys(deletes: Sequence[OtherDelete]) -> set[DeleteKey]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,20 @@ from lakecdc.iceberg.file_bounds import READ, file_bounds
 from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, others_of
 from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete
+from lakecdc.iceberg.partition_fields import identity_columns
+from lakecdc.iceberg.scan import columns_ever
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.key_search.tasks import KEYS, KeysTask, Lookup, packed, serialized, unpacked, without
+from lakecdc.key_search.tasks import DELETE_FILE, KEYS, KeysTask, Stored, unpacked, without
 from lakecdc.local_relation import dealt
-from lakecdc.reader.projection import ReadColumn
+from lakecdc.metadata.debt import doubt
+from lakecdc.model.iceberg_columns import UnknownTypeError
+from lakecdc.reader.projection import ReadColumn, UnreadError, read_columns
 
-_DELETE_FILE = "number int, location string, reach int, deleted_at long"
+#: keys that a task holds at a time
+MOST_KEYS = 1_000_000
+_NAME_MAPPING = "schema.name-mapping.default"
+#: formats of position deletes that tasks read
+FORMATS = ("PUFFIN", "PARQUET")
 #: a data file's location, and the position deletes and vectors that apply to it: what a search has found holds for it
 FileState = tuple[str, frozenset[DeleteKey]]
 
@@ -45,56 +54,106 @@ def states_of(tasks: Sequence[FileTask]) -> dict[int, FileState]:
     return {t.number: (t.location, frozenset(one.key for one in others.get(t.number, ()))) for t in tasks}
 
 
-def sent_lookup(
-    table: IcebergTable,
-    stack: ExitStack,
-    columns: tuple[ReadColumn, ...],
-    keys: Sequence[pa.Table],
-    seen: Seen | None = None,
-) -> Lookup:
+def stored_in(table: IcebergTable, columns: Collection[str] = ()) -> Stored:
+    """Return how a table's columns are stored.
+
+    :param columns: to be read of the rows that are found.
+    """
+    mapping = table.properties.get(_NAME_MAPPING)
+    return Stored(
+        storage_properties(table),
+        json.loads(mapping) if mapping else None,
+        identity_columns(table),
+        tuple(column for column in read_columns(table.schema_fields) if column.name in columns),
+    )
+
+
+def key_columns(table: IcebergTable, field_ids: Sequence[int]) -> tuple[ReadColumn, ...]:
+    """Return the columns of a key, some of which may have been dropped from the table.
+
+    :raises UnreadError: tasks do not compare their values as Iceberg does.
+    """
+    known = columns_ever(table, field_ids)
+    columns = read_columns(known[field_id] for field_id in field_ids if field_id in known)
+    for column in columns:
+        try:
+            column.field()
+        except UnknownTypeError as error:
+            raise UnreadError(f"the key column {column.name} is {error}") from error
+        if column.is_nested or doubt(column.type):
+            raise UnreadError(f"the key column {column.name} is {column.type}")
+    if len(columns) < len(field_ids):
+        raise UnreadError("a key column is not a top-level column")
+    return columns
+
+
+def sent_keys(table: IcebergTable, stack: ExitStack, keys: bytes) -> Any:
     """Send keys to tasks, as long as the stack is open; see :func:`packed`."""
+    broadcast = table.spark.sparkContext.broadcast(keys)
+    stack.callback(broadcast.destroy)
+    return broadcast
 
-    def sent(content: bytes) -> Any:
-        broadcast = table.spark.sparkContext.broadcast(content)
-        stack.callback(broadcast.destroy)
-        return broadcast
 
-    content = packed(keys, columns)
-    if seen is None:
-        return Lookup(columns, sent(content))
-    return Lookup(columns, sent(content), sent(serialized(without(unpacked(content), seen.keys))), seen.files)
+def key_ranges(deletes: Iterable[EqualityDelete], most: int) -> Iterator[list[tuple[EqualityDelete, int, int | None]]]:
+    """Yield parts of deletes with limited keys: delete files, each with its first row and the one after its last.
+
+    The last range of a file is open: what it holds is known from the file alone.
+    """
+    part, size = list[tuple[EqualityDelete, int, int | None]](), 0
+    for delete in deletes:
+        begin = 0
+        while begin + most - size < delete.records:
+            if size < most:
+                part.append((delete, begin, begin + most - size))
+            yield part
+            begin, part, size = begin + most - size, [], 0
+        part.append((delete, begin, None))
+        size += delete.records - begin
+    if part:
+        yield part
 
 
 def deleted_keys(
     table: IcebergTable,
     columns: tuple[ReadColumn, ...],
-    deletes: Sequence[EqualityDelete],
-    among: Lookup | None = None,
-) -> tuple[list[pa.Table], list[EqualityDelete]]:
-    """Read equality-delete files of one key as far as Arrow reads them with certainty.
+    ranges: Sequence[tuple[EqualityDelete, int, int | None]],
+    among: Any = None,
+) -> tuple[list[pa.Table], dict[str, str]]:
+    """Read keys of equality-delete files of one key.
 
-    :param among: only these keys are wanted; default: all.
-    :return: tables as of :func:`keys_of_files`; and the deletes left to Iceberg's reader: not Parquet, without field
-        ids, or without a key column as the table has it.
+    :param ranges: see :func:`key_ranges`.
+    :param among: a broadcast of packed keys, which alone are wanted; default: all.
+    :return: tables as of :func:`lakecdc.key_search.tasks.read_keys`; and why tasks cannot read delete files, by
+        location.
     """
-    numbered = list(enumerate(deletes))
-    near = [(number, d.location, d.scope, d.sequence_number) for number, d in numbered if reaches(d.location)]
-    left = {number for number, delete in numbered if not reaches(delete.location)}
+    unread = {d.location: "tasks cannot read a path with '#' or '?'" for d, *_ in ranges if not reaches(d.location)}
+    near = [
+        (number, d.location, d.scope, d.sequence_number, begin, end)
+        for number, (d, begin, end) in enumerate(ranges)
+        if d.location not in unread
+    ]
     keys = []
     if near:
         task = KeysTask(columns, storage_properties(table), among)
-        for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
+        for row in dealt(table.spark, near, DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
             keys.append(unpacked(row["keys"]))
-            left.update(row["unread"])
-    return keys, [delete for number, delete in numbered if number in left]
+            unread |= {ranges[number][0].location: why for number, why in row["unread"].items()}
+    return keys, unread
 
 
-def near_files(table: IcebergTable, tasks: Sequence[FileTask], lookup: Lookup) -> set[int]:
-    """Return the numbers of the data files that a lookup has to read."""
-    seen = [task for task in tasks if task.number in lookup.seen]
-    others = [task for task in tasks if task.number not in lookup.seen]
-    near = within_bounds(table, others, lookup.columns, lookup.all)
-    return near | within_bounds(table, seen, lookup.columns, lookup.rest) if seen and lookup.rest.num_rows else near
+def near_files(
+    table: IcebergTable,
+    tasks: Sequence[FileTask],
+    columns: Sequence[ReadColumn],
+    keys: pa.Table,
+    seen: Seen | None = None,
+) -> set[int]:
+    """Return the numbers of the data files to read for some keys."""
+    if seen is None:
+        return within_bounds(table, tasks, columns, keys)
+    others, rest = [task for task in tasks if task.number in seen.files], without(keys, seen.keys)
+    near = within_bounds(table, [task for task in tasks if task.number not in seen.files], columns, keys)
+    return near | within_bounds(table, others, columns, rest) if others and rest.num_rows else near
 
 
 def within_bounds(
@@ -107,7 +166,7 @@ def within_bounds(
     """
     fields, left = {field.id: field for field in table.fields}, list(tasks)
     for place, column in enumerate(columns):
-        values = ordered(keys[f"d{place}"]) if column.type in READ else None
+        values = ordered(keys[f"d{place}"]) if column.type in READ and column.id in fields else None
         if left and values is not None:
             bounds = file_bounds(table, left, fields[column.id])
             left = [task for task, ends in zip(left, bounds, strict=True) if may_hold(ends, values)]

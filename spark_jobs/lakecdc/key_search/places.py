@@ -7,8 +7,6 @@ tasks cannot read with certainty is left to Iceberg's own reader: :class:`Unread
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,15 +23,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.definition import spark_schema
 from lakecdc.iceberg.expressions import BOUNDED, comparable_ends, rows_between
-from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.file_tasks import tasks_within_reach
 from lakecdc.iceberg.live_deletes import NEWEST, EqualityDelete, Scopes, equality_deletes_at
-from lakecdc.iceberg.partition_fields import identity_columns
 from lakecdc.iceberg.stored_types import unread_columns
-from lakecdc.key_search.keys import FileState, Seen, deleted_keys, sent_lookup, states_of, within_bounds
-from lakecdc.key_search.match import BROADCAST_DELETE_RECORDS, delete_files
-from lakecdc.key_search.place_tasks import FILE, FOUND, PART, PlacesTask, RowsTask, Stored
-from lakecdc.key_search.tasks import PLAIN, Lookup, key_column, only, searched_keys, unpacked
+from lakecdc.key_search.keys import (
+    MOST_KEYS,
+    FileState,
+    Seen,
+    deleted_keys,
+    key_columns,
+    sent_keys,
+    states_of,
+    stored_in,
+    within_bounds,
+)
+from lakecdc.key_search.match import delete_files, file_row
+from lakecdc.key_search.place_tasks import FOUND, PART, PlacesTask, RowsTask
+from lakecdc.key_search.tasks import FILE, Lookup, Stored, only, packed, searched_keys, unpacked
 from lakecdc.local_relation import dealt
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.model.iceberg_columns import holds_uuid
@@ -52,7 +58,7 @@ log = logging.getLogger(__name__)
 
 # rows of one file that may be found of few keys
 _LEAST_MOST = 10_000
-_NAME_MAPPING, _FORMAT = "schema.name-mapping.default", "write.format.default"
+_FORMAT = "write.format.default"
 
 
 @dataclass(frozen=True)
@@ -115,10 +121,11 @@ def collect_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> pa
     of_key = _fields(table, key)
     columns = [F.col(quoted_column(f.name)).try_cast(f.dataType) for f in spark_schema(table, [f.name for f in of_key])]
     named = [column.alias(f"d{place}") for place, column in enumerate(columns)]
-    found = keys.select(*named).dropna().limit(BROADCAST_DELETE_RECORDS + 1).toArrow()
-    if found.num_rows > BROADCAST_DELETE_RECORDS:
-        raise UnreadError(f"they are more than {BROADCAST_DELETE_RECORDS}")
-    return found.cast(pa.schema([(f"d{place}", key_column(f).field().type) for place, f in enumerate(of_key)]))
+    found = keys.select(*named).dropna().limit(MOST_KEYS + 1).toArrow()
+    if found.num_rows > MOST_KEYS:
+        raise UnreadError(f"they are more than {MOST_KEYS}")
+    kinds = [column.field().type for column in key_columns(table, [one.id for one in of_key])]
+    return found.cast(pa.schema([(f"d{place}", kind) for place, kind in enumerate(kinds)]))
 
 
 def _fields(table: IcebergTable, key: Sequence[str]) -> list[Field]:
@@ -136,19 +143,12 @@ def find_places(
     :raises UnreadError: Iceberg's own reader has to look the keys up.
     """
     of_key, searched = _fields(table, key), searched.group_by(searched.column_names).aggregate([])
-    key_columns, key_ids = tuple(map(key_column, of_key)), tuple(field.id for field in of_key)
-    scopes, mapping = Scopes(table), table.properties.get(_NAME_MAPPING)
-    live = equality_deletes_at(table, snapshot, scopes)
-    stored = Stored(
-        tuple(column for column in read_columns(table.schema_fields) if column.name in columns),
-        storage_properties(table),
-        json.loads(mapping) if mapping else None,
-        identity_columns(table),
-    )
+    key_ids, scopes, stored = tuple(field.id for field in of_key), Scopes(table), stored_in(table, columns)
+    compared, live = key_columns(table, key_ids), equality_deletes_at(table, snapshot, scopes)
     sought = EqualityDelete(None, 0, "", 0, None, NEWEST, searched.num_rows, key_ids)
     where = _between(table, snapshot, of_key, searched)
     planned = list(tasks_within_reach(table, snapshot, [sought], scopes, where, live)) if searched.num_rows else []
-    near = within_bounds(table, planned, key_columns, searched)
+    near = within_bounds(table, planned, compared, searched)
     tasks = [task for task in planned if task.number in near]
     known = delete_files(tasks)
     if len(known) < len(tasks) or not all(in_reach(task.location) for task in tasks):
@@ -156,14 +156,12 @@ def find_places(
     results = []
     if tasks:
         with ExitStack() as stack:
-            lookup = sent_lookup(table, stack, key_columns, [searched_keys(searched.columns)])
+            content = packed([searched_keys(searched.columns)], compared)
+            lookup = Lookup(compared, (sent_keys(table, stack, content),))
             hidden = _hidden(table, stack, lookup, _reaching(live, tasks))
             task = PlacesTask(lookup, stored, hidden, most=max(_LEAST_MOST, 2 * searched.num_rows))
             # largest first, so that no large file starts last
-            rows = [
-                (t.number, t.location, t.scope, t.sequence_number, t.first_row_id, t.records, known[t.number])
-                for t in sorted(tasks, key=lambda t: t.records, reverse=True)
-            ]
+            rows = [file_row(t, known[t.number]) for t in sorted(tasks, key=lambda t: t.records, reverse=True)]
             results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
     if unread := [row["unread"] for row in results if row["unread"] is not None]:
         raise UnreadError(unread[0])
@@ -179,11 +177,13 @@ def refusal(table: IcebergTable, key: Sequence[str], columns: Sequence[str]) -> 
         return why
     if (form := table.properties.get(_FORMAT, "parquet")) != "parquet":
         return f"its files are in the format {form}"
-    if odd := next((one for one in _fields(table, key) if not PLAIN.match(one.type)), None):
-        return f"the key column {odd.name} is {odd.type}"
-    if len(key) > 1 and importlib.util.find_spec("duckdb") is None:
-        return "duckdb is not installed"
-    wanted = [field for field in table.schema_fields if field["name"] in columns]
+    try:
+        of_key = key_columns(table, [field.id for field in _fields(table, key)])
+    except UnreadError as error:
+        return str(error)
+    if fixed := next((one.name for one in of_key if pa.types.is_fixed_size_binary(one.field().type)), None):
+        return f"keys may be of another length than the key column {fixed}"
+    wanted = [field for field in table.schema_fields if field["name"] in (*key, *columns)]
     beyond = [*unread_columns(wanted), *(c.name for c in read_columns(wanted) if holds_uuid(c.field().type))]
     return f"Spark has another type for the column {beyond[0]}" if beyond else None
 
@@ -221,10 +221,10 @@ def _hidden(table: IcebergTable, stack: ExitStack, lookup: Lookup, deletes: Sequ
     ids = tuple(column.id for column in lookup.columns)
     if any(delete.field_ids != ids for delete in deletes):
         raise UnreadError("it has equality deletes by other columns")
-    keys, left = deleted_keys(table, lookup.columns, deletes, among=lookup)
-    if left:
-        raise UnreadError(f"tasks cannot read the equality deletes of {left[0].location}")
-    return sent_lookup(table, stack, lookup.columns, keys)
+    keys, unread = deleted_keys(table, lookup.columns, [(delete, 0, None) for delete in deletes], lookup.keys[0])
+    if unread:
+        raise UnreadError(f"tasks cannot read the equality deletes of {next(iter(unread))}")
+    return Lookup(lookup.columns, (sent_keys(table, stack, packed(keys, lookup.columns)),))
 
 
 def _found(results: Sequence[Any], keys: pa.Table) -> pa.Table:

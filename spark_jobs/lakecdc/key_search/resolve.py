@@ -25,10 +25,9 @@ from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.live_deletes import Scopes, described_deletes, equality_deletes_at
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.keys import FileState, states_of
-from lakecdc.key_search.match import Engine, KeySearch, SearchFacts, can_match_natively, convert
+from lakecdc.key_search.match import KeySearch, SearchFacts, convert
 from lakecdc.key_search.places import Places
-from lakecdc.key_search.tasks import key_column
-from lakecdc.reader.projection import ReadColumn
+from lakecdc.reader.projection import ReadColumn, read_columns
 from lakecdc.writer.deletes import Target, writer_of
 
 log = logging.getLogger(__name__)
@@ -111,11 +110,10 @@ class Resolution:
         self, search: KeySearch, others: dict[int, tuple[OtherDelete, ...]], facts: SearchFacts
     ) -> dict[int, _Hits]:
         table, by_number = self.table, {task.number: task for task in search.tasks}
-        engine: Engine = "native" if can_match_natively(table, search) else "join"
         with folder_of_work(table, "deletes") as folder:
             locations = {number: task.location for number, task in by_number.items()}
             target = Target(folder, storage_properties(table), locations)
-            found = convert(table, search, engine, target, writer_of(table), facts)
+            found = convert(table, search, target, writer_of(table), facts)
         hits = {}
         for written in found:
             task = by_number[written.file_number]
@@ -128,8 +126,8 @@ class Resolution:
     def columns(self) -> dict[str, ReadColumn]:
         """Return the columns of the key by name, in the order of :attr:`rows`."""
         ids = set(listed(self.keys[0].equalityFieldIds()))
-        fields = sorted((field for field in self.table.fields if field.id in ids), key=lambda field: field.id)
-        return {field.name: key_column(field) for field in fields}
+        of_key = [column for column in read_columns(self.table.schema_fields) if column.id in ids]
+        return {column.name: column for column in sorted(of_key, key=lambda column: column.id)}
 
     def changes(self, rows: Sequence[Any], summary: Mapping[str, str]) -> RowChanges:
         """Return what to commit with the batch's new data files."""

@@ -4,113 +4,131 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakecdc.iceberg.file_io import source
 from lakecdc.iceberg.puffin import bitmap
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
-from lakecdc.reader.data_files import deleted_positions
-from lakecdc.reader.parquet_files import parquet_file
+from lakecdc.model.iceberg_columns import storage, storage_type
+from lakecdc.reader.data_files import DELETES, data_file, deleted_positions
+from lakecdc.reader.parquet_files import RowGroup
 from lakecdc.reader.projection import Projection, ReadColumn, UnreadError, projection
-from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import settle
 from lakecdc.writer.deletes import RESULT, FilePositions, Target, Writer, described, without_unchanged
 
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import Field
-
-#: Iceberg's types of keys that tasks compare as Iceberg does
-PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
 #: the column of row ids, of which a file stores only those that differ from the ids of its places
 ROW_IDS = ReadColumn(ROW_ID_ID, ROW_ID, "long", False)
+#: a data file to search; ``found`` are positions that are known to have a key, as 64-bit integers
+FILE = (
+    "number int, location string, scope int, sequence_number long, first_row_id long, records long, "
+    f"deletes {DELETES}, found binary"
+)
 
 
-def key_column(field: Field) -> ReadColumn:
-    """Return a column of a key, without which tasks do not read a file."""
-    return ReadColumn(field.id, field.name, field.type, required=True)
+@dataclass(frozen=True)
+class Stored:
+    """How columns of a table are stored.
+
+    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
+    :param name_mapping: of ``schema.name-mapping.default``, parsed.
+    :param partitioned: field ids of columns whose values may be known from a partition alone.
+    :param columns: to be read of found rows; a file that lacks one with a certain meaning is not searched.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    name_mapping: Sequence[Mapping[str, Any]] | None = None
+    partitioned: frozenset[int] = frozenset()
+    columns: tuple[ReadColumn, ...] = ()
+
+    def projection(self, stored: pa.Schema, columns: Sequence[ReadColumn]) -> Projection:
+        """Return how columns come from a file.
+
+        :raises UnreadError: a column is stored in a form without certain meaning, or not in the file.
+        """
+        unknown: dict[int, Any] = dict.fromkeys(self.partitioned, {})
+        return projection(stored, columns, self.name_mapping, unknown)
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Rows of a row group that have one of some keys.
+
+    :param group: where the rows lie.
+    :param positions: of the rows in their file.
+    :param rows: their keys, ``d0`` …, and ``row_id``; None if they are not wanted.
+    """
+
+    group: RowGroup
+    positions: pa.Array
+    rows: pa.Table | None
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """The deleted keys of one set of columns: a broadcast of the result of :func:`packed`.
+    """Keys to search for: broadcasts of results of :func:`packed`, each of which fits into a task's memory.
 
-    :param others: those of them that are searched for in the data files ``seen``; the rest was, see ``match.Seen``.
+    :param others: those of ``keys`` that are searched for in the data files ``seen``; the rest was, see ``keys.Seen``.
     :param seen: numbers of data files.
     """
 
     columns: tuple[ReadColumn, ...]
-    keys: Any = field(repr=False)
-    others: Any = field(default=None, repr=False)
+    keys: tuple[Any, ...] = field(repr=False)
+    others: tuple[Any, ...] = field(default=(), repr=False)
     seen: frozenset[int] = field(default=frozenset(), repr=False)
 
     def hits(
-        self, file: Mapping[str, Any], properties: Mapping[str, str], *, with_rows: bool = False
-    ) -> Iterator[tuple[pa.Array, pa.Table | None]]:
-        """Yield the positions of a data file's rows with a deleted key, per row group, and these rows.
+        self, file: Mapping[str, Any], stored: Stored, hidden: Lookup | None = None, *, with_rows: bool = False
+    ) -> Iterator[Hits]:
+        """Yield a data file's rows with one of the keys.
 
-        :param file: its ``location``, ``scope`` (number of its spec and partition), ``sequence_number`` and, for rows,
-            ``number`` and ``first_row_id``.
-        :param with_rows: with their keys, ``d0`` …, ``row_id`` and ``file``; otherwise None.
-        :raises UnreadError: the file has to be read by another engine.
+        :param file: described as in :data:`FILE`.
+        :param hidden: keys to leave out.
+        :raises UnreadError: Iceberg's own reader has to search the file.
         """
-        keys = self.applying(file)
-        if not keys.num_rows:
+        once = list(self._applying(file, hidden)) if len(self.keys) == 1 else None
+        if once == []:
             return
-        with source(properties, file["location"]).open() as stream:
-            parquet = parquet_file(stream, file["location"])
-            columns = projection(parquet.schema_arrow, [*self.columns, *([ROW_IDS] if with_rows else [])])
-            for *_, positions, rows in matches(parquet, columns, keys):
-                if not with_rows:
-                    yield positions, None
-                    continue
-                number = pa.repeat(pa.scalar(file["number"], pa.int32()), len(positions))
-                yield positions, identified(rows, positions, file).append_column("file", number)
+        location = file["location"]
+        with source(stored.properties, location).open() as stream:
+            data = data_file(stream, location)
+            if data.rows != file["records"]:
+                raise UnreadError(f"{location} has {data.rows} rows, not {file['records']}")
+            stored.projection(data.schema, stored.columns)
+            columns = stored.projection(data.schema, [*self.columns, *([ROW_IDS] if with_rows else [])])
+            if not columns.leaves:
+                raise UnreadError(f"{location} has none of the key columns")
+            for group in data.groups(columns):
+                rows: pa.Table | None = None
+                for keys in self._applying(file, hidden) if once is None else once:
+                    likely = _likely(group, keys)
+                    if not likely.num_rows:
+                        continue
+                    if rows is None:
+                        rows = pa.table(_named(map(storage, group.read().columns)))
+                    places = rows_among(rows.columns[: len(self.columns)], likely)
+                    positions = pa.array(places + group.begin, pa.int64())
+                    taken = rows.take(pa.array(places)) if with_rows else None
+                    yield Hits(group, positions, None if taken is None else identified(taken, positions, file))
 
-    def __getstate__(self) -> dict[str, Any]:
-        # tasks have the keys from the broadcast alone
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
-    @cached_property
-    def all(self) -> pa.Table:
-        """Return the keys, each with where it applies; see :func:`packed`."""
-        return unpacked(self.keys.value)
-
-    @cached_property
-    def rest(self) -> pa.Table:
-        """Return the keys that are searched for in the data files ``seen``."""
-        return unpacked(self.others.value)
-
-    def applying(self, file: Mapping[str, Any]) -> pa.Table:
-        """Select the keys to search a data file for: of its scope or the whole table, and strictly newer."""
-        keys = self.rest if file["number"] in self.seen else self.all
-        here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
-        applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
-        return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
-
-
-def matches(
-    parquet: pq.ParquetFile, columns: Projection, keys: pa.Table
-) -> Iterator[tuple[int, int, pa.Array, pa.Table]]:
-    """Yield row groups that may have some keys: number, first position, positions of rows with a key, these rows.
-
-    :param columns: those of the keys, and others.
-    :param keys: ``d0`` …
-    """
-    begin = 0
-    for group in range(parquet.num_row_groups):
-        facts = parquet.metadata.row_group(group)
-        likely = _likely(facts, columns, keys)
-        if likely.num_rows:
-            read = _read(parquet, group, columns)
-            positions = _matching(read.columns[: keys.num_columns], likely, begin)
-            yield group, begin, positions, read.take(pc.subtract(positions, begin))
-        begin += facts.num_rows
+    def _applying(self, file: Mapping[str, Any], hidden: Lookup | None) -> Iterator[pa.Table]:
+        """Yield the keys to search a data file for: of its scope or the whole table, and strictly newer."""
+        for sent in self.others if file["number"] in self.seen else self.keys:
+            keys = unpacked(sent.value)
+            if len(self.keys) > 1 and hasattr(sent, "_path"):
+                # Spark keeps what it has read until the task ends, and all of it may not fit
+                vars(sent).pop("_value", None)
+            here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
+            applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
+            keys = applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
+            for known in hidden._applying(file, None) if hidden else ():
+                keys = without(keys, known)
+            if keys.num_rows:
+                yield keys
 
 
 def identified(rows: pa.Table, positions: pa.Array, file: Mapping[str, Any]) -> pa.Table:
@@ -128,7 +146,7 @@ def identified(rows: pa.Table, positions: pa.Array, file: Mapping[str, Any]) -> 
 def packed(keys: Sequence[pa.Table], columns: Sequence[ReadColumn]) -> bytes:
     """Serialize deleted keys (d0…, reach, deleted_at), each once per reach with its newest sequence number."""
     names = [f"d{index}" for index in range(len(columns))]
-    kinds = [column.field().type for column in columns]
+    kinds = [storage_type(column.field().type) for column in columns]
     schema = pa.schema([*zip(names, kinds, strict=True), ("reach", pa.int32()), ("deleted_at", pa.int64())])
     together = pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in keys)])
     newest = together.group_by([*names, "reach"]).aggregate([("deleted_at", "max")])
@@ -149,86 +167,87 @@ def unpacked(table: bytes) -> pa.Table:
     return pa.ipc.open_stream(table).read_all()
 
 
-def read_keys(location: str, columns: Sequence[ReadColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
-    """Read an equality-delete file's keys: d0…, and its ``reach`` and ``deleted_at``; or raise UnreadError."""
-    with source(properties, location).open() as stream:
-        parquet = parquet_file(stream, location)
-        wanted = projection(parquet.schema_arrow, columns)
-        groups = [_read(parquet, group, wanted) for group in range(parquet.num_row_groups)]
-        rows = pa.concat_tables([wanted.schema.empty_table(), *groups])
-    keys = _named(rows.columns)
+def read_keys(
+    file: Mapping[str, Any], columns: Sequence[ReadColumn], properties: Mapping[str, str]
+) -> Iterator[pa.Table]:
+    """Yield keys of a range of an equality-delete file: d0…, and its ``reach`` and ``deleted_at``.
+
+    :param file: described as in :data:`DELETE_FILE`.
+    :raises UnreadError: Iceberg's own reader has to read the file.
+    """
     facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
-    return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts})
+    with source(properties, file["location"]).open() as stream:
+        data = data_file(stream, file["location"])
+        # a key has no default
+        wanted = projection(data.schema, [replace(column, required=True, default=None) for column in columns])
+        for group in data.groups(wanted):
+            begin = max(file["begin"], group.begin)
+            end = group.end if file["end"] is None else min(file["end"], group.end)
+            if begin < end:
+                rows = group.read().slice(begin - group.begin, end - begin)
+                reach = {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts}
+                yield pa.table(_named(map(storage, rows.columns)) | reach)
 
 
-def _read(parquet: pq.ParquetFile, group: int, columns: Projection) -> pa.Table:
-    stored = parquet.reader.read_row_group(group, column_indices=list(columns.leaves), use_threads=False)
-    return pa.concat_tables([columns.schema.empty_table(), *map(columns, stored.to_batches())])
-
-
-def _likely(rows: Any, columns: Projection, keys: pa.Table) -> pa.Table:
+def _likely(group: RowGroup, keys: pa.Table) -> pa.Table:
     """Return the keys that a row group may contain, judged by its bounds of integers and texts."""
     for place, name in enumerate(keys.column_names):
-        values, bounds = keys[name], rows.column(columns.leaf(place)).statistics
-        comparable = pa.types.is_integer(values.type) or pa.types.is_string(values.type)
-        if comparable and bounds is not None and bounds.has_min_max:
-            between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
+        values = keys[name]
+        bounds = group.bounds(place) if pa.types.is_integer(values.type) or pa.types.is_string(values.type) else None
+        if bounds is not None:
+            between = pc.and_(pc.greater_equal(values, bounds[0]), pc.less_equal(values, bounds[1]))
             # bounds do not cover nulls
             keys = keys.filter(pc.or_kleene(pc.is_null(values), between))
     return keys
 
 
-def _matching(values: Sequence[pa.ChunkedArray], keys: pa.Table, begin: int) -> pa.Array:
-    if len(values) == 1:
-        # a null among the keys matches nulls among the values
-        hit = pc.is_in(values[0], value_set=keys["d0"])
-        return pa.array(np.flatnonzero(hit.to_numpy()) + begin, pa.int64())
-    return _joined(pa.table({f"k{index}": value for index, value in enumerate(values)}), keys, begin)
+def rows_among(values: Sequence[pa.ChunkedArray], keys: pa.Table) -> Any:
+    """Return the places of the rows whose whole key is among others, ``d0`` …; null equals null.
+
+    :param values: the columns of the rows' keys.
+    """
+    first, *others = values
+    if not others:
+        return np.flatnonzero(pc.is_in(first, value_set=keys["d0"]).to_numpy())
+    # rows and keys become numbers column by column, and rows without match are left out early
+    places, of_rows, of_keys = _numbered(first, keys["d0"])
+    for place, column in enumerate(others, 1):
+        some, in_rows, in_keys = _numbered(column.take(pa.array(places)), keys[f"d{place}"])
+        places, width = places[some], int(in_keys.max()) + 1
+        of_rows, of_keys = of_rows[some] * width + in_rows, of_keys * width + in_keys
+        some, of_rows, of_keys = _numbered(pa.array(of_rows), pa.chunked_array([of_keys]))
+        places = places[some]
+    return places
 
 
-def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
-    """Return the rows whose whole key is among the keys; null equals null."""
-    rows = rows.append_column("position", pa.array(np.arange(begin, begin + rows.num_rows)))
-    width = keys.num_columns
-    same = " AND ".join(f"k{index} IS NOT DISTINCT FROM d{index}" for index in range(width))
-    with duckdb_of_its_own() as engine:
-        engine.register("data", rows)
-        engine.register("deleted", keys)
-        matching = engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()
-    return matching["position"].combine_chunks()
+def _numbered(values: Any, keys: pa.ChunkedArray) -> tuple[Any, Any, Any]:
+    """Return the places of values that are among keys, the numbers of these values, and those of the keys."""
+    distinct = keys.unique()
+    numbers = pc.index_in(values, value_set=distinct).fill_null(-1).to_numpy()
+    places = np.flatnonzero(numbers >= 0)
+    return places, numbers[places].astype("int64"), pc.index_in(keys, value_set=distinct).to_numpy().astype("int64")
 
 
-#: what :class:`ConvertTask` returns with rows
+#: what :class:`SearchTask` returns: written delete files, why data files could not be read, and packed rows
 FOUND = f"{RESULT}, found binary"
 
 
-def with_found(results: pa.RecordBatch, found: Sequence[pa.Table]) -> list[pa.RecordBatch]:
-    """Add a row with packed tables to the results of a task; both may be empty."""
-    empty = pa.RecordBatch.from_pylist([{}] if found else [], results.schema)
-    rows = pa.Table.from_batches([results, empty])
-    cells = [None] * results.num_rows + ([serialized(pa.concat_tables(found))] if found else [])
-    return rows.append_column("found", pa.array(cells, pa.binary())).combine_chunks().to_batches()
-
-
-#: what :class:`KeysTask` returns: packed keys, and the numbers of the delete files that it could not read
-KEYS = "keys binary, unread array<int>"
-
-
 @dataclass(frozen=True)
-class ConvertTask:
+class SearchTask:
     """A task that reads data files and returns one row per written delete file or unreadable data file.
 
     :param with_rows: it also returns the keys and row ids of the rows that it newly deletes, packed, as ``found``.
     """
 
     lookups: tuple[Lookup, ...]
+    stored: Stored
     target: Target
     writer: Writer
     with_rows: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        unread, found = list[int](), list[pa.Table]()
+        unread, found = dict[int, str](), list[pa.Table]()
         files = (
             positions
             for batch in batches
@@ -236,30 +255,48 @@ class ConvertTask:
             for positions in self._positions(row, unread, found)
         )
         written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
-        results = described(written, unread)
-        yield from with_found(results, found) if self.with_rows else [results]
+        results = pa.Table.from_batches([described(written, unread)])
+        if found:
+            results = pa.concat_tables([results, pa.Table.from_pylist([{}], results.schema)])
+        cells = [None] * (results.num_rows - bool(found)) + [serialized(pa.concat_tables(found))] * bool(found)
+        yield from results.append_column("found", pa.array(cells, pa.binary())).combine_chunks().to_batches()
 
-    def _positions(self, row: Mapping[str, Any], unread: list[int], found: list[pa.Table]) -> Iterator[FilePositions]:
+    def _positions(
+        self, row: Mapping[str, Any], unread: dict[int, str], found: list[pa.Table]
+    ) -> Iterator[FilePositions]:
         from pyroaring import BitMap64
 
-        number, hit, tables = row["number"], BitMap64(), list[tuple[pa.Array, pa.Table | None]]()
+        number, hit, tables = row["number"], BitMap64(), list[tuple[pa.Array, pa.Table]]()
         try:
             for lookup in self.lookups:
-                for positions, rows in lookup.hits(row, self.target.properties, with_rows=self.with_rows):
-                    hit |= bitmap(positions.to_numpy())
-                    tables.append((positions, rows))
-        except UnreadError:
-            unread.append(number)
+                for hits in lookup.hits(row, self.stored, with_rows=self.with_rows):
+                    hit |= bitmap(hits.positions.to_numpy())
+                    if hits.rows is not None:
+                        tables.append((hits.positions, hits.rows))
+        except UnreadError as error:
+            unread[number] = str(error)
             return
-        if row.get("found"):
+        if row["found"]:
             hit |= bitmap(np.frombuffer(row["found"], "int64"))
         if hit or number in self.target.merge:
-            known = deleted_positions(row["known"], row["location"], self.target.properties)
+            known = deleted_positions(row["deletes"], row["location"], self.target.properties)
             for positions, rows in tables:
-                if rows is not None:
-                    live = [place not in known for place in positions.to_pylist()] if known else None
-                    found.append(rows if live is None else rows.filter(pa.array(live, pa.bool_())))
+                rows = rows.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
+                found.append(live_rows(rows, positions, known))
             yield FilePositions(number, known, hit)
+
+
+def live_rows(rows: pa.Table, positions: pa.Array, dead: Any) -> pa.Table:
+    """Return the rows that are not among deleted positions."""
+    if not dead:
+        return rows
+    return rows.filter(pa.array([place not in dead for place in positions.to_pylist()], pa.bool_()))
+
+
+#: a range of an equality-delete file, and to which data files its keys apply; without ``end``, to the file's end
+DELETE_FILE = "number int, location string, reach int, deleted_at long, begin long, end long"
+#: what :class:`KeysTask` returns: packed keys, and why delete files could not be read, by number
+KEYS = "keys binary, unread map<int, string>"
 
 
 @dataclass(frozen=True)
@@ -272,22 +309,23 @@ class KeysTask:
 
     columns: tuple[ReadColumn, ...]
     properties: Mapping[str, str] = field(repr=False)
-    among: Lookup | None = None
+    among: Any = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        tables, unread = [], []
+        tables, unread = list[pa.Table](), dict[int, str]()
+        among = None if self.among is None else unpacked(self.among.value)
         for file in (row for batch in batches for row in batch.to_pylist()):
             try:
-                keys = read_keys(file["location"], self.columns, self.properties, file)
-            except UnreadError:
-                unread.append(file["number"])
+                keys = list(read_keys(file, self.columns, self.properties))
+            except UnreadError as error:
+                unread[file["number"]] = str(error)
                 continue
-            tables.append(keys if self.among is None else only(keys, self.among.all))
-        keys = packed(tables, self.columns)
-        yield pa.RecordBatch.from_pydict(
-            {"keys": pa.array([keys], pa.binary()), "unread": pa.array([unread], pa.list_(pa.int32()))}
-        )
+            tables += keys if among is None else [only(some, among) for some in keys]
+        kinds = pa.binary(), pa.map_(pa.int32(), pa.string())
+        values = [packed(tables, self.columns)], [list(unread.items())]
+        arrays = [pa.array(value, kind) for value, kind in zip(values, kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, ["keys", "unread"])
 
 
 #: what :class:`DeletedKeysTask` returns: packed keys, the number of rows, and whether a file could not be read
@@ -322,14 +360,11 @@ class DeletedKeysTask:
 
     def _keys_at(self, location: str, positions: Any) -> Iterator[pa.Table]:
         with source(self.properties, location).open() as stream:
-            parquet = parquet_file(stream, location)
-            columns, begin = projection(parquet.schema_arrow, self.columns), 0
-            for group in range(parquet.num_row_groups):
-                end = begin + parquet.metadata.row_group(group).num_rows
-                here = positions[(positions >= begin) & (positions < end)] - begin
+            data = data_file(stream, location)
+            for group in data.groups(projection(data.schema, self.columns)):
+                here = positions[(positions >= group.begin) & (positions < group.end)] - group.begin
                 if len(here):
-                    yield searched_keys(_read(parquet, group, columns).take(here).columns)
-                begin = end
+                    yield searched_keys([storage(column) for column in group.read().take(here).columns])
 
 
 def searched_keys(values: Sequence[pa.ChunkedArray]) -> pa.Table:

@@ -24,7 +24,7 @@ from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.key_search.bounded import bounded_tasks
-from lakecdc.key_search.carry_over import CarriedOver, carry_over, key_columns
+from lakecdc.key_search.carry_over import CarriedOver, carry_over, identifying_columns
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
@@ -182,7 +182,7 @@ class Rewrite:
         self.refused = dict.fromkeys(why for why in self._why if why)
         self._by_iceberg = IcebergRewrite(table, plan, proof, bloom_filters)
         self._in_tasks = TaskRewrite(table, plan, proof, bloom_filters)
-        self._carries = bool(key_columns(table))
+        self._carries = bool(identifying_columns(table))
 
     def run(self, max_group_bytes: int, max_runtime: float = 0.0) -> int:
         """Rewrite batch after batch, and return the number of units not started.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOpt
 from lakecdc.maintain.geometry import Linear
 from lakecdc.metadata.compaction_reasons import Reasons, reasons
 from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, keyed_rows, warm_files
-from lakecdc.metadata.file_sizes import output_count
+from lakecdc.metadata.file_sizes import cut, output_count
 from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
@@ -190,19 +190,6 @@ def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
         combined[-1].append(unit)
         size += unit.bytes
     return combined
-
-
-def cut(items: Iterable[T], limit: int, size_of: Callable[[T], int]) -> list[list[T]]:
-    """Cut items, in order, into parts of limited size, at least one item each."""
-    parts: list[list[T]] = []
-    size = 0
-    for item in items:
-        if not parts or size + size_of(item) > limit:
-            parts.append([])
-            size = 0
-        parts[-1].append(item)
-        size += size_of(item)
-    return parts
 
 
 def cut_files(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:

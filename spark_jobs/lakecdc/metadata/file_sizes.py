@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
+T = TypeVar("T")
 # Iceberg's property and its default
 _PROPERTY, _DEFAULT = "write.target-file-size-bytes", 512 * 1024**2
 # minimum factor of an average output file over the size that would make it small again
@@ -32,3 +34,16 @@ def output_count(live_bytes: float, target: int, small_file_ratio: float) -> int
     nearest = math.floor(live_bytes / target + 0.5)
     without_small = math.floor(live_bytes / (target * max(small_file_ratio, SMALL_FILE_RATIO) * _MARGIN))
     return max(1, min(nearest, without_small))
+
+
+def cut(items: Iterable[T], limit: int, size_of: Callable[[T], int]) -> list[list[T]]:
+    """Cut items, in order, into parts of limited size, at least one item each."""
+    parts: list[list[T]] = []
+    size = 0
+    for item in items:
+        if not parts or size + size_of(item) > limit:
+            parts.append([])
+            size = 0
+        parts[-1].append(item)
+        size += size_of(item)
+    return parts

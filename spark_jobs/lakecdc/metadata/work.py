@@ -19,20 +19,12 @@ from lakecdc.metadata.manifests import Manifest
 _START_DELETES, _START_EXPIRY, _START = 0.07, 0.25, 0.04
 # a data file with deletes is searched, gets a new delete file, and is proven
 _PER_TOUCHED_FILE, _PER_DELETE_FILE_READ = 0.0055, 0.00025
-# Iceberg's reader compares every row of a data file with a set of its deletes, built per data file
-_PER_ROW, _PER_DELETE_OF_A_FILE = 4.5e-7, 4.5e-7
-# the other engines send each deleted key once
-_PER_JOINED_ROW, _PER_DELETE = 1.5e-7, 3e-6
+# of the data files that equality deletes apply to, and of the deletes
+_PER_ROW, _PER_DELETE = 1.5e-7, 3e-6
 _PER_FILE, _PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 0.0014, 1.2e-7, 1.4e-7
 _PER_MANIFEST, _PER_SNAPSHOT = 0.005, 0.012
 # manifests are small and are only read to plan a scan
 _OF_A_MANIFEST = 0.1
-#: maximum number of delete rows, which the exact engine holds in the memory of each task
-EXACT_DELETE_RECORDS = 200_000
-#: maximum number of pairs of data and delete file, because each pair is shipped to a task and opened there
-EXACT_PAIRS = 100_000
-#: maximum number of rows to read, because a join reads a row in a tenth of the time
-EXACT_DATA_RECORDS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -63,23 +55,14 @@ def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_vers
     # an existing vector is left unchanged unless equality deletes apply too
     searched = [file for file in touched if file.equality_deletes]
     of_files = _PER_TOUCHED_FILE * len(searched or touched) + _PER_DELETE_FILE_READ * health.delete_file_reads
+    of_rows = _PER_ROW * sum(file.rows for file in searched) + _PER_DELETE * health.equality_deletes
     return Work(
         f"{health.equality_delete_files} equality-delete files and {count - health.equality_delete_files} others, "
         f"applied {health.delete_file_reads} times by a scan",
         round(max(0.0, health.delete_read_cost - left), 2),
-        _rounded(_START_DELETES + of_files + _of_deleted_rows(health, searched)),
+        _rounded(_START_DELETES + of_files + of_rows),
         health.delete_bytes,
     )
-
-
-def _of_deleted_rows(health: TableHealth, searched: Sequence[FileFacts]) -> float:
-    """Estimate the core-seconds of matching equality deletes with the rows of their data files."""
-    rows, pairs = sum(file.rows for file in searched), sum(file.equality_deletes for file in searched)
-    deletes = health.equality_deletes
-    if deletes <= EXACT_DELETE_RECORDS and pairs <= EXACT_PAIRS and rows <= EXACT_DATA_RECORDS:
-        applied = pairs * deletes / max(health.equality_delete_files, 1)
-        return _PER_ROW * rows + _PER_DELETE_OF_A_FILE * applied
-    return _PER_JOINED_ROW * rows + _PER_DELETE * deletes
 
 
 def of_compaction(chosen: Sequence[FileFacts], target_file_bytes: int) -> Work:

@@ -73,7 +73,13 @@ def with_field_id(field: pa.Field, number: int) -> pa.Field:
 
 def storage(values: Any) -> Any:
     """Return the stored values of an array, or chunked one, of an extension type, which Arrow has no functions for."""
-    return values.cast(values.type.storage_type) if isinstance(values.type, pa.BaseExtensionType) else values
+    kind = storage_type(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type of the stored values of a type."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def holds_uuid(kind: pa.DataType) -> bool:

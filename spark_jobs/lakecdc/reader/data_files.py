@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 DELETES = "array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 #: DDL of the rows that describe data files to tasks; ``constants`` is JSON: identity partition values by field id
 FILE = (
-    "number int, location string, first_row_id bigint, sequence_number bigint, records bigint, format string, "
-    f"constants string, deletes {DELETES}"
+    "number int, location string, first_row_id bigint, sequence_number bigint, records bigint, constants string, "
+    f"deletes {DELETES}"
 )
 #: columns of row lineage that files may store
 LINEAGE = (ReadColumn(ROW_ID_ID, ROW_ID, "long", False), ReadColumn(UPDATED_ID, UPDATED, "long", False))
@@ -58,6 +58,14 @@ def refusal(table: IcebergTable) -> str | None:
 def in_reach(location: str) -> bool:
     """Check whether tasks can read and write a location."""
     return urlsplit(location).scheme in _SCHEMES and reaches(location)
+
+
+def data_file(stream: Any, location: str) -> ParquetFile | OrcFile:
+    """Open a data file; writers of Iceberg end names with the format.
+
+    :raises UnreadError: it is not ORC or Parquet, or Arrow cannot read it.
+    """
+    return OrcFile(stream, location) if location.endswith(".orc") else ParquetFile(stream, location)
 
 
 @dataclass
@@ -124,7 +132,7 @@ class FileRows:
         if not in_reach(location):
             raise UnreadError(f"{location} is out of the reach of tasks")
         with source(self.properties, location).open() as stream:
-            file = (OrcFile if self.file.get("format") == "ORC" else ParquetFile)(stream, location)
+            file = data_file(stream, location)
             if file.rows != self.file["records"]:
                 raise UnreadError(f"{location} has {file.rows} rows, not {self.file['records']}")
             mapping, constants = self.name_mapping, self.file["constants"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from lakecdc.model.iceberg_columns import with_field_id
-from lakecdc.reader.parquet_files import rows_at_once
+from lakecdc.reader.parquet_files import RowGroup, rows_at_once
 from lakecdc.reader.projection import Projection, UnreadError
 
 _ID, _UNIT, _LENGTH = b"iceberg.id", b"iceberg.timestamp-unit", b"iceberg.length"
@@ -62,6 +63,11 @@ class OrcFile:
                 for batch in table.to_batches(rows_at_once(table.num_rows, table.nbytes)):
                     yield first, batch
                     first += batch.num_rows
+
+    def groups(self, columns: Projection) -> Iterator[RowGroup]:
+        """Yield all rows, without bounds."""
+        for begin, batch in self.batches(0, self.rows, columns):
+            yield RowGroup(None, begin, begin + batch.num_rows, partial(columns, batch), lambda _: None)
 
 
 def _field(field: pa.Field) -> pa.Field:

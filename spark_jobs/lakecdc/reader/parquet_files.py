@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +26,23 @@ def rows_at_once(rows: int, size: int) -> int:
     return min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), MOST_ROWS)
 
 
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows of a data file that lie together.
+
+    :param number: of the Parquet row group; None in other files.
+    :param begin: position of the first row; ``end`` is that after the last.
+    :param read: returns the projected rows.
+    :param bounds: returns the lowest and the highest value of a column, by its place, if the file says so.
+    """
+
+    number: int | None
+    begin: int
+    end: int
+    read: Callable[[], pa.Table]
+    bounds: Callable[[int], tuple[Any, Any] | None]
+
+
 class ParquetFile:
     """A Parquet data file; see :func:`parquet_file`."""
 
@@ -42,6 +61,27 @@ class ParquetFile:
             position += batch.num_rows
             if position >= end:
                 break
+
+    def groups(self, columns: Projection) -> Iterator[RowGroup]:
+        """Yield all row groups with rows."""
+        end = 0
+        for number in range(self._file.metadata.num_row_groups):
+            begin, end = end, end + self._file.metadata.row_group(number).num_rows
+            if begin < end:
+                read, bounds = partial(self._read, number, columns), partial(self._bounds, number, columns)
+                yield RowGroup(number, begin, end, read, bounds)
+
+    def _read(self, number: int, columns: Projection) -> pa.Table:
+        try:
+            stored = self._file.reader.read_row_group(number, column_indices=list(columns.leaves), use_threads=False)
+        except NotImplementedError as error:
+            raise UnreadError(f"Arrow cannot read a column: {error}") from error
+        return pa.concat_tables([columns.schema.empty_table(), *map(columns, stored.to_batches())])
+
+    def _bounds(self, number: int, columns: Projection, place: int) -> tuple[Any, Any] | None:
+        leaf = columns.leaf(place)
+        known = None if leaf is None else self._file.metadata.row_group(number).column(leaf).statistics
+        return (known.min, known.max) if known is not None and known.has_min_max else None
 
 
 def parquet_file(stream: Any, location: str) -> pq.ParquetFile:

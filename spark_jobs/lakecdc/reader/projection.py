@@ -89,9 +89,10 @@ class Projection:
     places: tuple[int, ...]
     _sources: tuple[_Source, ...]
 
-    def leaf(self, place: int) -> int:
-        """Return the Parquet column of one of the columns, all of which are stored and none nested."""
-        return self.leaves[self._sources[place].place or 0]
+    def leaf(self, place: int) -> int | None:
+        """Return the Parquet column of one of the columns, none of which is nested; None if the file lacks it."""
+        at = self._sources[place].place
+        return None if at is None else self.leaves[at]
 
     def __call__(self, stored: pa.RecordBatch) -> pa.Table:
         """Return rows of the stored columns :attr:`leaves` with those of the table.

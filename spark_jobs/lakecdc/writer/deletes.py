@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
-#: a task's result: one row per written file, or only the number of an unreadable data file
+#: a task's result: one row per written file, or the number of a data file and why it could not be read
 RESULT = (
     "file_number int, location string, bytes long, records long, added long, lowest long, highest long, "
-    "offset long, length long"
+    "offset long, length long, unread string"
 )
 # columns of position-delete files (table specification, "Position Delete Files")
 _COLUMNS = [(PATH_ID, "file_path", "string"), (POSITION_ID, "pos", "long")]
@@ -154,20 +154,23 @@ def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) 
     yield described(writer(without_unchanged(by_file(batches), target.merge), target))
 
 
-def described(written: Iterable[WrittenDeletes], unread: Sequence[int] = ()) -> pa.RecordBatch:
-    """Build a task's result, see :data:`RESULT`, with the numbers of unreadable data files."""
-    rows = [dataclasses.asdict(one) for one in written] + [{"file_number": number} for number in unread]
+def described(written: Iterable[WrittenDeletes], unread: Mapping[int, str] | None = None) -> pa.RecordBatch:
+    """Build a task's result, see :data:`RESULT`.
+
+    :param unread: by number of a data file, why it could not be read.
+    """
+    rows = [dataclasses.asdict(one) for one in written]
+    rows += [{"file_number": number, "unread": why} for number, why in (unread or {}).items()]
     names = [f.name for f in dataclasses.fields(WrittenDeletes)]
-    types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]
-    return pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(zip(names, types, strict=True))))
+    types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2), pa.string()]
+    return pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(zip([*names, "unread"], types, strict=True))))
 
 
-def collect_results(rows: Iterable[Row]) -> tuple[list[WrittenDeletes], frozenset[int]]:
-    """Return the written delete files and the numbers of unreadable data files in the results of tasks."""
+def collect_results(rows: Iterable[Row]) -> tuple[list[WrittenDeletes], dict[int, str]]:
+    """Return the written delete files in the results of tasks, and why data files could not be read, by number."""
     names, about_files = [f.name for f in dataclasses.fields(WrittenDeletes)], list(rows)
     written = [WrittenDeletes(*(row[name] for name in names)) for row in about_files if row["location"] is not None]
-    left = {row["file_number"] for row in about_files if row["location"] is None} - {None}
-    return written, frozenset(left)
+    return written, {row["file_number"]: row["unread"] for row in about_files if row["unread"] is not None}
 
 
 def without_unchanged(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:

@@ -92,18 +92,19 @@ def test_tasks_are_those_of_iceberg(table: IcebergTable, at_once: int, monkeypat
 
 
 def test_the_forms_of_tasks(table: IcebergTable) -> None:
-    _, _, tasks = planned(table)
+    equality, _, tasks = planned(table)
     two, three = ([t for t in tasks if t.location == location] for location in (FILES[2], FILES[3]))
     assert _deletes(java_tasks([*three, *two], "paired")) == [
         (FILES[3], {"equality-1", "equality-all", "positions-1"}),
         (FILES[2], {"equality-1", "equality-all", "positions-1", "positions-of-2"}),
     ]
-    assert _deletes(java_tasks(two, "equality")) == [(FILES[2], {"equality-1", "equality-all"})]
     assert _deletes(java_tasks(two, "others")) == [(FILES[2], {"positions-1", "positions-of-2"})]
-    assert _deletes(java_tasks(two, "none")) == [(FILES[2], set())]
-    assert {str(task.spec().toString()) for task in listed(java_tasks(two, "none"))} == {
+    assert {str(task.spec().toString()) for task in listed(tasks_under(table, two, equality))} == {
         str(table.java.specs().get(0).toString())
     }
+    assert _deletes(tasks_under(table, two, equality)) == [(FILES[2], {"equality-1", "equality-all"})]
+    of_two = [delete for delete in equality if delete.location == "equality-1"]
+    assert [location for location, _ in _deletes(tasks_under(table, [*two, *three], of_two))] == [FILES[2], FILES[3]]
 
 
 def _deletes(tasks: Any) -> list[tuple[str, set[str]]]:
@@ -163,6 +164,5 @@ def test_the_same_files_without_some_deletes(table: IcebergTable) -> None:
     }
     two = [task for task in left if task.location == FILES[2]]
     assert _deletes(java_tasks(two, "paired")) == [(FILES[2], {"equality-1", "positions-1", "positions-of-2"})]
-    assert _deletes(java_tasks(two, "equality")) == [(FILES[2], {"equality-1"})]
     before = [task for task in tasks if task.location == FILES[2]]
-    assert _deletes(java_tasks(before, "equality")) == [(FILES[2], {"equality-1", "equality-all"})]
+    assert "equality-all" in _deletes(java_tasks(before, "paired"))[0][1]

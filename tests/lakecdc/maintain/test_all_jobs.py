@@ -99,11 +99,7 @@ def _expiry_of_somebody(table: IcebergTable, _: JobSpec) -> TableReport:
 
 #: a step: the job, what does it, and its options
 STEPS: dict[str, tuple[str, TableWork, Options]] = {
-    "rewrite_delete_files": (
-        "rewrite_delete_files",
-        rewrite_delete_files,
-        lambda rng: {"engine": rng.choice(["exact", "join", "native"])},
-    ),
+    "rewrite_delete_files": ("rewrite_delete_files", rewrite_delete_files, lambda _: {}),
     "sort_data_files": ("sort_data_files", sort_data_files, lambda rng: {**_target(rng), "min_overlap_depth": 1.1}),
     "compact_data_files": ("compact_data_files", compact_data_files, _compaction),
     "add_bloom_filters": ("compact_data_files", compact_data_files, lambda _: {"add_bloom_filters": True}),

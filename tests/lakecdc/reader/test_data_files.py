@@ -143,7 +143,7 @@ def in_orc(place: Path, columns: Mapping[str, tuple[pa.Array, Mapping[str, str]]
     fields = [pa.field(name, array.type, metadata=told) for name, (array, told) in columns.items()]
     table = pa.table([array for array, _ in columns.values()], schema=pa.schema(fields))
     orc.write_table(table, place, stripe_size=64 * 1024, batch_size=1000)
-    facts = {"location": str(place), "records": records, "first_row_id": 5000, "sequence_number": 7, "format": "ORC"}
+    facts = {"location": str(place), "records": records, "first_row_id": 5000, "sequence_number": 7}
     return {**facts, "constants": None, "deletes": []}
 
 

@@ -14,7 +14,6 @@ from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, Uns
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.contract.spec import JobSpec
-from lakecdc.iceberg import file_tasks
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import has_several_specs
@@ -24,9 +23,8 @@ from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
-from lakecdc.iceberg.scan import column_names
 from lakecdc.iceberg.table import IcebergTable, Snapshot
-from lakecdc.key_search.match import Engine, can_match_natively, convert, refuse_table
+from lakecdc.key_search.match import convert, refuse_table
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
 from lakecdc.maintain.delete_files.verify import Proof, Proving
@@ -37,7 +35,6 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.debt import NOTHING
 from lakecdc.metadata.readers import readable_by
-from lakecdc.metadata.work import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
 from lakecdc.writer.deletes import Target, Writer, count_only, writer_of
@@ -79,7 +76,6 @@ class Rewrite:
     def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
         self._table, self._options, self._before = table, options, before
         self._begun = time.monotonic()
-        self._engines = set[str]()
         # one per commit
         self._proofs: list[Proof] = []
         self._data_files = self._positions = self._superseded = self._conflicts = self._groups_left = 0
@@ -202,12 +198,9 @@ class Rewrite:
     def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
         if not group.tasks:
             return []
-        engine = choose_engine(self._table, group, self._options.engine)
-        if group.pairs:
-            self._engines.add(engine)
         data_files = {task.number: task.location for task in group.tasks}
         target = Target(folder, storage_properties(self._table), data_files, group.merged)
-        return convert(self._table, group, engine, target, writer)
+        return convert(self._table, group, target, writer)
 
     def _dry_run(self) -> TableReport:
         planned = self._planned(self._before)
@@ -259,7 +252,6 @@ class Rewrite:
             "groups_left": self._groups_left,
             "equality_delete_files_unsupported": sum(each.equality_delete_files for each in planned.leftovers),
             "unsupported": [leftover.facts() for leftover in planned.leftovers],
-            "engine": "+".join(sorted(self._engines)) or None,
             "verified": self._verified(),
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
             "seconds": {**rounded, "total": seconds_since(self._begun)},
@@ -297,36 +289,3 @@ def _referenced(group: Group, written: Sequence[WrittenDeletes]) -> list[str]:
 
 def vectors(table: IcebergTable) -> bool:
     return table.format_version >= 3
-
-
-def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
-    """Choose the engine for a group.
-
-    :param requested: the option: ``auto``, ``exact``, ``join`` or ``native``; what the native engine cannot match is
-        joined.
-    :raises UnsupportedError: only Iceberg's own reader still knows a dropped key column, but a join is requested or
-        there are too many deletes for it.
-    """
-    dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
-    too_many = not all(task.paired for task in group.tasks)
-    small = (
-        not too_many
-        and group.delete_records <= EXACT_DELETE_RECORDS
-        and group.pairs <= EXACT_PAIRS
-        and group.data_records <= EXACT_DATA_RECORDS
-    )
-    if dropped and (requested in ("join", "native") or too_many):
-        raise UnsupportedError(
-            "Cannot join the keys: a key column of the equality deletes was dropped.",
-            table=table.name,
-            hint="Use the engine 'exact' or 'auto'; with millions of deletes, compact_data_files.",
-        )
-    if requested == "exact" and too_many:
-        raise UnsupportedError(
-            f"The engine 'exact' supports {file_tasks.MAX_PAIRS} pairs of data and delete files; the table has more.",
-            table=table.name,
-            hint="Use the engine 'join' or 'auto'.",
-        )
-    if requested == "exact" or (requested == "auto" and (dropped or small)):
-        return "exact"
-    return "native" if requested != "join" and can_match_natively(table, group) else "join"

@@ -24,7 +24,7 @@ from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.match import KeySearch
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.measure import referenced_file
-from lakecdc.maintain.selection import cut
+from lakecdc.metadata.file_sizes import cut
 from lakecdc.metadata.locations import ABSOLUTE
 
 #: data files per commit; a scope is never split, so one large scope may exceed it

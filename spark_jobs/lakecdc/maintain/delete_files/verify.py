@@ -17,17 +17,17 @@ from pyspark.sql import DataFrame
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import Verify
-from lakecdc.iceberg.file_tasks import FileTask, java_tasks
-from lakecdc.iceberg.jvm import java_list, listed
-from lakecdc.iceberg.live_deletes import EqualityDelete, java_deletes
+from lakecdc.iceberg.file_tasks import FileTask, java_tasks, tasks_under
+from lakecdc.iceberg.jvm import java_list
+from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.reader_memory import most_keys
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import DELETES_SHARED, IcebergTable
 from lakecdc.iceberg.threads import in_session
 from lakecdc.maintain import verify_rows
-from lakecdc.maintain.selection import cut
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, fingerprint, read_back
+from lakecdc.metadata.file_sizes import cut
 
 #: sample of data files: this share of those touched, but at least the minimum
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3
@@ -116,14 +116,11 @@ class Proving:
         if not self._parts:
             # paired by Iceberg's own planning, independent of the conversion
             return java_tasks(self._chosen, "paired")
-        builder, having = TaskBuilder(self._table), [task for task in self._chosen if task.others]
-        others = listed(java_tasks(having, "others")) if having else []
-        return others + [
-            builder.task(task.java, java_deletes(self._table, reaching))
-            for task in self._chosen
-            for part in self._parts
-            if (reaching := [delete for delete in part if delete.reaches(task.scope, task.sequence_number)])
-        ]
+        having = [task for task in self._chosen if task.others]
+        tasks = java_list(self._table.spark, java_tasks(having, "others") if having else [])
+        for part in self._parts:
+            tasks.addAll(tasks_under(self._table, self._chosen, part))
+        return tasks
 
     def _read(self, tasks: Any, measure: Callable[[DataFrame], R]) -> R:
         """Measure the live rows, or the deleted rows in a partial proof, because each part shows only some of them."""
@@ -141,7 +138,7 @@ class Proving:
             f"The new delete files would change the rows of the table: {location} has {old} "
             f"{'deleted' if self._parts else 'live'} rows, and would have {new}{' others' if old == new else ''}.",
             table=self._table.name,
-            hint="Nothing was published. Please report this; until then use the engine 'exact'.",
+            hint="Nothing was published. Please report this.",
             data_file=location,
         )
 

@@ -31,7 +31,7 @@ from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.partition_fields import identity_values
 from lakecdc.iceberg.rewrite_tasks import runs_session
 from lakecdc.iceberg.staging import WrittenFile, describe_like
-from lakecdc.key_search.match import FORMATS
+from lakecdc.key_search.keys import FORMATS
 from lakecdc.key_search.tasks import unpacked
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.rewriting import placing
@@ -130,22 +130,21 @@ class TaskRewrite:
         file, deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
         names = ("location", "firstRowId", "dataSequenceNumber", "recordCount")
         known = [calls.method(CONTENT_FILE, name)(file) for name in names]
-        form = calls.method(CONTENT_FILE, "format")(file)
         # as exact as values are kept, unlike that of the facts
         text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.method(CONTENT_FILE, "partition")(file))
-        rows = calls.rows(java, *known, form, calls.method(COLLECTION, "size")(deletes), text)
+        rows = calls.rows(java, *known, calls.method(COLLECTION, "size")(deletes), text)
         values: dict[str, str | None] = {}
         for unit in units:
             of_unit = identity_values(self._table, tasks[unit.files[0].location])
             values |= dict.fromkeys((one.location for one in unit.files), of_unit)
         facts, partitions = dict[str, tuple[Any, ...]](), dict[str, str]()
-        for number, ((location, *of_file, form, applying, partitions[location]), others) in enumerate(
+        for number, ((location, *of_file, applying, partitions[location]), others) in enumerate(
             zip(rows, position_deletes_of(calls, java), strict=True)
         ):
             if len(others) < applying or not all(one.format in FORMATS and reaches(one.location) for one in others):
                 raise UnreadError(f"tasks cannot read the deletes of {location}")
             positions = [one.for_tasks for one in others]
-            facts[location] = (number, location, *of_file, str(form), values[location], positions)
+            facts[location] = (number, location, *of_file, values[location], positions)
         if any(len({partitions[one.location] for one in unit.files}) > 1 for unit in units):
             raise UnreadError("files of several partitions are rewritten together")
         return facts

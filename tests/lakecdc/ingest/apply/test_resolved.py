@@ -10,7 +10,7 @@ import pytest
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.target import parse_targets
-from lakecdc.key_search import match, resolve
+from lakecdc.key_search import match
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.sort import sort_data_files
 from tests.conftest import Lake
@@ -248,20 +248,22 @@ def test_a_conversion_that_fails_is_no_obstacle(lake: Lake, tmp_path: Path, monk
     assert feed.rows() == final_rows(history)
 
 
-def test_keys_that_tasks_cannot_compare_are_joined(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolve, "can_match_natively", lambda *_: False)
-    joined, real = [], match.hits_of
+def test_files_that_tasks_cannot_read_are_searched_by_iceberg(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched, real = [], match.deleted_positions
 
-    def hits_of(*arguments: Any) -> Any:
-        joined.append(arguments)
+    def deleted_positions(*arguments: Any) -> Any:
+        searched.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(match, "hits_of", hits_of)
+    monkeypatch.setattr(match, "deleted_positions", deleted_positions)
+    monkeypatch.setattr(match, "delete_files", lambda tasks: {})
     feed, history = resolved(lake, tmp_path, 3), PlainHistory.of(12, 60)
     for batch in in_batches(history, 30, 45):
         feed.take(batch)
     check(feed, history)
-    assert joined
+    assert searched
 
 
 @V3

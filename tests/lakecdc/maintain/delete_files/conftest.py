@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from lakecdc.key_search import match
 from lakecdc.runtime import failpoints
 
 pytest.register_assert_rewrite("tests.lakecdc.maintain.delete_files.support")
 
 Meanwhile = Callable[..., None]
+
+
+@pytest.fixture
+def by_iceberg(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many data files Iceberg's reader was asked to search, each time."""
+    found, real = list[int](), match.deleted_positions
+
+    def deleted_positions(table: Any, deletes: Any, tasks: Any) -> Any:
+        found.append(len(tasks))
+        return real(table, deletes, tasks)
+
+    monkeypatch.setattr(match, "deleted_positions", deleted_positions)
+    return found
 
 
 @pytest.fixture

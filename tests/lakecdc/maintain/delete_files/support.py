@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -18,20 +17,10 @@ from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import count
-from tests.on_demand import on_demand
 
 Rows = list[tuple[Any, ...]]
-_ENGINES = ("join", "native", "exact")
-ENGINES = pytest.mark.parametrize(
-    "engine", ["native", *[pytest.param(name, marks=pytest.mark.soak) for name in ("exact", "join")]]
-)
 #: the readers that share no code with Spark
 READERS = ("pyiceberg", "duckdb")
-
-
-def versions_and_engines(*in_ci: tuple[int, str]) -> pytest.MarkDecorator:
-    """Both format versions with each engine, of which some pairs are for CI."""
-    return pytest.mark.parametrize(("version", "engine"), on_demand(product((2, 3), _ENGINES), in_ci=in_ci))
 
 
 def create(lake: Lake, columns: str, version: int, partitioned_by: str = "", **properties: str) -> str:

@@ -7,17 +7,15 @@ import pytest
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.changes import Writer
 from tests.lakecdc.maintain.delete_files.support import convert, create, pyiceberg_rows, spark_rows
+from tests.on_demand import on_demand
+from tests.versions import V2
 
 
 @pytest.mark.parametrize(
-    ("version", "engine", "layout"),
-    [
-        (3, "exact", "bucket(2, id)"),
-        pytest.param(2, "join", "bucket(2, id)", marks=pytest.mark.soak),
-        pytest.param(3, "join", "", marks=pytest.mark.soak),
-    ],
+    ("version", "layout"),
+    on_demand([(3, "bucket(2, id)"), (2, "bucket(2, id)"), (3, "")], in_ci=[(3, "bucket(2, id)")]),
 )
-def test_delete_insert_delete(lake: Lake, version: int, engine: str, layout: str) -> None:
+def test_delete_insert_delete(lake: Lake, version: int, layout: str) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version, layout)
     writer = Writer(lake, name, seed=version)
     writer.append(range(6))
@@ -30,12 +28,12 @@ def test_delete_insert_delete(lake: Lake, version: int, engine: str, layout: str
     writer.append([0, 1, 2])
     writer.upsert([2], [2])
     assert spark_rows(lake, name) == writer.expected()
-    convert(lake, name, engine=engine)
+    convert(lake, name)
     assert {key: value[-1] for key, value in writer.rows.items()} == {0: "6", 1: "6", 2: "7", 5: "0", 7: "4"}
 
 
-@pytest.mark.parametrize(("version", "engine"), [(2, "join"), pytest.param(3, "exact", marks=pytest.mark.soak)])
-def test_random_changes_between_conversions(lake: Lake, version: int, engine: str) -> None:
+@V2
+def test_random_changes_between_conversions(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version)
     writer = Writer(lake, name, seed=10 + version, keys=24)
     writer.append(range(12))
@@ -43,5 +41,5 @@ def test_random_changes_between_conversions(lake: Lake, version: int, engine: st
         for _ in range(3):
             writer.step()
         writer.delete([0, 1])
-        convert(lake, name, engine=engine)
+        convert(lake, name)
         assert pyiceberg_rows(lake, name) == writer.expected()

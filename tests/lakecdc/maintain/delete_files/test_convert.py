@@ -7,17 +7,15 @@ import pytest
 from lakecdc.metadata.debt import NOTHING
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
-    ENGINES,
     change,
     convert,
     create,
     insert,
     pyiceberg_rows,
     run,
-    versions_and_engines,
 )
 from tests.lakecdc.maintain.support import count
-from tests.versions import V3
+from tests.versions import V2, V3
 
 LAYOUTS = pytest.mark.parametrize("layout", ["bucket(4, id)", pytest.param("", marks=pytest.mark.soak)])
 
@@ -33,13 +31,12 @@ def upserted(lake: Lake, version: int, layout: str = "") -> str:
 
 
 @LAYOUTS
-@versions_and_engines((2, "join"), (3, "native"))
-def test_upserts_and_deletes(lake: Lake, version: int, layout: str, engine: str) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_upserts_and_deletes(lake: Lake, version: int, layout: str) -> None:
     name = upserted(lake, version, layout)
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert report.metrics["positions"] == 150
     assert report.metrics["equality_deletes"] == 250
-    assert report.metrics["engine"] == engine
     assert report.metrics["scopes"] == (4 if layout else 1)
     kind = "deletion_vectors_added" if version == 3 else "delete_files_added"
     assert report.metrics[kind] == count(lake, name, 1) > 0
@@ -53,16 +50,16 @@ def test_upserts_and_deletes(lake: Lake, version: int, layout: str, engine: str)
     assert head is not None and head.summary["lakecdc.job"] == "rewrite_delete_files"
     assert head.operation == "delete"
     assert list(dict(table.java.refs())) == ["main"]
-    again = run(lake, name, engine=engine)
+    again = run(lake, name)
     assert (again.outcome, again.snapshot_before) == ("nothing", again.snapshot_after)
 
 
-@versions_and_engines((3, "native"))
-def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, version: int, engine: str) -> None:
+@V3
+def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, version: int) -> None:
     name = upserted(lake, version)
-    convert(lake, name, engine=engine)
+    convert(lake, name)
     change(lake, name, ["id"], "SELECT id FROM range(40, 70)", "SELECT id, 'third' AS v FROM range(40, 60)")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     # 40 to 49 of the first file are deleted already
     assert report.metrics["positions"] == 20
     assert report.metrics["delete_files_superseded"] > 0
@@ -86,8 +83,8 @@ def test_positions_known_already_write_nothing(lake: Lake, version: int) -> None
     assert count(lake, name, 1) == before
 
 
-@versions_and_engines((2, "join"))
-def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, version: int, engine: str) -> None:
+@V2
+def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, v string", version)
     insert(lake, name, "SELECT id, 'first' AS v FROM range(10)")
     change(lake, name, ["id"], "SELECT id FROM range(10)")
@@ -95,28 +92,26 @@ def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, v
     change(lake, name, ["id"], "SELECT id FROM range(2)", "SELECT id, 'same commit' AS v FROM range(2)")
     # makes the file of the commit before a file to be looked at, together with the deletes of its own commit
     change(lake, name, ["id"], "SELECT 1L AS id")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert pyiceberg_rows(lake, name) == [(0, "same commit"), (2, "back")]
     assert report.metrics["positions"] == 13
 
 
-@ENGINES
-def test_duplicate_keys_in_a_file_and_across_files(lake: Lake, engine: str) -> None:
+def test_duplicate_keys_in_a_file_and_across_files(lake: Lake) -> None:
     name = create(lake, "id bigint, v string", 2)
     insert(lake, name, "SELECT id % 5 AS id, 'a' AS v FROM range(20)")
     insert(lake, name, "SELECT id % 5 AS id, 'b' AS v FROM range(20)")
     change(lake, name, ["id"], "SELECT * FROM VALUES (0L), (3L), (3L) AS t(id)")
     change(lake, name, ["id"], "SELECT 3L AS id")
-    assert convert(lake, name, engine=engine).metrics["positions"] == 16
+    assert convert(lake, name).metrics["positions"] == 16
 
 
-@ENGINES
-def test_null_matches_null_in_a_composite_key(lake: Lake, engine: str) -> None:
+def test_null_matches_null_in_a_composite_key(lake: Lake) -> None:
     name = create(lake, "a int, b string, v int", 2)
     rows = "SELECT * FROM VALUES (1, 'x', 1), (1, NULL, 2), (NULL, 'x', 3), (NULL, NULL, 4), (2, 'x', 5) AS t(a, b, v)"
     insert(lake, name, rows)
     change(lake, name, ["a", "b"], "SELECT * FROM VALUES (1, NULL), (NULL, 'x'), (2, NULL) AS t(a, b)")
-    convert(lake, name, engine=engine)
+    convert(lake, name)
     assert {row[2] for row in pyiceberg_rows(lake, name)} == {1, 4, 5}
 
 

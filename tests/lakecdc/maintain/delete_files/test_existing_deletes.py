@@ -6,7 +6,6 @@ import pytest
 
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
-    ENGINES,
     change,
     convert,
     create,
@@ -31,11 +30,10 @@ def with_position_deletes(lake: Lake, version: int, granularity: str) -> str:
 
 
 @pytest.mark.parametrize("granularity", on_demand(("file", "partition"), in_ci=("partition",)))
-@ENGINES
-def test_position_deletes_of_v2(lake: Lake, granularity: str, engine: str) -> None:
+def test_position_deletes_of_v2(lake: Lake, granularity: str) -> None:
     name = with_position_deletes(lake, 2, granularity)
     change(lake, name, ["id"], "SELECT id FROM range(1, 4)")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert report.metrics["positions"] == 4
     assert sorted({row[0] for row in pyiceberg_rows(lake, name)}) == list(range(4, 10))
     # one that covers several files is split up, so that a reader of one file opens no other's positions
@@ -43,12 +41,11 @@ def test_position_deletes_of_v2(lake: Lake, granularity: str, engine: str) -> No
     assert count(lake, name, 1) == 2
 
 
-@ENGINES
-def test_deletion_vector_of_v3_becomes_part_of_the_new_one(lake: Lake, engine: str) -> None:
+def test_deletion_vector_of_v3_becomes_part_of_the_new_one(lake: Lake) -> None:
     name = with_position_deletes(lake, 3, "file")
     assert count(lake, name, 1) == 2
     change(lake, name, ["id"], "SELECT id FROM range(1, 4)")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert (report.metrics["positions"], report.metrics["delete_files_superseded"]) == (4, 2)
     assert count(lake, name, 1) == 2
     assert [file.record_count for file in listed_files(lake, name, 1)] == [4, 4]
@@ -69,30 +66,28 @@ def test_position_deletes_left_from_v2_in_an_upgraded_table(lake: Lake, granular
     ("data_format", "delete_format"),
     on_demand([("avro", "orc"), ("orc", "avro"), ("parquet", "avro")], in_ci=[("orc", "avro")]),
 )
-@ENGINES
-def test_avro_and_orc(lake: Lake, data_format: str, delete_format: str, engine: str) -> None:
+def test_avro_and_orc(lake: Lake, data_format: str, delete_format: str) -> None:
     settings = {"write__format__default": data_format, "write__delete__format__default": delete_format}
     name = create(lake, "id bigint, v string", 2, write__delete__mode="merge-on-read", **settings)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(100)")
     lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN 20 AND 40")
     change(lake, name, ["id"], "SELECT id FROM range(30)", "SELECT id, 'b' AS v FROM range(10)")
     before = spark_rows(lake, name)
-    report = convert_for_spark(lake, name, engine)
+    report = convert_for_spark(lake, name)
     assert report == 20
     assert spark_rows(lake, name) == before
 
 
-def convert_for_spark(lake: Lake, name: str, engine: str) -> int:
+def convert_for_spark(lake: Lake, name: str) -> int:
     """Convert without the other readers, which do not know these formats; return the positions."""
-    report = run(lake, name, engine=engine)
+    report = run(lake, name)
     assert (report.outcome, report.metrics["equality_delete_files_after"]) == ("done", 0)
     return int(report.metrics["positions"])
 
 
-@pytest.mark.parametrize("engine", on_demand(("join", "exact"), in_ci=("join",)))
-def test_large_file_of_several_row_groups(lake: Lake, engine: str) -> None:
+def test_large_file_of_several_row_groups(lake: Lake) -> None:
     name = create(lake, "id bigint, v string", 3, **{"write__parquet__row-group-size-bytes": "16384"})
     insert(lake, name, "SELECT id, concat('value ', hash(id)) AS v FROM range(10000)")
     assert min(row_groups(lake, name)) > 1
     change(lake, name, ["id"], "SELECT id FROM range(0, 10000, 7)")
-    assert convert(lake, name, engine=engine).metrics["positions"] == 1429
+    assert convert(lake, name).metrics["positions"] == 1429

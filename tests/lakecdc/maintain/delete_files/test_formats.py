@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from itertools import product
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
 from tests.lakecdc.maintain.support import count, listed_files
 from tests.on_demand import on_demand
-
-CASES = on_demand([(2, "join"), (3, "native"), (3, "exact")], in_ci=[(3, "native")])
-VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), CASES)
+from tests.versions import V3
 
 
 def write_as(lake: Lake, name: str, data_format: str) -> None:
@@ -25,8 +22,8 @@ def write_as(lake: Lake, name: str, data_format: str) -> None:
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.format.default'='{data_format}')")
 
 
-@VERSION_AND_ENGINE
-def test_three_formats_in_one_table(lake: Lake, version: int, engine: str) -> None:
+@V3
+def test_three_formats_in_one_table(lake: Lake, version: int) -> None:
     """Data and delete files of each format, so that each delete file reaches data of the other formats too."""
     name = create(lake, "id bigint, s string, d decimal(12, 2), ts timestamp", version)
     for number, data_format in enumerate(("avro", "orc", "parquet")):
@@ -38,24 +35,21 @@ def test_three_formats_in_one_table(lake: Lake, version: int, engine: str) -> No
         change(lake, name, ["id", "s"], f"SELECT id, concat('é', id) AS s FROM range({number}, {low + 10}, 10)")
     change(lake, name, ["ts"], "SELECT timestamp_seconds(9) AS ts")
     # pyiceberg and DuckDB know Parquet only
-    report = convert(lake, name, readers=(), engine=engine)
+    report = convert(lake, name, readers=())
     assert report.metrics["positions"] == 1 + 2 + 3 + 1
     found = {file.file_format.value for file in listed_files(lake, name, 1)}
     assert found == ({"PARQUET"} if version == 2 else {"PUFFIN"})
 
 
-@pytest.mark.parametrize(
-    ("mode", "engine"),
-    on_demand(product(("truncate(2)", "none"), ("join", "exact")), in_ci=[("truncate(2)", "join")]),
-)
-def test_bounds_missing_or_cut(lake: Lake, mode: str, engine: str) -> None:
+@pytest.mark.parametrize("mode", on_demand(("truncate(2)", "none"), in_ci=("truncate(2)",)))
+def test_bounds_missing_or_cut(lake: Lake, mode: str) -> None:
     """Nothing may be pruned by bounds that are not there, or that end before the values do."""
     name = create(lake, "id bigint, code string", 2, write__metadata__metrics__default=mode)
     insert(lake, name, "SELECT id, concat('common prefix ', id) AS code FROM range(20)", files=2)
     change(lake, name, ["code"], "SELECT concat('common prefix ', id) AS code FROM range(5)")
     change(lake, name, ["id", "code"], "SELECT id, concat('common prefix ', id) AS code FROM range(5, 8)")
     change(lake, name, ["code"], "SELECT CAST(NULL AS string) AS code")
-    assert convert(lake, name, engine=engine).metrics["positions"] == 8
+    assert convert(lake, name).metrics["positions"] == 8
 
 
 @pytest.mark.soak
@@ -65,7 +59,7 @@ def test_deletes_with_bounds_beside_data_without(lake: Lake) -> None:
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.metadata.metrics.default'='full')")
     insert(lake, name, "SELECT id, 'b' AS v FROM range(5, 15)")
     change(lake, name, ["id"], "SELECT id FROM range(9, 11)")
-    assert convert(lake, name, engine="join").metrics["positions"] == 3
+    assert convert(lake, name).metrics["positions"] == 3
     assert count(lake, name, 1) == 2
     assert len(spark_rows(lake, name)) == 17
 

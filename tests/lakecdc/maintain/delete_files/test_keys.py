@@ -17,7 +17,6 @@ from lakecdc.maintain.compact import compact_data_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable
 from tests.lakecdc.maintain.delete_files.support import (
-    ENGINES,
     change,
     convert,
     create,
@@ -25,10 +24,10 @@ from tests.lakecdc.maintain.delete_files.support import (
     pyiceberg_rows,
     run,
     spark_rows,
-    versions_and_engines,
 )
 from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
+from tests.versions import V2, V3
 
 COLUMNS = (
     "n int, s string, b binary, i int, l bigint, dec decimal(12, 2), d date, ts timestamp, tz timestamp_ntz, "
@@ -49,8 +48,8 @@ ROWS = """
 """
 
 
-@pytest.mark.parametrize(("version", "engine"), [pytest.param(2, "exact", marks=pytest.mark.soak), (3, "native")])
-def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, version: int, engine: str) -> None:
+@V3
+def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, version: int) -> None:
     name = create(lake, COLUMNS, version)
     insert(lake, name, ROWS)
     change(lake, name, ["s", "dec"], f"SELECT s, dec FROM ({ROWS}) WHERE n IN (1, 3)")
@@ -63,24 +62,23 @@ def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, versio
     insert(lake, name, " UNION ALL ".join(f"SELECT {row} FROM ({ROWS}) WHERE n = 0" for row in alone))
     for column in columns:
         change(lake, name, [column], f"SELECT {column} FROM ({ROWS}) WHERE n = 0")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert [row[0] for row in pyiceberg_rows(lake, name)] == [2, 4]
     assert report.metrics["positions"] == 3 + len(columns)
 
 
 @pytest.mark.soak
-@ENGINES
-def test_nulls_and_empty_values_are_not_the_same_key(lake: Lake, engine: str) -> None:
+def test_nulls_and_empty_values_are_not_the_same_key(lake: Lake) -> None:
     name = create(lake, COLUMNS, 2)
     insert(lake, name, ROWS)
     change(lake, name, ["s"], "SELECT CAST(NULL AS string) AS s")
     change(lake, name, ["b"], "SELECT X'' AS b")
-    convert(lake, name, engine=engine)
+    convert(lake, name)
     assert [row[0] for row in spark_rows(lake, name)] == [0, 2, 4]
 
 
-@versions_and_engines((3, "native"))
-def test_renamed_widened_and_moved_key(lake: Lake, version: int, engine: str) -> None:
+@V3
+def test_renamed_widened_and_moved_key(lake: Lake, version: int) -> None:
     name = create(lake, "v string, id int, `Ort ``Nr.``` int", version)
     insert(lake, name, "SELECT concat('a', id) AS v, CAST(id AS int) AS id, 7 AS `Ort ``Nr.``` FROM range(10)")
     change(lake, name, ["id", "Ort `Nr.`"], "SELECT CAST(id AS int) AS id, 7 AS `Ort ``Nr.``` FROM range(3)")
@@ -91,7 +89,7 @@ def test_renamed_widened_and_moved_key(lake: Lake, version: int, engine: str) ->
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN id int")
     insert(lake, name, "SELECT id AS `key`, 'b' AS v, 7 AS `Ort ``Nr.```, 1 AS id FROM range(8, 12)")
     change(lake, name, ["key", "Ort `Nr.`"], "SELECT id AS `key`, 7 AS `Ort ``Nr.``` FROM range(9, 11)")
-    convert(lake, name, engine=engine)
+    convert(lake, name)
     assert sorted(row[0] for row in pyiceberg_rows(lake, name)) == [3, 4, 5, 6, 7, 8, 8, 11]
 
 
@@ -119,31 +117,29 @@ def test_rows_deleted_before_their_key_was_widened_stay_deleted(lake: Lake) -> N
     assert sorted(lake.duckdb_rows(name)) == left
 
 
-@ENGINES
-def test_key_column_that_old_files_do_not_have(lake: Lake, engine: str) -> None:
+def test_key_column_that_old_files_do_not_have(lake: Lake) -> None:
     name = create(lake, "id bigint", 2)
     insert(lake, name, "SELECT id FROM range(4)")
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN tenant string")
     insert(lake, name, "SELECT id, 'x' AS tenant FROM range(4)")
     change(lake, name, ["id", "tenant"], "SELECT 1L AS id, CAST(NULL AS string) AS tenant UNION ALL SELECT 2L, 'x'")
-    convert(lake, name, engine=engine)
+    convert(lake, name)
     assert sorted(row[0] for row in pyiceberg_rows(lake, name)) == [0, 0, 1, 2, 3, 3]
 
 
-@ENGINES
-def test_key_column_with_a_default_that_old_files_do_not_have(lake: Lake, engine: str) -> None:
+def test_key_column_with_a_default_that_old_files_do_not_have(lake: Lake) -> None:
     table = JavaTable(lake, {"id": "int"}, 3)
     table.append(*({"id": number} for number in range(3)))
     table.add_column_with_default("tenant", "string", "x")
     table.append({"id": 0, "tenant": "y"}, {"id": 1, "tenant": "x"}, {"id": 2, "tenant": None})
     table.delete({"id": 1, "tenant": "x"}, {"id": 0, "tenant": "y"}, {"id": 2, "tenant": None})
-    report = convert(lake, table.name, readers=("pyiceberg",), engine=engine)
+    report = convert(lake, table.name, readers=("pyiceberg",))
     assert pyiceberg_rows(lake, table.name) == [(0, "x"), (2, "x")]
     assert report.metrics["positions"] == 4
 
 
-@pytest.mark.parametrize(("version", "engine"), [(2, "join"), pytest.param(3, "exact", marks=pytest.mark.soak)])
-def test_uuid_and_fixed_keys(lake: Lake, version: int, engine: str) -> None:
+@V2
+def test_uuid_and_fixed_keys(lake: Lake, version: int) -> None:
     table = JavaTable(lake, {"id": "int", "u": "uuid", "f": "fixed[3]"}, version)
     low, high = "00000000-0000-4000-8000-00000000000a", "7fffffff-ffff-4fff-bfff-ffffffffffff"
     rows = [(0, low, b"\x00\xff\x00"), (1, high, b"\xff\x00\x00"), (2, None, None), (3, low, b"abc"), (4, high, b"abd")]
@@ -151,16 +147,15 @@ def test_uuid_and_fixed_keys(lake: Lake, version: int, engine: str) -> None:
     table.delete({"f": b"\xff\x00\x00"})
     table.delete({"u": None})
     table.delete({"u": low, "f": b"abc"}, {"u": high, "f": b"abc"}, {"u": low, "f": None})
-    assert convert(lake, table.name, readers=("pyiceberg",), engine=engine).metrics["positions"] == 3
+    assert convert(lake, table.name, readers=("pyiceberg",)).metrics["positions"] == 3
     assert [row[0] for row in pyiceberg_rows(lake, table.name)] == [0, 4]
     table.delete({"u": low}, {"u": high})
-    assert convert(lake, table.name, readers=("pyiceberg",), engine=engine).metrics["positions"] == 2
+    assert convert(lake, table.name, readers=("pyiceberg",)).metrics["positions"] == 2
     assert pyiceberg_rows(lake, table.name) == []
 
 
 @pytest.mark.soak
-@ENGINES
-def test_decimal_key_widened_between_data_and_deletes(lake: Lake, engine: str) -> None:
+def test_decimal_key_widened_between_data_and_deletes(lake: Lake) -> None:
     """Each precision lies differently in Parquet: as int32, int64, and as bytes."""
     name = create(lake, "id int, d decimal(9, 2)", 2)
     for round_, precision in enumerate((9, 18, 38)):
@@ -170,24 +165,23 @@ def test_decimal_key_widened_between_data_and_deletes(lake: Lake, engine: str) -
         rows = f"SELECT CAST({10 * round_} + id AS int) AS id, CAST(id - 2.5 AS {kind}) AS d FROM range(5)"
         insert(lake, name, rows)
         change(lake, name, ["d"], f"SELECT CAST({round_} - 2.5 AS {kind}) AS d")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     survivors = [10 * file + value for file in range(3) for value in range(5) if value not in range(file, 3)]
     assert sorted(row[0] for row in spark_rows(lake, name)) == survivors
     assert report.metrics["positions"] == 6
 
 
-@pytest.mark.parametrize(("version", "engine"), on_demand([(2, "auto"), (3, "exact")], in_ci=[(2, "auto")]))
-def test_dropped_key_column_is_matched_by_icebergs_reader_only(lake: Lake, version: int, engine: str) -> None:
+@V2
+def test_dropped_key_column(lake: Lake, version: int, by_iceberg: list[int]) -> None:
     name = create(lake, "id bigint, old string, v int", version)
     insert(lake, name, "SELECT id, concat('k', id) AS old, 1 AS v FROM range(5)")
     change(lake, name, ["old"], "SELECT 'k3' AS old")
     change(lake, name, ["id", "old"], "SELECT 0L AS id, 'k0' AS old UNION ALL SELECT 1L, 'k0'")
     change(lake, name, ["id"], "SELECT 4L AS id")
     lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN old")
-    with pytest.raises(UnsupportedError, match="was dropped"):
-        run(lake, name, engine="join")
-    assert convert(lake, name, engine=engine).metrics["engine"] == "exact"
-    assert [row[0] for row in pyiceberg_rows(lake, name)] == [1, 2]
+    insert(lake, name, "SELECT id, 1 AS v FROM range(1)")
+    convert(lake, name)
+    assert ([row[0] for row in pyiceberg_rows(lake, name)], by_iceberg) == ([0, 1, 2], [])
 
 
 def dropped_and_added_anew(lake: Lake) -> str:

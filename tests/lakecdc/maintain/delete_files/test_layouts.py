@@ -13,7 +13,6 @@ from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_rows
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
-    ENGINES,
     change,
     convert,
     create,
@@ -25,12 +24,9 @@ from tests.lakecdc.maintain.delete_files.support import (
 from tests.lakecdc.maintain.support import count, manifests_of_spec
 from tests.versions import V2
 
-CASES = [(2, "native"), pytest.param(3, "join", marks=pytest.mark.soak)]
-VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), CASES)
 
-
-@VERSION_AND_ENGINE
-def test_transforms_with_null_and_odd_values(lake: Lake, version: int, engine: str) -> None:
+@V2
+def test_transforms_with_null_and_odd_values(lake: Lake, version: int) -> None:
     name = create(
         lake,
         "ts timestamp, code string, n int, v int",
@@ -46,12 +42,11 @@ def test_transforms_with_null_and_odd_values(lake: Lake, version: int, engine: s
     change(lake, name, key, f"SELECT ts, code, n FROM ({rows}) WHERE ts IS NULL OR code = 'a/=%'")
     change(lake, name, key, f"SELECT ts, code, n FROM ({rows}) WHERE code = '🦀🦀🦀' AND n IS NULL", f"{rows} LIMIT 3")
     before = len(spark_rows(lake, name))
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert (before, report.metrics["positions"]) == (24 - 12 - 2 + 3, 8 + 4 + 2)
 
 
-@ENGINES
-def test_partition_columns_that_the_files_do_not_hold(lake: Lake, engine: str) -> None:
+def test_partition_columns_that_the_files_do_not_hold(lake: Lake) -> None:
     """Imported as Hive left them: the value stands in the partition only."""
     name = create(lake, "id bigint, place string, day int", 2, "place, day")
     folder = lake.folder / f"hive_{name}"
@@ -61,14 +56,14 @@ def test_partition_columns_that_the_files_do_not_hold(lake: Lake, engine: str) -
     assert not lake.spark.read.parquet(*map(str, folder.glob("place=*/day=0/*.parquet"))).columns[1:]
     keys = "SELECT * FROM VALUES (0L, 'Köln', 0), (1L, 'a b', 1), (2L, 'Köln', 0), (8L, 'Köln', 2) AS t(id, place, day)"
     change(lake, name, ["id", "place", "day"], keys, "SELECT 0L AS id, 'Köln' AS place, 0 AS day")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert report.metrics["positions"] == 3
     assert len(pyiceberg_rows(lake, name)) == 12 - 3 + 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("version", "engine"), [(2, "native"), (3, "join")])
-def test_unpartitioned_spec_that_a_table_does_not_have(lake: Lake, version: int, engine: str) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_unpartitioned_spec_that_a_table_does_not_have(lake: Lake, version: int) -> None:
     """Built with ``PartitionSpec.unpartitioned()``, id 0, a delete belongs to the table's spec 0, which is partitioned.
 
     It reaches the partition of nulls only, and the conversion must not take it for a global one (apache/iceberg
@@ -91,13 +86,12 @@ def test_unpartitioned_spec_that_a_table_does_not_have(lake: Lake, version: int,
     append_changes(table, RowChanges(deletes=[delete]), PositionFence(None))
     before = spark_rows(lake, name)
     assert {row[1] for row in before} == {"north"}
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert (report.metrics["scopes"], report.metrics["positions"]) == (1, 2)
 
 
 @pytest.mark.soak
-@ENGINES
-def test_spec_whose_only_field_was_dropped_in_format_v1_is_global(lake: Lake, engine: str) -> None:
+def test_spec_whose_only_field_was_dropped_in_format_v1_is_global(lake: Lake) -> None:
     """A dropped field stays as a void transform there: partition tuples have a field, the spec is unpartitioned."""
     name = lake.new_name("void")
     lake.sql(
@@ -109,7 +103,7 @@ def test_spec_whose_only_field_was_dropped_in_format_v1_is_global(lake: Lake, en
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='2')")
     insert(lake, name, "SELECT id, 'later' AS region FROM range(4)")
     change(lake, name, ["id"], "SELECT id FROM range(3)", "SELECT 0L AS id, 'new' AS region")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert (report.metrics["scopes"], report.metrics["positions"]) == (1, 6)
     assert count(lake, name, 1) == 3
 
@@ -129,13 +123,12 @@ def table_at(lake: Lake, folder: str, **properties: str) -> str:
     return name
 
 
-@ENGINES
-def test_odd_locations_and_row_lineage(lake: Lake, engine: str) -> None:
+def test_odd_locations_and_row_lineage(lake: Lake) -> None:
     name = table_at(lake, "a b+c/日本 🦀;%25", **{"write__object-storage__enabled": "true"})
     lineage = f"SELECT *, _row_id, _last_updated_sequence_number FROM lake.{name} ORDER BY _row_id"
     before = lake.sql(lineage).collect()
     # the helper for DuckDB takes its path out of a URL
-    assert convert(lake, name, readers=("pyiceberg",), engine=engine).metrics["positions"] == 6
+    assert convert(lake, name, readers=("pyiceberg",)).metrics["positions"] == 6
     assert lake.sql(lineage).collect() == before
     vectors = lake.table(name).metadata("files").where("content = 1").select("file_path").collect()
     assert all(re.search(r"/data/[01]{4}/[01]{4}/[01]{4}/[01]{8}/lakecdc-[^/]+/deletes-", row[0]) for row in vectors)
@@ -147,8 +140,8 @@ def test_location_that_tasks_cannot_write_to_is_refused(lake: Lake) -> None:
         run(lake, name)
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.data.path'='file://{lake.folder}/plain/{name}')")
     before = spark_rows(lake, name)
-    # what lies at the odd location is joined
-    metrics = run(lake, name, engine="native").metrics
+    # what lies at the odd location is searched by Iceberg's reader
+    metrics = run(lake, name).metrics
     assert (metrics["positions"], metrics["equality_delete_files_after"]) == (6, 0)
     assert spark_rows(lake, name) == before
 

@@ -15,9 +15,9 @@ from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.maintain.delete_files import leftovers
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, create, insert, run, spark_rows, versions_and_engines
+from tests.lakecdc.maintain.delete_files.support import change, create, insert, run, spark_rows
 from tests.lakecdc.maintain.support import count, listed_files
-from tests.versions import V3
+from tests.versions import V2, V3
 
 
 def partly(lake: Lake, name: str, **options: Any) -> TableReport:
@@ -46,10 +46,10 @@ def floating_beside_another(lake: Lake, version: int) -> str:
     return name
 
 
-@versions_and_engines((2, "join"))
-def test_floating_key_beside_another_in_one_scope(lake: Lake, version: int, engine: str) -> None:
+@V2
+def test_floating_key_beside_another_in_one_scope(lake: Lake, version: int) -> None:
     name = floating_beside_another(lake, version)
-    report = partly(lake, name, engine=engine)
+    report = partly(lake, name)
     # 1 is deleted by both; 7 and 8 by the key that stays, and no position says so
     assert report.metrics["positions"] == 5
     assert [file.record_count for file in listed_files(lake, name, 1)] == [6]

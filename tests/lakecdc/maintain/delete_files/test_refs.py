@@ -9,7 +9,7 @@ from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
 from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, create, insert, run, spark_rows
 from tests.lakecdc.maintain.support import count
-from tests.versions import V2
+from tests.versions import V2, V3
 
 
 def at(lake: Lake, name: str, ref: str) -> Rows:
@@ -46,13 +46,13 @@ def test_branches_and_tags_go_on_reading_after_main_is_converted(lake: Lake, ver
     convert(lake, name)
 
 
-@pytest.mark.parametrize(("version", "engine"), [pytest.param(2, "join", marks=pytest.mark.soak), (3, "exact")])
-def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: int, engine: str) -> None:
+@V3
+def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: int) -> None:
     name = table_with_refs(lake, version)
     lake.sql(f"INSERT INTO lake.{name}.branch_audit VALUES (100, 'only here')")
     before = {ref: at(lake, name, ref) for ref in ("main", "early", "audit")}
     main = lake.table(name).head()
-    report = run(lake, name, branch="audit", engine=engine)
+    report = run(lake, name, branch="audit")
     assert (report.outcome, report.metrics["equality_delete_files_after"]) == ("done", 0)
     assert {ref: at(lake, name, ref) for ref in ("main", "early", "audit")} == before
     assert [count(lake, name, 2, ref) for ref in ("main", "early", "audit")] == [2, 1, 0]

@@ -15,7 +15,6 @@ from lakecdc.iceberg.live_deletes import Scopes
 from lakecdc.maintain.delete_files import job, plan
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
-    ENGINES,
     change,
     convert,
     create,
@@ -23,15 +22,14 @@ from tests.lakecdc.maintain.delete_files.support import (
     pyiceberg_rows,
     run,
     spark_rows,
-    versions_and_engines,
 )
 from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
-from tests.versions import V3
+from tests.versions import V2, V3
 
 
-@versions_and_engines((3, "native"))
-def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: str) -> None:
+@V3
+def test_bucket_count_changed_between_batches(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version, "bucket(4, id)")
     insert(lake, name, "SELECT id, 'a' AS v FROM range(40)")
     lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD bucket(4, id) WITH bucket(3, id)")
@@ -40,14 +38,13 @@ def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: 
     change(lake, name, ["id"], "SELECT id FROM range(5, 15)", specs=[old, new])
     # reaches nothing: these keys are in files of the old spec
     change(lake, name, ["id"], "SELECT id FROM range(30, 40)", specs=[new])
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert report.metrics["scopes"] == 7
     assert len(pyiceberg_rows(lake, name)) == 30 - 5 + 5
 
 
 @pytest.mark.soak
-@ENGINES
-def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake, engine: str) -> None:
+def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake) -> None:
     name = create(lake, "id bigint NOT NULL, region string", 3, "bucket(4, id)")
     rows, key = "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM", ["id", "region"]
     insert(lake, name, f"{rows} range(20)")
@@ -59,12 +56,12 @@ def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake, engine
     third = int(lake.table(name).java.spec().specId())
     added = "SELECT id, CAST(NULL AS string) AS region FROM range(3)"
     change(lake, name, key, f"{rows} range(16, 26)", added, specs=[0, second, third])
-    assert convert(lake, name, engine=engine).metrics["positions"] == 10
+    assert convert(lake, name).metrics["positions"] == 10
     assert sorted(row[0] for row in spark_rows(lake, name)) == sorted([*range(16), *range(26, 40), 0, 1, 2])
 
 
-@versions_and_engines((2, "join"))
-def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: int, engine: str) -> None:
+@V2
+def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, region string", version)
     insert(lake, name, "SELECT id, 'north' AS region FROM range(10)")
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
@@ -76,14 +73,13 @@ def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: 
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
     change(lake, name, ["id", "region"], "SELECT 4L AS id, 'north' AS region", specs=[new])
     insert(lake, name, "SELECT 0L AS id, 'south' AS region")
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert report.metrics["scopes"] == 1
     ids = sorted(row[0] for row in pyiceberg_rows(lake, name))
     assert ids == [0, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]
 
 
-@ENGINES
-def test_partition_values_that_look_alike(lake: Lake, engine: str) -> None:
+def test_partition_values_that_look_alike(lake: Lake) -> None:
     name = create(lake, "id bigint, p string", 2, "p")
     values = "SELECT * FROM VALUES ('null'), (NULL), ('a/b=c %'), (''), ('Zürich') AS t(p)"
     insert(lake, name, f"SELECT id, p FROM range(3) CROSS JOIN ({values})")
@@ -91,7 +87,7 @@ def test_partition_values_that_look_alike(lake: Lake, engine: str) -> None:
     change(
         lake, name, ["id", "p"], "SELECT 0L AS id, 'a/b=c %' AS p UNION ALL SELECT 0L, 'Zürich' UNION ALL SELECT 0L, ''"
     )
-    report = convert(lake, name, engine=engine)
+    report = convert(lake, name)
     assert report.metrics["scopes"] == 5
     gone = {(1, "null"), (2, None), (0, "a/b=c %"), (0, "Zürich"), (0, "")}
     rows = pyiceberg_rows(lake, name)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
-from lakecdc.iceberg.table import DELETES_SHARED
-from lakecdc.key_search import match
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+from lakecdc.iceberg.table import DELETES_SHARED, IcebergTable
 from lakecdc.maintain.delete_files import job as delete_files
 from lakecdc.maintain.delete_files import plan, verify
 from lakecdc.maintain.verify_rows import Fingerprint
+from lakecdc.writer.deletes import FilePositions, Target, Writer
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
@@ -24,13 +24,16 @@ from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 from tests.versions import V2
 
-DAMAGES: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "one too few": lambda rows: rows.where("NOT known AND position <> 3"),
-    "one too many": lambda rows: rows.unionByName(rows.limit(1).withColumn("position", F.lit(15).cast("long"))),
-    "another one": lambda rows: rows.withColumn("position", F.expr("IF(position = 3, 15L, position)")),
-    "shifted": lambda rows: rows.withColumn("position", F.expr("position + 1")),
-    "none": lambda rows: rows.where("false"),
-}
+
+def damaged(hit: BitMap64, kind: str, row: int = 15) -> BitMap64:
+    """Positions as a broken search would find them."""
+    if kind == "shifted":
+        return BitMap64(position + 1 for position in hit)
+    less, more = BitMap64([3]), BitMap64([row])
+    return {"one too few": hit - less, "one too many": hit | more, "another one": (hit - less) | more}[kind]
+
+
+DAMAGES = ("one too few", "one too many", "another one", "shifted")
 
 
 def table_with_deletes(lake: Lake, version: int) -> str:
@@ -40,15 +43,19 @@ def table_with_deletes(lake: Lake, version: int) -> str:
     return name
 
 
-def damage(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFrame]) -> None:
-    deleted_positions = match.deleted_positions
+def damage(monkeypatch: pytest.MonkeyPatch, kind: str, row: int = 15, groups: int = 0) -> None:
+    """Let the job write wrong positions, from some group on."""
+    writer_of, count = delete_files.writer_of, itertools.count()
 
-    @contextmanager
-    def damaged(*args: Any) -> Iterator[DataFrame]:
-        with deleted_positions(*args) as positions:
-            yield change(positions)
+    def broken_writer_of(table: IcebergTable) -> Writer:
+        write = writer_of(table)
 
-    monkeypatch.setattr(match, "deleted_positions", damaged)
+        def broken(files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
+            return write((replace(file, hit=damaged(file.hit, kind, row)) for file in files), target)
+
+        return broken if next(count) >= groups else write
+
+    monkeypatch.setattr(delete_files, "writer_of", broken_writer_of)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def damage(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFr
 def test_a_wrong_result_is_not_published(lake: Lake, version: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = table_with_deletes(lake, version)
     head, rows = lake.table(name).head(), spark_rows(lake, name)
-    damage(monkeypatch, DAMAGES[kind])
+    damage(monkeypatch, kind)
     kept = kind == "shifted"
     with pytest.raises(VerificationError, match="has 15 live rows") as caught:
         run(lake, name, keep_failed_files=kept)
@@ -75,9 +82,9 @@ def test_what_was_committed_before_a_failure_is_reported(lake: Lake, monkeypatch
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
-    rows, groups = spark_rows(lake, name), itertools.count()
+    rows = spark_rows(lake, name)
     monkeypatch.setattr(plan, "GROUP_DATA_FILES", 1)
-    damage(monkeypatch, lambda positions: positions.where("false") if next(groups) else positions)
+    damage(monkeypatch, "shifted", groups=1)
     report = run(lake, name)
     assert report.outcome == "failed" and "would change the rows of the table" in str(report.reason)
     assert (report.metrics["commits"], report.metrics["groups_left"]) == (1, 3)
@@ -88,7 +95,7 @@ def test_what_was_committed_before_a_failure_is_reported(lake: Lake, monkeypatch
 def test_without_proof_the_damage_would_be_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shows that it is the proof that stops it."""
     name = table_with_deletes(lake, 2)
-    damage(monkeypatch, DAMAGES["one too few"])
+    damage(monkeypatch, "one too few")
     report = run(lake, name, verify="off", verify_off_reason="to see what happens")
     assert report.metrics["verified"] == {"mode": "off", "files": 0, "of": 1, "reason": "to see what happens"}
     assert len(spark_rows(lake, name)) == 16
@@ -126,14 +133,6 @@ def test_delete_set_too_large_for_a_full_proof_is_sampled_and_says_so(
     assert cached == [["false", "true"]] * 2
 
 
-def test_engine_is_chosen_from_the_number_of_deletes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = table_with_deletes(lake, 2)
-    monkeypatch.setattr(delete_files, "EXACT_DELETE_RECORDS", 4)
-    assert run(lake, name, dry_run=True).metrics["engine"] == "native"
-    monkeypatch.setattr(match, "BROADCAST_DELETE_RECORDS", 4)
-    assert run(lake, name, dry_run=True).metrics["engine"] == "join"
-
-
 @V2
 def test_dry_run_counts_and_changes_nothing(lake: Lake, version: int) -> None:
     name = table_with_deletes(lake, version)
@@ -142,7 +141,7 @@ def test_dry_run_counts_and_changes_nothing(lake: Lake, version: int) -> None:
     report = run(lake, name, dry_run=True)
     assert (report.outcome, report.reason) == ("done", "Dry run: nothing was changed.")
     assert report.snapshot_before == report.snapshot_after == str(head.id if head else None)
-    assert (report.metrics["positions"], report.metrics["engine"]) == (5, "exact")
+    assert report.metrics["positions"] == 5
     assert report.metrics["data_files_touched"] == report.metrics["equality_delete_files_after"] == 1
     assert report.metrics["commits"] == report.metrics["delete_files_added"] == 0
     assert lake.pyiceberg().load_table(name).metadata_location == metadata

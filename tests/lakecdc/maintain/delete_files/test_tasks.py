@@ -1,44 +1,15 @@
-"""What the native engine reads by itself, and what it leaves to the join."""
+"""What tasks search by themselves, and what they leave to Iceberg's reader."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from lakecdc.key_search import match
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, pyiceberg_rows, row_groups
 from tests.lakecdc.maintain.support import count
 
 
-@pytest.fixture
-def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many data files each join was asked to match."""
-    found, real = [], match.hits_of
-
-    def hits_of(*arguments: Any) -> Any:
-        found.append(len(arguments[-1]))
-        return real(*arguments)
-
-    monkeypatch.setattr(match, "hits_of", hits_of)
-    return found
-
-
-@pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many delete files Iceberg's reader was asked to read, each time."""
-    found, real = [], match.keys_of_files
-
-    def keys_of_files(*arguments: Any) -> Any:
-        found.append(len(arguments[-1]))
-        return real(*arguments)
-
-    monkeypatch.setattr(match, "keys_of_files", keys_of_files)
-    return found
-
-
-def test_plain_keys_are_not_joined(lake: Lake, joined: list[int], left: list[int]) -> None:
+def test_keys_of_plain_types(lake: Lake, by_iceberg: list[int]) -> None:
     name = create(
         lake,
         "id bigint, t string, d date, ts timestamp, tz timestamp_ntz, n decimal(12, 2), b boolean, i int",
@@ -58,25 +29,27 @@ def test_plain_keys_are_not_joined(lake: Lake, joined: list[int], left: list[int
     rest = ["id", "d", "ts", "tz", "n", "b", "i"]
     change(lake, name, rest, f"SELECT {', '.join(rest)} FROM (SELECT {values} FROM range(1000, 1020))")
     gone = {13 * n for n in range(40)} | set(range(0, 100, 7)) | set(range(1000, 1020))
-    report = convert(lake, name, engine="native")
+    report = convert(lake, name)
     assert sorted(row[0] for row in pyiceberg_rows(lake, name)) == sorted(set(range(3000)) - gone)
-    assert (report.metrics["engine"], report.metrics["positions"], joined, left) == ("native", len(gone), [], [])
+    assert (report.metrics["positions"], by_iceberg) == (len(gone), [])
 
 
-def test_delete_files_of_other_formats_are_read_by_iceberg(lake: Lake, left: list[int]) -> None:
-    name = create(lake, "id bigint, v string", 3)
-    insert(lake, name, "SELECT id, concat('v', id) AS v FROM range(20)")
-    for number, kind in enumerate(("parquet", "avro", "parquet", "orc")):
-        lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.delete.format.default'='{kind}')")
-        lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.format.default'='{kind}')")
+def test_data_files_that_avro_deletes_apply_to_are_searched_by_iceberg(lake: Lake, by_iceberg: list[int]) -> None:
+    name = create(lake, "id bigint, v string", 3, "v")
+    insert(lake, name, "SELECT id, v FROM range(20) CROSS JOIN (VALUES ('avro'), ('orc'), ('parquet') AS t(v))")
+    places = {"parquet": "('parquet'), ('orc')", "orc": "('orc')", "avro": "('avro')"}
+    for number, (kind, values) in enumerate(places.items()):
+        for setting in ("write.delete.format.default", "write.format.default"):
+            lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('{setting}'='{kind}')")
         # the first two of each file were deleted by the one before as well
-        change(lake, name, ["id"], f"SELECT id FROM range({3 * number}, {3 * number + 5})")
-    report = convert(lake, name, engine="native")
-    assert (report.metrics["positions"], report.metrics["equality_deletes"], left) == (14, 20, [2])
-    assert [row[0] for row in pyiceberg_rows(lake, name)] == sorted(range(14, 20))
+        keys = f"SELECT id, v FROM range({3 * number}, {3 * number + 5}) CROSS JOIN (VALUES {values} AS t(v))"
+        change(lake, name, ["id", "v"], keys)
+    report = convert(lake, name)
+    assert (report.metrics["positions"], by_iceberg) == (5 + 8 + 5, [1])
+    assert len(pyiceberg_rows(lake, name)) == 60 - 18
 
 
-def test_files_without_the_column_are_joined_and_the_others_are_not(lake: Lake, joined: list[int]) -> None:
+def test_data_files_without_a_key_column_are_searched_by_tasks(lake: Lake, by_iceberg: list[int]) -> None:
     name = create(lake, "id int", 3)
     insert(lake, name, "SELECT cast(id AS int) AS id FROM range(4)")
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN place string")
@@ -84,8 +57,8 @@ def test_files_without_the_column_are_joined_and_the_others_are_not(lake: Lake, 
     # the older file is read with nulls in the place of the column, and widened
     lake.sql(f"ALTER TABLE lake.{name} ALTER COLUMN id TYPE bigint")
     change(lake, name, ["id", "place"], "SELECT * FROM VALUES (0L, NULL), (1L, 'x'), (2L, 'y') AS t(id, place)")
-    report = convert(lake, name, engine="native")
-    assert (report.metrics["positions"], joined) == (3, [1])
+    report = convert(lake, name)
+    assert (report.metrics["positions"], by_iceberg) == (3, [])
     assert pyiceberg_rows(lake, name) == sorted([(1, None), (2, None), (2, "x"), (3, None), (3, "x")], key=repr)
 
 
@@ -100,5 +73,5 @@ def test_data_files_that_the_position_deletes_of_their_partition_do_not_name(lak
     lake.sql(f"DELETE FROM lake.{name} WHERE id < 2 AND v != 'a'")
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='{version}')")
     change(lake, name, ["id", "v"], "SELECT 5L AS id, 'a' AS v")
-    report = convert(lake, name, engine="native")
+    report = convert(lake, name)
     assert (report.metrics["delete_files_superseded"], count(lake, name, 1)) == (1, 3)
