@@ -170,7 +170,7 @@ class Bench:
             report = run(parse_spec(self._spec()), each_table(rewrite_delete_files))
         table = report.tables[0]
         assert table.outcome == "done" and table.metrics["equality_delete_files_after"] == 0, table.reason
-        kept = ("positions", "data_files_touched", "engine", "verified", "seconds", "commits")
+        kept = ("positions", "data_files_touched", "verified", "seconds", "commits")
         cost.facts = {name: table.metrics[name] for name in kept}
         return cost
 

@@ -55,7 +55,7 @@ _KEY = "md5(cast(id AS string))"
 _PARTS = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 _UUID = "concat_ws('-', " + ", ".join(f"substr(m, {begin}, {length})" for begin, length in _PARTS) + ") AS id"
 _FILES, _COMMITS, _KEYS_A_FILE = 10, 10, 500_000
-_TOLD = ("rows", "rows_written", "positions", "engine", "verified", "core_seconds")
+_TOLD = ("rows", "rows_written", "positions", "verified", "core_seconds")
 _MOMENT = 1_750_000_000_000
 _AS_INGESTED = {names.JOB: "ingest"}
 

@@ -13,9 +13,6 @@ from lakecdc.contract.rewriting import Verify
 class RewriteDeleteFilesOperator(LakecdcJobOperator):
     """Rewrite equality deletes as position deletes (format v2) or deletion vectors (v3), and merge position deletes.
 
-    :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``native`` reads
-        key columns with Arrow in Python tasks and joins what it cannot read, ``auto`` chooses by the number of rows and
-        deletes and the types of the keys.
     :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has its own delete file,
         and drops those that apply to nothing; ``keep`` leaves them unless equality deletes apply to the same file.
     :param min_input_files: number of a data file's position-delete files from which they are merged.
@@ -28,7 +25,6 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
-        engine: Literal["auto", "exact", "join", "native"] | str = "auto",
         position_deletes: Literal["merge", "keep"] | str = "merge",
         min_input_files: int | str = 2,
         branch: str = "main",

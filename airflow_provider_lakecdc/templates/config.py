@@ -8,7 +8,7 @@ The objects can be created in a DAG file or read from JSON (:func:`load_config`)
      "targets": [{"table": "shop.orders", "key": ["id"], "partition_by": ["bucket(8, id)"]}],
      "tables": ["shop.orders"],
      "spark": {"conn_id": "spark_default", "conf": {"spark.sql.shuffle.partitions": "16"}, "driver_memory": "2g"},
-     "options": {"rewrite_delete_files": {"engine": "join"},
+     "options": {"rewrite_delete_files": {"max_runtime": 900},
                  "hourly_governance.compact_data_files": {"max_runtime": 300}},
      "retention": {"shop.orders": {"time_column": "ordered_at", "max_age": 63072000}},
      "schedules": {"ingest": "0 * * * *", "hourly_governance": "30 * * * *", "nightly_governance": "10 2 * * *",

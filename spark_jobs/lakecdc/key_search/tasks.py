@@ -256,9 +256,10 @@ class SearchTask:
         )
         written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
         results = pa.Table.from_batches([described(written, unread)])
+        cells: list[bytes | None] = [None] * results.num_rows
         if found:
             results = pa.concat_tables([results, pa.Table.from_pylist([{}], results.schema)])
-        cells = [None] * (results.num_rows - bool(found)) + [serialized(pa.concat_tables(found))] * bool(found)
+            cells.append(serialized(pa.concat_tables(found)))
         yield from results.append_column("found", pa.array(cells, pa.binary())).combine_chunks().to_batches()
 
     def _positions(

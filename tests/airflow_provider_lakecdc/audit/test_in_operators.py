@@ -184,7 +184,7 @@ def test_no_application_no_row(
 
     assert expire("shop.orders").execute(context)["shop.orders"]["outcome"] == "nothing"
     with pytest.raises(JobBadInputError):
-        rewrite(engine="magic").execute(context)
+        rewrite(position_deletes="magic").execute(context)
     assert spark_submit.calls == [] and history(catalog) == []
     # beside one that has work, an idle table has none either
     expire("shop.orders", "shop.items").execute(context)

@@ -137,7 +137,7 @@ def operator(**arguments: Any) -> RewriteDeleteFilesOperator:
 
 @pytest.mark.usefixtures("lake")
 def test_operators_send_them_but_not_of_a_dry_run(statsd: StatsdServer, spark_submit: FakeSpark, context: Any) -> None:
-    facts = {"positions": 7, "groups_left": 2, "engine": "join", "seconds": {"match": 1.0, "total": 1.5}}
+    facts = {"positions": 7, "groups_left": 2, "seconds": {"match": 1.0, "total": 1.5}}
     spark_submit.behave({"shop.orders": {"outcome": "conflict", "failure_class": "conflict", "metrics": facts}})
     with pytest.raises(Exception, match="conflict"):
         operator(dry_run=True).execute(context)

@@ -31,11 +31,11 @@ pytestmark = pytest.mark.usefixtures("lake")
 
 @pytest.mark.sqlite
 def test_the_job_is_submitted_with_the_spec(spark_submit: FakeSpark, context: Context, lake: dict[str, str]) -> None:
-    rewrite("shop.orders", "shop.items", engine="join").execute(context)
+    rewrite("shop.orders", "shop.items", position_deletes="keep").execute(context)
     (call,) = spark_submit.calls
     assert call["spec"]["job"] == "rewrite_delete_files"
     assert call["spec"]["tables"] == ["shop.orders", "shop.items"]
-    assert call["spec"]["options"]["engine"] == "join"
+    assert call["spec"]["options"]["position_deletes"] == "keep"
     assert call["spec"]["catalog"]["name"] == "lake"
     assert call["spec"]["catalog"]["properties"]["uri"] == lake["uri"]
     arguments = call["arguments"]

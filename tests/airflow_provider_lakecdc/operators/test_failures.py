@@ -168,8 +168,8 @@ class TestRefusals:
     """What cannot work is refused before a Spark application is started."""
 
     def test_a_wrong_option(self, spark_submit: FakeSpark, context: Context) -> None:
-        with pytest.raises(JobBadInputError, match="engine"):
-            rewrite(engine="magic").execute(context)
+        with pytest.raises(JobBadInputError, match="position_deletes"):
+            rewrite(position_deletes="magic").execute(context)
         assert spark_submit.calls == []
 
     def test_no_table(self, spark_submit: FakeSpark, context: Context) -> None:

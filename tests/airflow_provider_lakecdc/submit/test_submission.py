@@ -32,7 +32,7 @@ def test_tables(text: Any, tables: list[str]) -> None:
         ("expire_snapshots", "dry_run", "False", False),
         ("expire_snapshots", "older_than", "2026-01-01", "2026-01-01"),
         ("sort_data_files", "columns", "id, ts", ["id", "ts"]),
-        ("rewrite_delete_files", "engine", "join", "join"),
+        ("rewrite_delete_files", "position_deletes", "keep", "keep"),
         # left for the contract to refuse, with its own message
         ("expire_snapshots", "retain_last", "seven", "seven"),
         ("expire_snapshots", "no_such_option", "1", "1"),

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from lakecdc.iceberg import file_tasks
-from lakecdc.iceberg.file_tasks import FileTask, java_tasks, others_of, pairs_with, planned_tasks, planned_without
+from lakecdc.iceberg.file_tasks import (
+    FileTask,
+    java_tasks,
+    others_of,
+    pairs_with,
+    planned_tasks,
+    planned_without,
+    tasks_under,
+)
 from lakecdc.iceberg.jvm import iterate, listed
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
 from lakecdc.iceberg.table import IcebergTable
