@@ -5,7 +5,7 @@ They compare keys as Iceberg does (table specification, "Scan Planning"): null e
 unless global, and strictly smaller sequence number; columns are those of the field ids, so that renamed, widened and
 dropped columns and defaults are right. More keys than a task can hold are sent in parts.
 
-What they cannot read with certainty, see :func:`_left_to_iceberg`, is left to Iceberg's own reader, which marks the
+What they cannot read with certainty, see :func:`_why_iceberg`, is left to Iceberg's own reader, which marks the
 deleted rows: as many keys at a time as fit into its memory.
 """
 
@@ -121,13 +121,18 @@ class _SentKeys:
 
     :param near: numbers of the data files that can have one.
     :param found: positions that are known to have one, by number of the data file, as 64-bit integers.
-    :param unread: deletes whose keys tasks cannot read or compare, each with the reason.
+    :param unread: the newest of the deletes whose keys tasks cannot read or compare, by scope: sequence number, reason.
     """
 
     lookups: tuple[Lookup, ...]
     near: set[int]
     found: Mapping[int, bytes]
-    unread: Sequence[tuple[EqualityDelete, str]]
+    unread: Mapping[int | None, tuple[int, str]]
+
+    def why_unread(self, task: FileTask) -> str | None:
+        """Return why tasks do not know all keys to search a data file for; None if they do."""
+        applying = (self.unread.get(scope, (0, "")) for scope in (task.scope, None))
+        return next((why for number, why in applying if task.sequence_number < number), None)
 
 
 def convert(
@@ -142,18 +147,16 @@ def convert(
     with ExitStack() as stack:
         sent = _sent(table, stack, search, facts)
         task = SearchTask(sent.lookups, stored_in(table), target, writer, with_rows=facts.rows is not None)
+        searched = sent.near | target.merge
+        wanted = searched | sent.found.keys()
+        tasks = [one for one in search.tasks if one.number in wanted or sent.why_unread(one)]
         # largest first, so that no large file starts last
-        ranked = sorted(search.tasks, key=lambda one: one.records, reverse=True)
-        for part in parts_by_others(ranked):
+        for part in parts_by_others(sorted(tasks, key=lambda one: one.records, reverse=True)):
             known = delete_files(part)
-            left |= _left_to_iceberg(part, known, sent.unread)
-            near = [
-                t for t in part if t.number not in left and t.number in sent.near | target.merge | sent.found.keys()
-            ]
-            facts.searched += sum(t.number in sent.near | target.merge for t in near)
-            rows = [file_row(t, known[t.number], sent.found.get(t.number)) for t in near]
-            if not rows:
-                continue
+            left |= {one.number: why for one in part if (why := _why_iceberg(one, known, sent))}
+            near = [one for one in part if one.number not in left]
+            facts.searched += sum(one.number in searched for one in near)
+            rows = [file_row(one, known[one.number], sent.found.get(one.number)) for one in near]
             results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
             if facts.rows is not None:
                 facts.rows += [unpacked(row["found"]) for row in results if row["found"] is not None]
@@ -161,13 +164,12 @@ def convert(
             written, left = written + described, left | unread
     if not left:
         return written
-    facts.searched += len(left)
     log.info("%s: Iceberg's reader searches %d data files: %s", table.name, len(left), next(iter(left.values())))
-    rest = [one for one in search.tasks if one.number in left]
+    rest = [one for one in tasks if one.number in left]
+    facts.searched += len(rest)
+    count = min(len(rest), 4 * table.spark.sparkContext.defaultParallelism)
     with deleted_positions(table, search.deletes, rest) as positions:
-        return written + write(
-            positions, target, writer, min(len(rest), 4 * table.spark.sparkContext.defaultParallelism)
-        )
+        return written + write(positions, target, writer, count)
 
 
 def file_row(
@@ -178,25 +180,16 @@ def file_row(
     return *known, deletes, found
 
 
-def _left_to_iceberg(
-    tasks: Sequence[FileTask],
-    known: Mapping[int, Sequence[Mapping[str, Any]]],
-    unread: Sequence[tuple[EqualityDelete, str]],
-) -> dict[int, str]:
-    """Return why Iceberg's reader has to search data files, by number, as far as is known before they are read.
+def _why_iceberg(task: FileTask, known: Mapping[int, Any], sent: _SentKeys) -> str | None:
+    """Return why Iceberg's reader has to search a data file, as far as is known before it is read; None: tasks can.
 
-    :param known: position deletes of each data file as far as tasks can read them.
-    :param unread: deletes whose keys tasks cannot read or compare.
+    :param known: position deletes by number of the data file, where tasks can read them.
     """
-    left = dict[int, str]()
-    for task in tasks:
-        if not reaches(task.location):
-            left[task.number] = "tasks cannot read a path with '#' or '?'"
-        elif task.number not in known:
-            left[task.number] = f"tasks cannot read the position deletes of {task.location}"
-        elif why := next((why for d, why in unread if d.reaches(task.scope, task.sequence_number)), None):
-            left[task.number] = why
-    return left
+    if not reaches(task.location):
+        return "tasks cannot read a path with '#' or '?'"
+    if task.number not in known:
+        return f"tasks cannot read the position deletes of {task.location}"
+    return sent.why_unread(task)
 
 
 @contextmanager
@@ -254,7 +247,12 @@ def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: Searc
                 if facts.rows is not None:
                     facts.rows.append(rows.drop_columns("position"))
         lookups.append(Lookup(columns, tuple(sent), tuple(others), seen.files if seen else frozenset()))
-    return _SentKeys(tuple(lookups), near, found, unread)
+    newest = {delete.scope: (delete.sequence_number, why) for delete, why in sorted(unread, key=_age)}
+    return _SentKeys(tuple(lookups), near, found, newest)
+
+
+def _age(unread: tuple[EqualityDelete, str]) -> int:
+    return unread[0].sequence_number
 
 
 def _reached_by_key(search: KeySearch) -> Iterator[tuple[tuple[int, ...], list[EqualityDelete], list[FileTask]]]:
