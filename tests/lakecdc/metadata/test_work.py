@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lakecdc.metadata.file_facts import Content, LiveFile, by_partition
 from lakecdc.metadata.health import measured
 from lakecdc.metadata.work import Work, of_delete_files
@@ -33,12 +35,8 @@ def test_files_that_have_a_vector_already_cost_little() -> None:
     assert settled.benefit == rewriting(2, 3).benefit
 
 
-def test_each_delete_is_paid_for_by_every_data_file_that_it_applies_to() -> None:
-    files, file, both = rewriting(40, 20), rewriting(1, 20, deletes=2000), rewriting(40, 20, deletes=2000)
-    assert both.core_seconds > 1.5 * (files.core_seconds + file.core_seconds)
-
-
-def test_where_keys_are_joined_they_are_paid_for_once() -> None:
-    # more deletes than each task would hold
-    assert rewriting(40, 20, deletes=11_000).core_seconds < rewriting(40, 20, deletes=9_000).core_seconds
-    assert rewriting(40, 20, deletes=11_000).core_seconds > rewriting(1, 20, deletes=11_000).core_seconds
+def test_a_delete_costs_the_same_however_many_data_files_it_applies_to() -> None:
+    some, one = (
+        rewriting(files, 20, deletes=2000).core_seconds - rewriting(files, 20).core_seconds for files in (40, 1)
+    )
+    assert some == pytest.approx(one, rel=0.1) and one > 0

@@ -16,7 +16,7 @@ from lakecdc.iceberg.table import DELETES_SHARED, IcebergTable
 from lakecdc.maintain.delete_files import job as delete_files
 from lakecdc.maintain.delete_files import plan, verify
 from lakecdc.maintain.verify_rows import Fingerprint
-from lakecdc.writer.deletes import FilePositions, Target, Writer
+from lakecdc.writer.deletes import FilePositions, Target, Writer, writer_of
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
@@ -45,7 +45,7 @@ def table_with_deletes(lake: Lake, version: int) -> str:
 
 def damage(monkeypatch: pytest.MonkeyPatch, kind: str, row: int = 15, groups: int = 0) -> None:
     """Let the job write wrong positions, from some group on."""
-    writer_of, count = delete_files.writer_of, itertools.count()
+    count = itertools.count()
 
     def broken_writer_of(table: IcebergTable) -> Writer:
         write = writer_of(table)
