@@ -106,8 +106,8 @@ def refuse_table(table: IcebergTable) -> None:
 class SearchFacts:
     """Rows and numbers that a search reports beside the positions.
 
-    :param rows: takes the keys and row ids of newly deleted rows, as far as tasks find these; None if they are not
-        wanted.
+    :param rows: takes newly deleted rows with keys, ``d0`` …, ``row_id`` and ``file``, as far as tasks find these; None
+        if they are not wanted.
     :param searched: number of data files whose rows were compared.
     """
 
@@ -245,7 +245,7 @@ def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: Searc
                 rows = only(seen.rows, keys)
                 found |= {number: found.get(number, b"") + places for number, places in _by_file(rows).items()}
                 if facts.rows is not None:
-                    facts.rows.append(rows.drop_columns("position"))
+                    facts.rows.append(rows)
         lookups.append(Lookup(columns, tuple(sent), tuple(others), seen.files if seen else frozenset()))
     newest = {delete.scope: (delete.sequence_number, why) for delete, why in sorted(unread, key=_age)}
     return _SentKeys(tuple(lookups), near, found, newest)

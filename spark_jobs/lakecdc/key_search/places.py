@@ -38,8 +38,8 @@ from lakecdc.key_search.keys import (
     within_bounds,
 )
 from lakecdc.key_search.match import delete_files, file_row
-from lakecdc.key_search.place_tasks import FOUND, PART, PlacesTask, RowsTask
-from lakecdc.key_search.tasks import FILE, Lookup, Stored, only, packed, searched_keys, unpacked
+from lakecdc.key_search.place_tasks import PART, RowsTask
+from lakecdc.key_search.tasks import FILE, FOUND, Lookup, SearchTask, Stored, only, packed, searched_keys, unpacked
 from lakecdc.local_relation import dealt
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.model.iceberg_columns import holds_uuid
@@ -47,6 +47,7 @@ from lakecdc.reader.data_files import in_reach
 from lakecdc.reader.data_files import refusal as refusal_to_read
 from lakecdc.reader.projection import UnreadError, read_columns
 from lakecdc.sql import quoted_column
+from lakecdc.writer.deletes import Target, collect_results, count_only
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -159,12 +160,13 @@ def find_places(
             content = packed([searched_keys(searched.columns)], compared)
             lookup = Lookup(compared, (sent_keys(table, stack, content),))
             hidden = _hidden(table, stack, lookup, _reaching(live, tasks))
-            task = PlacesTask(lookup, stored, hidden, most=max(_LEAST_MOST, 2 * searched.num_rows))
+            most, nowhere = max(_LEAST_MOST, 2 * searched.num_rows), Target("", stored.properties, {})
+            task = SearchTask((lookup,), stored, nowhere, count_only, hidden, with_rows=True, most=most)
             # largest first, so that no large file starts last
             rows = [file_row(t, known[t.number]) for t in sorted(tasks, key=lambda t: t.records, reverse=True)]
             results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
-    if unread := [row["unread"] for row in results if row["unread"] is not None]:
-        raise UnreadError(unread[0])
+    for why in collect_results(results)[1].values():
+        raise UnreadError(why)
     log.info("%s: searched %d of %d data files for keys", table.name, len(tasks), len(planned))
     return Places(table, key_ids, searched, _found(results, searched), states_of(planned), stored)
 
@@ -229,11 +231,9 @@ def _hidden(table: IcebergTable, stack: ExitStack, lookup: Lookup, deletes: Sequ
 
 def _found(results: Sequence[Any], keys: pa.Table) -> pa.Table:
     """Return the rows that tasks have found, together."""
-    more = {"row_id": pa.int64(), "position": pa.int64(), "place": pa.int64()}
-    schema = pa.schema([*keys.schema, *more.items(), ("file", pa.int32()), ("part", pa.int32())])
-    tables = [schema.empty_table()]
-    for row in results:
-        rows = unpacked(row["rows"])
-        where = [pa.repeat(pa.scalar(row[name], pa.int32()), rows.num_rows) for name in ("number", "part")]
-        tables.append(pa.table([*rows.columns, *where], schema=schema))
-    return pa.concat_tables(tables)
+    columns = {name: pa.int64() for name in ("row_id", "position", "place")} | {"file": pa.int32(), "part": pa.int32()}
+    schema = pa.schema([*keys.schema, *columns.items()])
+    tables = [unpacked(row["found"]) for row in results if row["found"] is not None]
+    if any(table["part"].null_count for table in tables):
+        raise UnreadError("a data file has no row groups")
+    return pa.concat_tables([schema.empty_table(), *tables])

@@ -95,10 +95,11 @@ class Resolution:
         found = self._find(KeySearch(tuple(staged), tuple(unknown), seen=seen), others, facts)
         self._known |= {states[task.number]: found.get(task.number) for task in unknown}
         self.searched += facts.searched
+        of_rows = [*(f"d{place}" for place in range(len(staged[0].field_ids))), "row_id"]
         for table in facts.rows or ():
             for number in table["file"].unique().to_pylist():
-                rows = table.filter(pc.equal(table["file"], number)).drop_columns("file")
-                self._rows.setdefault(states[number], []).append(rows)
+                rows = table.filter(pc.equal(table["file"], number))
+                self._rows.setdefault(states[number], []).append(rows.select(of_rows))
         log.info("%s: searched %d of %d data files for keys", self.table.name, facts.searched, len(tasks))
 
     @property

@@ -55,20 +55,6 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Hits:
-    """Rows of a row group that have one of some keys.
-
-    :param group: where the rows lie.
-    :param positions: of the rows in their file.
-    :param rows: their keys, ``d0`` …, and ``row_id``; None if they are not wanted.
-    """
-
-    group: RowGroup
-    positions: pa.Array
-    rows: pa.Table | None
-
-
-@dataclass(frozen=True)
 class Lookup:
     """Keys to search for: broadcasts of results of :func:`packed`, each of which fits into a task's memory.
 
@@ -83,11 +69,12 @@ class Lookup:
 
     def hits(
         self, file: Mapping[str, Any], stored: Stored, hidden: Lookup | None = None, *, with_rows: bool = False
-    ) -> Iterator[Hits]:
-        """Yield a data file's rows with one of the keys.
+    ) -> Iterator[tuple[pa.Array, pa.Table | None]]:
+        """Yield the positions of a data file's rows with one of the keys, and these rows.
 
         :param file: described as in :data:`FILE`.
         :param hidden: keys to leave out.
+        :param with_rows: with the rows, as :class:`SearchTask` returns them; otherwise None.
         :raises UnreadError: Iceberg's own reader has to search the file.
         """
         once = list(self._applying(file, hidden)) if len(self.keys) == 1 else None
@@ -112,8 +99,8 @@ class Lookup:
                         rows = pa.table(_named(map(storage, group.read().columns)))
                     places = rows_among(rows.columns[: len(self.columns)], likely)
                     positions = pa.array(places + group.begin, pa.int64())
-                    taken = rows.take(pa.array(places)) if with_rows else None
-                    yield Hits(group, positions, None if taken is None else identified(taken, positions, file))
+                    taken = rows.take(pa.array(places)) if with_rows and len(places) else None
+                    yield positions, None if taken is None else _placed(taken, positions, group, file)
 
     def _applying(self, file: Mapping[str, Any], hidden: Lookup | None) -> Iterator[pa.Table]:
         """Yield the keys to search a data file for: of its scope or the whole table, and strictly newer."""
@@ -131,16 +118,18 @@ class Lookup:
                 yield keys
 
 
-def identified(rows: pa.Table, positions: pa.Array, file: Mapping[str, Any]) -> pa.Table:
-    """Return keys, ``d0`` …, and ``row_id``: a row without one has the id of its place (specification).
+def _placed(rows: pa.Table, positions: pa.Array, group: RowGroup, file: Mapping[str, Any]) -> pa.Table:
+    """Return rows as :class:`SearchTask` does; one without id has that of its place (specification, "Row Lineage").
 
     :param rows: keys, and ids as the file stores them.
-    :param file: its ``first_row_id``.
     """
-    first = file["first_row_id"]
-    ids = pc.add(positions, first) if first is not None else pa.nulls(len(positions), pa.int64())
+    first, count = file["first_row_id"], len(positions)
+    ids = pc.add(positions, first) if first is not None else pa.nulls(count, pa.int64())
     *keys, stored = rows.columns
-    return pa.table({**_named(keys), "row_id": pc.coalesce(stored, ids)})
+    places = {"position": positions, "place": pc.subtract(positions, group.begin)}
+    numbers = {"file": file["number"], "part": group.number}
+    where = {name: pa.array([number] * count, pa.int32()) for name, number in numbers.items()}
+    return pa.table({**_named(keys), "row_id": pc.coalesce(stored, ids), **places, **where})
 
 
 def packed(keys: Sequence[pa.Table], columns: Sequence[ReadColumn]) -> bytes:
@@ -234,16 +223,21 @@ FOUND = f"{RESULT}, found binary"
 
 @dataclass(frozen=True)
 class SearchTask:
-    """A task that reads data files and returns one row per written delete file or unreadable data file.
+    """A task that searches data files for keys, and returns one row per written delete file or unreadable data file.
 
-    :param with_rows: it also returns the keys and row ids of the rows that it newly deletes, packed, as ``found``.
+    :param hidden: keys to leave out.
+    :param with_rows: it also returns the live rows with a key, packed, as ``found``: ``d0`` …, ``row_id``,
+        ``position``, and ``place`` in the row group ``part`` of the data file ``file``.
+    :param most: rows of a file that may be found; those of keys that are not unique may be too many for the driver.
     """
 
     lookups: tuple[Lookup, ...]
     stored: Stored
     target: Target
     writer: Writer
+    hidden: Lookup | None = None
     with_rows: bool = False
+    most: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -267,13 +261,15 @@ class SearchTask:
     ) -> Iterator[FilePositions]:
         from pyroaring import BitMap64
 
-        number, hit, tables = row["number"], BitMap64(), list[tuple[pa.Array, pa.Table]]()
+        number, hit, tables = row["number"], BitMap64(), list[pa.Table]()
         try:
             for lookup in self.lookups:
-                for hits in lookup.hits(row, self.stored, with_rows=self.with_rows):
-                    hit |= bitmap(hits.positions.to_numpy())
-                    if hits.rows is not None:
-                        tables.append((hits.positions, hits.rows))
+                for positions, rows in lookup.hits(row, self.stored, self.hidden, with_rows=self.with_rows):
+                    hit |= bitmap(positions.to_numpy())
+                    if rows is not None:
+                        tables.append(rows)
+                    if self.most is not None and len(hit) > self.most:
+                        raise UnreadError(f"more than {self.most} rows of {row['location']} have them")
         except UnreadError as error:
             unread[number] = str(error)
             return
@@ -281,17 +277,10 @@ class SearchTask:
             hit |= bitmap(np.frombuffer(row["found"], "int64"))
         if hit or number in self.target.merge:
             known = deleted_positions(row["deletes"], row["location"], self.target.properties)
-            for positions, rows in tables:
-                rows = rows.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
-                found.append(live_rows(rows, positions, known))
+            for rows in tables:
+                live = [place not in known for place in rows["position"].to_pylist()] if known else None
+                found.append(rows if live is None else rows.filter(pa.array(live, pa.bool_())))
             yield FilePositions(number, known, hit)
-
-
-def live_rows(rows: pa.Table, positions: pa.Array, dead: Any) -> pa.Table:
-    """Return the rows that are not among deleted positions."""
-    if not dead:
-        return rows
-    return rows.filter(pa.array([place not in dead for place in positions.to_pylist()], pa.bool_()))
 
 
 #: a range of an equality-delete file, and to which data files its keys apply; without ``end``, to the file's end
