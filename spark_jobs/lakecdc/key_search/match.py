@@ -210,8 +210,9 @@ def deleted_positions(
         frames = [
             read_staged(table, stack.enter_context(staged_tasks(table, java)))
             .where("_deleted")
+            .select("_file", F.col("_pos").alias("position"), F.lit(is_known).alias("known"))
             .join(files, "_file")
-            .select("file_number", F.col("_pos").alias("position"), F.lit(is_known).alias("known"))
+            .select("file_number", "position", "known")
             for java, is_known in parts
             if java.size()
         ]
