@@ -32,6 +32,7 @@ from lakecdc.iceberg.live_deletes import (
 )
 from lakecdc.iceberg.scan import TaskBuilder, field_types
 from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.metadata.file_sizes import cut
 
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000
@@ -116,11 +117,12 @@ class PlannedTasks:
     def __init__(self, table: IcebergTable, equality: Sequence[EqualityDelete]) -> None:
         calls, view = java_calls(table.spark), jvm(table.spark)
         self._calls, self._builder = calls, TaskBuilder(table)
-        self._predicates = view.org.apache.iceberg.relocated.com.google.common.base.Predicates
+        predicates = self._predicates = view.org.apache.iceberg.relocated.com.google.common.base.Predicates
         #: tasks of the first data files with every delete, and of all without the equality deletes
         self.paired, self.bare = view.java.util.ArrayList(), view.java.util.ArrayList()
         #: functions of a task
         self.file, self.deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
+        self._negated = getattr(predicates, "not")
         is_equality = self.among(delete_file_set(table, equality))
         self._equality, self._others = self._those(is_equality), self._those(self._negated(is_equality))
 
@@ -142,13 +144,10 @@ class PlannedTasks:
         self.paired.addAll(tasks.subList(0, paired))
         self.bare.addAll(self._calls.mapped(tasks, self._builder.with_deletes(self._others)))
 
-    def tasks(self, numbers: Iterable[int], form: Form) -> Any:
-        """Return a Java list of scan tasks in one of the forms of :func:`java_tasks`."""
-        return self._calls.chosen(self.paired if form == "paired" else self.bare, numbers)
-
-    def under(self, numbers: Iterable[int], deletes: Any) -> Any:
-        """Return a Java list of scan tasks with the deletes of a Java list alone."""
-        return self._calls.mapped(self._calls.chosen(self.bare, numbers), self._builder.with_deletes(deletes))
+    def tasks(self, numbers: Iterable[int], form: Form, deletes: Any = None) -> Any:
+        """Return a Java list of scan tasks in one of the forms of :func:`java_tasks`, or with those of a Java list."""
+        tasks = self._calls.chosen(self.paired if form == "paired" else self.bare, numbers)
+        return tasks if deletes is None else self._calls.mapped(tasks, self._builder.with_deletes(deletes))
 
     def others(self, numbers: Iterable[int]) -> list[tuple[OtherDelete, ...]]:
         """Return the position deletes and deletion vectors of each of the data files."""
@@ -172,9 +171,6 @@ class PlannedTasks:
         stored = self._calls.chosen(self.paired if tasks[0].paired else self.bare, numbers)
         answers = self._calls.rows(stored, disjoint(deletes, self.deletes))
         return {number for number, (none,) in zip(numbers, answers, strict=True) if not none}
-
-    def _negated(self, predicate: Any) -> Any:
-        return getattr(self._predicates, "not")(predicate)
 
     def _those(self, predicate: Any) -> JavaFunction:
         types = "java.lang.Iterable", f"{GUAVA}.base.Predicate"
@@ -201,8 +197,7 @@ def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:
     """Return a Java list of Iceberg's scan tasks, for :func:`lakecdc.iceberg.staging.staged_tasks`.
 
     :param tasks: at least one, of one plan; with their pairs for ``paired``.
-    :param form: their deletes: ``paired``, as Iceberg's planning pairs them; ``others``, the position deletes and
-        deletion vectors.
+    :param form: their deletes: ``paired``, as Iceberg's planning pairs them; ``others``, position deletes and vectors.
     """
     return tasks[0].store.tasks([task.number for task in tasks], form)
 
@@ -214,7 +209,7 @@ def tasks_under(table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequenc
         by_place.setdefault((task.scope, task.sequence_number), []).append(task.number)
     for place, numbers in by_place.items():
         if reaching := [delete for delete in deletes if delete.reaches(*place)]:
-            java.addAll(tasks[0].store.under(numbers, java_deletes(table, reaching)))
+            java.addAll(tasks[0].store.tasks(numbers, "others", java_deletes(table, reaching)))
     return java
 
 
@@ -227,15 +222,9 @@ def others_of(tasks: Iterable[FileTask]) -> dict[int, tuple[OtherDelete, ...]]:
     return by_number
 
 
-def parts_by_others(tasks: Sequence[FileTask]) -> Iterator[list[FileTask]]:
+def parts_by_others(tasks: Sequence[FileTask]) -> list[list[FileTask]]:
     """Cut data files into parts with limited position deletes, all of which the driver holds at once."""
-    part, size = list[FileTask](), 0
-    for task in tasks:
-        part.append(task)
-        size += task.others
-        if size >= _OTHERS_AT_ONCE or task is tasks[-1]:
-            yield part
-            part, size = [], 0
+    return cut(tasks, _OTHERS_AT_ONCE, lambda task: task.others)
 
 
 def planned_tasks(
