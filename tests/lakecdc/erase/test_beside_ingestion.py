@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.maintain.rollback import state_beside
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, Loads, PlainHistory
+from tests.lakecdc.ingest.histories import PLACEHOLDER
 from tests.lakecdc.maintain.support import meanwhile, run
 from tests.on_demand import on_demand
 
@@ -57,6 +59,32 @@ def test_a_late_event_in_a_batch_that_was_staged_before_stays_out(
     source.insert(GONE)
     feed.take(source.events[-1:])
     assert [(GONE,) in feed.rows(table, "id") for table in tables] == [True] * len(tables)
+
+
+@pytest.mark.parametrize("merge", [None, {"default": "last_non_null"}], ids=["completed", "merged"])
+def test_a_batch_that_has_read_a_row_before_its_erasure_does_not_bring_its_values_back(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: dict[str, str] | None
+) -> None:
+    name, reports = lake.new_name("beside"), list[TableReport]()
+    feed = Feed(lake, tmp_path, {"merge": merge} if merge else {}, name, options={"max_quarantined_fraction": 1.0})
+    source = PlainHistory(random.Random(11))
+    for key in (1, GONE):
+        source.insert(key)
+    feed.take(source.events)
+    taken = len(source.events)
+    for key in (1, GONE):
+        source.update(key, touch_doc=False)
+    told = source.events[taken:]
+    for event in told:
+        event["value"]["after"]["name"] = None if merge else PLACEHOLDER
+    lake.sql(f"CREATE TABLE lake.{name}_keys USING iceberg AS SELECT {GONE}L AS id")
+    erasure = partial(run, lake, erase_rows, name, keys_table=f"{name}_keys")
+    meanwhile(monkeypatch, "before_staging", lambda: reports.append(erasure()))
+    feed.take(told)
+    assert [report.outcome for report in reports] == ["done"]
+    # the update waits in the quarantine: nothing has what it left out
+    assert [row[0] for row in feed.rows()] == [1]
+    assert feed.rows()[0][1] == source.events[0]["value"]["after"]["name"]
 
 
 def test_a_batch_that_the_table_has_not_taken_is_neither_torn_nor_entered_twice(
