@@ -50,7 +50,8 @@ def _positions(catalog: CatalogConnection, config: LakeConfig) -> dict[str, str]
     """Return the log positions of the fed tables by table, or None if one cannot be read."""
     try:
         tables = select_tables(catalog, TableSelection(tuple(config.fed_tables))).tables
-        positions = read_positions(catalog, tables)
+        feeds = {str(target["table"]): str(target.get("feed", "")) for target in config.targets}
+        positions = read_positions(catalog, {table: feeds.get(table, "") for table in tables})
     except Exception as error:
         log.info("Cannot read the positions of tables: %s", one_line(error))
         return None

@@ -125,7 +125,7 @@ def _positions(catalog: CatalogConnection, spec: JobSpec) -> dict[str, Position]
     if spec.job == RECONCILE or any(target.is_pattern for target in spec.targets):
         return None
     try:
-        return read_positions(catalog, [target.table for target in spec.targets])
+        return read_positions(catalog, {target.table: target.feed for target in spec.targets})
     except Exception as error:
         log.warning("The positions of tables cannot be read from here: %s", one_line(error))
         return None

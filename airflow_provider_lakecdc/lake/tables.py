@@ -19,7 +19,7 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.last_write import SnapshotFacts
-from lakecdc.metadata.names import IDLE_POSITION, READ_THROUGH
+from lakecdc.metadata.names import READ_THROUGH
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
 
 if TYPE_CHECKING:
@@ -118,22 +118,42 @@ def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
         snapshot = table.snapshot_by_id(parent) if parent is not None else None
 
 
-def standing_position(table: Table) -> Position | None:
-    """Return a table's position in its source; None if it was never fed."""
-    return current_position(_carrier(table), table.properties)
+def standing_position(table: Table, feed: str | None = None) -> Position | None:
+    """Return a table's position in its source, or in that of one of its feeds; None if it was never fed."""
+    return current_position(_carrier(table), table.properties, feed)
+
+
+def position_in(table: Table, source: str) -> Position | None:
+    """Return a table's position in a source of a type; None if it was never fed.
+
+    :raises InputError: several jobs feed it, and not one of them from such a source.
+    """
+    carrier = _carrier(table)
+    if carrier is None or not carrier.position.others:
+        return standing_position(table)
+    feeds = [each.position.feed for each in carrier.feeds if each.position.source == source]
+    if len(feeds) != 1:
+        raise InputError(f"{len(feeds)} of the jobs that feed it have a source of type {source!r}.")
+    return standing_position(table, feeds[0])
 
 
 def _carrier(table: Table) -> Carrier | None:
     return nearest_carrier((s.snapshot_id, summary_of(s)) for s in branch_snapshots(table))
 
 
-def read_positions(catalog: CatalogConnection, tables: Sequence[str]) -> dict[str, Position]:
-    """Read the positions of tables in their source, without those that were never fed; raise a table's error."""
+def read_positions(catalog: CatalogConnection, feeds: Mapping[str, str]) -> dict[str, Position]:
+    """Read the positions of tables in their source, without those that were never fed; raise a table's error.
+
+    :param feeds: by table, the feed to read the position of.
+    """
 
     def failed(_: str, error: Exception) -> None:
         raise error
 
-    positions = read_tables(catalog, tables, lambda _, table: standing_position(table) if table else None, failed)
+    def position(name: str, table: Table | None) -> Position | None:
+        return standing_position(table, feeds[name]) if table else None
+
+    positions = read_tables(catalog, [*feeds], position, failed)
     return {table: position for table, position in positions.items() if position is not None}
 
 
@@ -152,10 +172,12 @@ def record_idle_position(catalog: CatalogConnection, table: str, before: Positio
     """Record how far the source of a quiet table was read; return False if another run has moved its position."""
 
     def change(loaded: Table, transaction: Transaction) -> bool:
-        carrier = _carrier(loaded)
-        if carrier is None or current_position(carrier, loaded.properties) != before:
+        newest = _carrier(loaded)
+        carrier = newest.of(before.feed) if newest else None
+        if carrier is None or current_position(carrier, loaded.properties, before.feed) != before:
             return False
-        transaction.set_properties({IDLE_POSITION: encode_idle(carrier.snapshot_id, after)})
+        idle = encode_idle(carrier.snapshot_id, after)
+        transaction.set_properties({names.of_feed(names.IDLE_POSITION, before.feed): idle})
         return True
 
     return before == after or commit_metadata(catalog, table, change)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.source import source_from_connection
-from airflow_provider_lakecdc.lake.tables import read_tables, standing_position
+from airflow_provider_lakecdc.lake.tables import position_in, read_tables
 from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, Until, check_limit
 from airflow_provider_lakecdc.submit import launcher
 
@@ -70,7 +71,8 @@ class SourceLagSensor(LimitSensor):
     ) -> dict[str, int | None] | None:
         """Return the lags by table if the wait is over; None for a table that was never fed."""
         # the source is queried for all tables at once
-        positions = read_tables(catalog, tables, _position, lambda _, error: error)
+        read = partial(_position, source.get("type", "postgres"))
+        positions = read_tables(catalog, tables, read, lambda _, error: error)
         known = {table: position for table, position in positions.items() if isinstance(position, str)}
         lags = _query(source, source_conn_id, known)
         measured = {
@@ -93,9 +95,9 @@ class SourceLagSensor(LimitSensor):
         return {**arguments, "max_lag": limit}
 
 
-def _position(_: str, table: Table | None) -> str | None | Exception:
-    """Return a table's encoded position in its source."""
-    position = standing_position(table) if table is not None else None
+def _position(source: str, _: str, table: Table | None) -> str | None | Exception:
+    """Return a table's encoded position in its source, of a type."""
+    position = position_in(table, source) if table is not None else None
     return position.encode() if position else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, cast, get_args
@@ -18,6 +19,8 @@ Rule = Literal["last", "last_non_null", "first", "first_non_null", "min", "max",
 _BOOLEAN = ("bool_or", "bool_and")
 #: prefix of the columns that lakecdc adds to a merged table for the order of some values
 ORDER_PREFIX = "_lakecdc_order_"
+# part of a table property's name
+_FEED = re.compile(r"[a-z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -189,14 +192,36 @@ def merge_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
     if target.clean and (target.clean.filter or target.clean.compute):
         hint = "Use rename and select alone, and filter or compute in a view."
         yield "merge is set, but clean filters or computes single events, not merged rows.", hint
-    yield from merge.mistakes(target.key, bool(target.source_tables) and not target.is_pattern)
+    sharded = bool(target.source_tables or target.feed) and not target.is_pattern
+    yield from merge.mistakes(target.key, sharded)
     if merge.engine == "aggregate":
         yield from _aggregate_mistakes(target)
     for group in merge.groups:
-        if group.source_table and target.source_tables and not target.wants(group.source_table):
+        others_feed = bool(target.feed) or not group.source_table
+        if not others_feed and target.source_tables and not target.wants(str(group.source_table)):
             yield f"source_tables do not match {group.source_table!r}, the source of a group of merge.", None
     for column, why in merge.misfits({name: kind for name, kind in target.columns.items() if name not in target.key}):
         yield f"The rule of the column {column!r} in merge does not fit: {why}.", None
+
+
+def feed_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
+    """Yield what is wrong with the setting feed of a target, with a hint."""
+    merge = target.merge
+    if not target.feed:
+        return
+    if not _FEED.fullmatch(target.feed):
+        yield f"feed is {target.feed!r}.", "Use lower-case letters, digits and underscores."
+    if merge is None or not merge.groups:
+        yield (
+            "feed is set, but merge has no groups, which alone are fed by several jobs.",
+            "Set groups, or remove feed.",
+        )
+    elif merge.on_delete == "remove":
+        hint = 'Set "deletes" to group or ignore.'
+        yield "feed is set, and a delete would remove what other jobs feed.", hint
+    elif merge.by_source_table and not target.source_tables and merge.group_of(target.source_name) is None:
+        hint = "Name the source table of one of them as source_table of the target."
+        yield f"feed is set, but {target.source_name!r} is the source_table of no group of merge.", hint
 
 
 def _aggregate_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:

@@ -258,6 +258,12 @@ def loads(text: str) -> Any:
 def _check_quarantines(targets: tuple[Target, ...], named: str | None) -> None:
     fed = {name for target in targets for name in (target.table, target.history_table)}
     for target in targets:
+        if target.feed and not named:
+            raise SpecError(
+                "feed is set without options.quarantine_table, so that messages of several sources would share one.",
+                table=target.table,
+                hint=f'Set a table for this job, such as "{{namespace}}.{target.feed}_quarantine".',
+            )
         if named and (quarantine := quarantine_of(target.table, named)) in fed:
             raise SpecError(f"options.quarantine_table is {quarantine!r}, which is also a target.", table=target.table)
 

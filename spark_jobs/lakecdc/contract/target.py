@@ -11,7 +11,7 @@ from lakecdc.contract import fields
 from lakecdc.contract.aggregating import ROWS_COLUMN
 from lakecdc.contract.checks import Check
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.merging import ORDER_PREFIX, Merge, merge_mistakes
+from lakecdc.contract.merging import ORDER_PREFIX, Merge, feed_mistakes, merge_mistakes
 from lakecdc.metadata.names import is_side_table
 from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form, equality_refusal
 
@@ -127,6 +127,8 @@ class Target:
         null in later rows; ``drop`` drops it; ``stop`` fails the table.
     :param properties: further properties of a new table.
     :param merge: what each column of a row is after several events; default: the values of the last event.
+    :param feed: name of this job among several that feed the table, each from its own source and position, which
+        ``groups`` of ``merge`` allow; one of them may have none.
     :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, which is merge-on-read in
         tables that lakecdc created.
     :param history_table: ``namespace.name`` of a change log fed from the same batches; keyed modes only.
@@ -157,6 +159,7 @@ class Target:
     on_dropped_column: Literal["keep", "stop", "drop"] = "keep"
     properties: dict[str, str] = field(default_factory=dict)
     merge: Merge | None = None
+    feed: str = ""
     merge_mode: Literal["copy-on-write", "merge-on-read"] | None = None
     history_table: str | None = None
     history_partition_by: tuple[str, ...] = ()
@@ -237,6 +240,7 @@ class Target:
             partition_by=self.history_partition_by,
             properties={},
             merge=None,
+            feed="",
             merge_mode=None,
             history_table=None,
             history_partition_by=(),
@@ -305,7 +309,7 @@ def _check_name(name: str, place: str) -> None:
 
 
 def _check(target: Target) -> None:
-    for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes, merge_mistakes):
+    for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes, merge_mistakes, feed_mistakes):
         for message, hint in mistakes(target):
             raise SpecError(message, table=target.table, hint=hint)
     if target.freshness is not None:

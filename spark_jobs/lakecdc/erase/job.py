@@ -17,7 +17,7 @@ from lakecdc.erase.mentions import Mentions, documents_with_keys
 from lakecdc.erase.pins import Pins, find_pins, refuse_pinned, release
 from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
-from lakecdc.iceberg.definition import refuse_aggregated
+from lakecdc.iceberg.definition import refuse_aggregated, refuse_several_feeds
 from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position
 from lakecdc.ingest.api import newest_quarantined_order, remember_erased
 from lakecdc.maintain.findings import NOT_APPROVED, Findings, approved_entry
@@ -58,6 +58,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     head = table.refresh().head()
     refuse_aggregated(table, "Erase the rows from its history table, then run ingestion, which aggregates it again.")
+    refuse_several_feeds(table, "order keys of different sources do not tell which late events are of erased rows")
     if head is None:
         return empty(table)
     history = named_history(table, options.history_tables.get(table.name))

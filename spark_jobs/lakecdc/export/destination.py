@@ -53,7 +53,7 @@ class Export:
 def position_at(source: IcebergTable, until: Snapshot) -> Position:
     """Return the position of a table derived from another one up to a snapshot."""
     carrier = carrier_of(source.ancestors_of(until))
-    through = carrier.position.read_through if carrier else None
+    through = carrier.position.table_through if carrier else None
     return position_of(source.name, source.uuid, until.id, through)
 
 

@@ -13,7 +13,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.merging import Merge
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, is_own_column
 from lakecdc.iceberg.jvm import java_list, java_message, jvm, listed, mapping
-from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.iceberg.table import IcebergTable, carrier_of, exists
 from lakecdc.iceberg.widening import is_wider, no_change
 from lakecdc.metadata import names
 from lakecdc.sql import literal, parsed_type, quoted, quoted_column, sql_type
@@ -291,6 +291,20 @@ def refuse_merged(table: IcebergTable, what: str) -> None:
             f"Its rows are made of several events (the setting merge of its target): {what}.",
             table=table.name,
             hint="Leave the table out, or read one of its own snapshots.",
+        )
+
+
+def refuse_several_feeds(table: IcebergTable, what: str) -> None:
+    """Raise an InputError for a table that several jobs feed, each with order keys and a position of its own.
+
+    :param what: why the job cannot work on it.
+    """
+    carrier = carrier_of(table.ancestors())
+    if carrier is not None and carrier.position.others:
+        raise InputError(
+            f"Several jobs feed it: {what}.",
+            table=table.name,
+            hint="Leave the table out, or change the rows at their sources.",
         )
 
 

@@ -265,9 +265,9 @@ def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
     return nearest_carrier((each.id, each.summary) for each in snapshots)
 
 
-def source_position(table: IcebergTable) -> Position | None:
-    """Return the position in its source up to which a table is known to be fed."""
-    return current_position(carrier_of(table.ancestors()), table.properties)
+def source_position(table: IcebergTable, feed: str | None = None) -> Position | None:
+    """Return the position in its source up to which a table is known to be fed; see :func:`current_position`."""
+    return current_position(carrier_of(table.ancestors()), table.properties, feed)
 
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:

@@ -23,7 +23,11 @@ def properties(batch: Batch) -> dict[str, str]:
     columns = batch.source.columns
     if not columns or not _needed(batch.target, columns):
         return {}
-    return {names.SOURCE_COLUMNS: json.dumps(columns), **_key_property(batch, columns)}
+    return {_own(batch, names.SOURCE_COLUMNS): json.dumps(columns), **_key_property(batch, columns)}
+
+
+def _own(batch: Batch, name: str) -> str:
+    return names.of_feed(name, batch.target.feed)
 
 
 def follow(table: IcebergTable, batch: Batch) -> list[str]:
@@ -34,7 +38,7 @@ def follow(table: IcebergTable, batch: Batch) -> list[str]:
     """
     if batch.source.columns is None:
         return []
-    known, pairs = remembered(table), moves(table, batch)
+    known, pairs = remembered(table, batch.target.feed), moves(table, batch)
     moved = renamed(known, batch.source.columns, swapped=batch.source.columns_told is not None)
     anew = _made_anew(table, batch)
     gone = [name for name in known if name not in moved and (name not in batch.source.columns or name in anew)]
@@ -50,7 +54,7 @@ def moves(table: IcebergTable, batch: Batch) -> dict[str, str]:
     if batch.source.columns is None:
         return {}
     taken = {*table.column_names}
-    exact = _pairs(table, batch, renamed(remembered(table), batch.source.columns, swapped=True))
+    exact = _pairs(table, batch, renamed(remembered(table, batch.target.feed), batch.source.columns, swapped=True))
     if batch.source.columns_told is not None:
         taken -= {*exact}
     pairs = {old: new for old, new in exact.items() if new not in taken}
@@ -79,7 +83,7 @@ def _made_anew(table: IcebergTable, batch: Batch) -> dict[str, str]:
     numbers = {*now.values()}
     return {
         name: here
-        for name, number in remembered(table).items()
+        for name, number in remembered(table, batch.target.feed).items()
         if number is not None and number not in numbers and now.get(name) is not None
         if (here := _in_table(batch.target, name)) and here in table.column_names
     }
@@ -135,14 +139,14 @@ def changed(table: IcebergTable, batch: Batch) -> bool:
     return bool(_made_anew(table, batch) or (batch.source.columns_told is not None and _news(table, batch)))
 
 
-def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
+def columns_at(table: IcebergTable, feed: str, place: int) -> tuple[dict[str, int], int]:
     """Return the source's columns at a place of its log, see :class:`~lakecdc.ingest.change.ColumnsTold`.
 
     :return: number by name, empty if unknown; and the place up to which the log must be read at once, because the
         table already has the columns of that place.
     """
-    known: Columns = remembered(table)
-    change = json.loads(table.properties.get(names.SOURCE_COLUMNS_BEFORE, "null"))
+    known: Columns = remembered(table, feed)
+    change = json.loads(table.properties.get(names.of_feed(names.SOURCE_COLUMNS_BEFORE, feed), "null"))
     ahead = change["end"] if change and place < change["end"] else 0
     if ahead:
         known = change["before"] if place == change["begin"] else {}
@@ -150,9 +154,9 @@ def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
     return (numbered if len(numbered) == len(known) else {}), ahead
 
 
-def key_numbers(table: IcebergTable) -> tuple[int, ...]:
+def key_numbers(table: IcebergTable, feed: str) -> tuple[int, ...]:
     """Return the numbers of the source's columns that are the table's key; empty if unknown."""
-    numbers = table.properties.get(names.SOURCE_KEY)
+    numbers = table.properties.get(names.of_feed(names.SOURCE_KEY, feed))
     return tuple(json.loads(numbers)) if numbers else ()
 
 
@@ -166,7 +170,7 @@ def _numbers_of(target: Target, key: Iterable[str], columns: Columns) -> tuple[i
 
 def _key_property(batch: Batch, columns: Columns) -> dict[str, str]:
     numbers = _numbers_of(batch.target, batch.key, columns)
-    return {names.SOURCE_KEY: json.dumps(numbers)} if numbers else {}
+    return {_own(batch, names.SOURCE_KEY): json.dumps(numbers)} if numbers else {}
 
 
 def types_in_table(table: IcebergTable, target: Target, columns: Iterable[str]) -> dict[str, str]:
@@ -184,7 +188,7 @@ def left_out(table: IcebergTable, target: Target, columns: Mapping[str, int]) ->
 def _news(table: IcebergTable, batch: Batch) -> dict[str, str]:
     """Return properties that record the source's columns; empty if the table has them, or they are not needed."""
     now = batch.source.columns
-    known = remembered(table)
+    known = remembered(table, batch.target.feed)
     if now is None or not (known or _needed(batch.target, now)):
         return {}
     present = {c.name for c in batch.columns}
@@ -194,13 +198,13 @@ def _news(table: IcebergTable, batch: Batch) -> dict[str, str]:
     if [*kept.items()] == [*known.items()] and table.properties.items() >= key.items():
         return {}
     change = batch.source.columns_told
-    before = {names.SOURCE_COLUMNS_BEFORE: json.dumps(asdict(change))} if change else {}
-    return {names.SOURCE_COLUMNS: json.dumps(kept), **key, **before}
+    before = {_own(batch, names.SOURCE_COLUMNS_BEFORE): json.dumps(asdict(change))} if change else {}
+    return {_own(batch, names.SOURCE_COLUMNS): json.dumps(kept), **key, **before}
 
 
-def remembered(table: IcebergTable) -> dict[str, int | None]:
-    """Return the source's columns as of the table's last batch; empty if it records none."""
-    return dict(json.loads(table.properties.get(names.SOURCE_COLUMNS, "{}")))
+def remembered(table: IcebergTable, feed: str) -> dict[str, int | None]:
+    """Return the columns of a feed's source as of its last batch; empty if the table records none."""
+    return dict(json.loads(table.properties.get(names.of_feed(names.SOURCE_COLUMNS, feed), "{}")))
 
 
 def _needed(target: Target, columns: Columns) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.feeding import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
@@ -32,7 +33,8 @@ class TableFeed:
     """One table's state during a run.
 
     :param table: None until the first batch creates it.
-    :param carrier: the nearest ancestor that carries a position; None if the table was never fed.
+    :param newest: the nearest ancestor that carries a position, of whichever feed; None if the table was never fed.
+    :param carrier: the one in which this feed committed last; None if it never has.
     :param position: the table's position, quiet stretches included.
     :param history: the change log beside it, if it has one.
     :param truncated: order key of the last TRUNCATE before the table was created, if any.
@@ -45,6 +47,7 @@ class TableFeed:
     target: Target
     spec: JobSpec
     table: IcebergTable | None = None
+    newest: Carrier | None = None
     carrier: Carrier | None = None
     position: Position | None = None
     snapshot_before: str | None = None
@@ -74,8 +77,23 @@ class TableFeed:
 
     @property
     def started_from(self) -> str | None:
-        """Return the text of the position before the next commit, for its fence."""
-        return self.carrier.text if self.carrier else None
+        """Return the text of the positions before the next commit, for its fence."""
+        return self.newest.text if self.newest else None
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other jobs feed the table as well."""
+        return bool(self.target.feed) or bool(self.newest and self.newest.position.others)
+
+    def follow_others(self) -> bool:
+        """Take over what the table's other feeds have committed; return False unless they alone have committed."""
+        newest = carrier_of(self.existing.refresh().ancestors())
+        own = newest.of(self.target.feed) if newest else None
+        ids = [each.snapshot_id if each else None for each in (own, self.carrier)]
+        if newest is None or newest.text == self.started_from or ids[0] != ids[1]:
+            return False
+        self.newest, self.carrier = newest, own
+        return True
 
     @property
     def deletes_left(self) -> int:
@@ -105,7 +123,8 @@ class TableFeed:
 
     def note(self, applied: Applied, position: Position) -> None:
         """Record a commit and the table's position after it."""
-        self.carrier, self.position = Carrier(applied.snapshot.id, position.encode()), position
+        self.newest = self.carrier = Carrier(applied.snapshot.id, position.encode())
+        self.position = position
         self.reloaded = False
         self.commits += 1
         self.add(
@@ -129,7 +148,8 @@ class TableFeed:
         assert self.carrier is not None and self.position is not None
         position = following(position, self.position)
         if position != self.position:
-            self.existing.update_properties({names.IDLE_POSITION: encode_idle(self.carrier.snapshot_id, position)})
+            idle = encode_idle(self.carrier.snapshot_id, position)
+            self.existing.update_properties({names.of_feed(names.IDLE_POSITION, self.target.feed): idle})
             self.position = position
 
     def report(self) -> TableReport:
@@ -226,12 +246,19 @@ def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Excep
         if feed.table is not None:
             head = feed.table.head()
             feed.snapshot_before = str(head.id) if head else None
-            feed.carrier = carrier_of(feed.table.ancestors())
-            feed.position = current_position(feed.carrier, feed.table.properties)
+            feed.newest = carrier_of(feed.table.ancestors())
+            feed.carrier = feed.newest.of(target.feed) if feed.newest else None
+            feed.position = current_position(feed.carrier, feed.table.properties, target.feed)
             if target.form.deletes == "equality":
                 refuse_equality_deletes(feed.table)
         feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
         if isinstance(spec.options, IngestOptions) and spec.options.reloads(feed.name):
+            if feed.is_shared:
+                raise InputError(
+                    "A full load would replace the rows that other jobs feed as well.",
+                    table=feed.name,
+                    hint="Remove it from options.reload, or feed a new table.",
+                )
             # the fence still compares with the table's position
             feed.position, feed.reloaded = None, feed.table is not None
     except Exception as error:

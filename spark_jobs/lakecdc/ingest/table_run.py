@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.merging import Merge
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import dependents, quarantine, tables
-from lakecdc.ingest.apply import events, modes
+from lakecdc.ingest.apply import events, full_load, modes
 from lakecdc.ingest.apply.publish import StateMovedError, following
 from lakecdc.ingest.audit import Audit, AuditError
 from lakecdc.ingest.batch import Batch, CommitPlan, Rejected
@@ -34,7 +34,7 @@ from lakecdc.ingest.merging.batch import Merging
 from lakecdc.ingest.reconciliation import Reconciliation
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position
+from lakecdc.metadata.positions import Position, beside_others
 from lakecdc.model.order import time_of
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column
@@ -57,7 +57,7 @@ class TableRun:
 
     def apply(self, batch: Batch) -> None:
         """Apply a batch; if an expression of its cleaning fails, events that it fails for are quarantined."""
-        committed = self.feed.commits
+        committed, batch = self.feed.commits, _of_feed(self.feed, batch)
         # events that fail a computed column hide those that fail the filter
         for last in (False, False, True):
             try:
@@ -74,10 +74,11 @@ class TableRun:
     def _recoverable_part(self, batch: Batch, error: Exception) -> Batch | None:
         """Return the part of a failed batch that can still be applied, or None if it would fail again."""
         feed = self.feed
-        if not isinstance(error, StateMovedError) or feed.table is None:
+        if not isinstance(error, ConflictError) or feed.table is None:
             return self._without_unclean(batch, error)
+        if not (feed.follow_others() or isinstance(error, StateMovedError)):
+            return None
         log.info("%s: rows have changed meanwhile, the batch is compared again", feed.name)
-        feed.table.refresh()
         if feed.history:
             feed.history.refresh()
         return batch
@@ -99,7 +100,7 @@ class TableRun:
         quarantine.check_share(batch, feed.options)
         batch = cleaned(self.spark, held_against(batch, feed.table))
         feed.metrics.update(batch.source.facts)
-        _check_truncate(batch)
+        _check_truncate(batch, shared=feed.is_shared)
         tables.check_source(feed.table, batch)
         if feed.table is None:
             events.check(batch)
@@ -255,6 +256,7 @@ class TableRun:
         low = measured.low_order
         has_late = bool(low and mark and low <= mark) and not batch.source.in_order
         with Merging(feed, batch, merge, mark, has_late, self._keep_incomplete).merged() as whole:
+            full_load.keep_misfits(batch)
             self._write(whole, self._choose_mode(whole, mark), position)
         feed.count_ops(measured.events)
 
@@ -283,6 +285,7 @@ class TableRun:
 
     def _write(self, batch: Batch, mode: str, position: Position) -> None:
         feed = self.feed
+        position = beside_others(position, feed.target.feed, feed.newest)
         started, before = feed.started_from, feed.existing.head()
         applied = modes.apply_rows(mode, feed.existing, batch, position, started)
         feed.note(applied, position)
@@ -341,7 +344,17 @@ def _null_key(batch: Batch, error: Exception) -> InputError | None:
     )
 
 
-def _check_truncate(batch: Batch) -> None:
+def _of_feed(feed: TableFeed, batch: Batch) -> Batch:
+    """Return a batch for a table that other jobs feed as well.
+
+    Its full load is merged with their rows, and events of theirs come in any order beside its own.
+    """
+    if not feed.is_shared:
+        return batch
+    return replace(batch, full_load=False, source=replace(batch.source, in_order=False))
+
+
+def _check_truncate(batch: Batch, *, shared: bool) -> None:
     """Raise an InputError if the policy is ``stop``, or if rows of other source tables would be removed."""
     order, policy = batch.truncate_order, batch.target.on_truncate
     if not order:
@@ -352,7 +365,7 @@ def _check_truncate(batch: Batch) -> None:
             table=batch.target.table,
             hint="Set on_truncate of the target to 'apply' to empty the table as well, or to 'mark' to keep its rows.",
         )
-    if policy == "apply" and batch.target.keyed and batch.target.source_tables:
+    if policy == "apply" and batch.target.keyed and (batch.target.source_tables or shared):
         raise InputError(
             f"One of the source tables that share this table was truncated at {_moment(order)}; applied here, it would "
             "remove the rows of the others as well.",

@@ -18,7 +18,7 @@ from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.engine import source_tables
 from lakecdc.metadata import names
-from lakecdc.model.merge_slots import order_columns
+from lakecdc.model.merge_slots import DELETED, order_columns
 from lakecdc.sql import quoted_column
 
 # Iceberg cuts string metrics to 16 characters and keeps those of 100 columns; look-ups need whole bounds
@@ -83,13 +83,13 @@ def prepare(
     if not source.items() <= table.properties.items():
         table.update_properties({**source})
     if to_fill:
-        _fill(table, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
+        _fill(table, batch, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
     return table, changes
 
 
 def check_source(table: IcebergTable | None, batch: Batch) -> None:
     """Raise an InputError for events of another source table than the one in the table."""
-    known = table.properties.get(names.SOURCE_TABLE) if table is not None else None
+    known = table.properties.get(names.of_feed(names.SOURCE_TABLE, batch.target.feed)) if table is not None else None
     if known and batch.source.table and source_tables.is_another(batch.target, known, batch.source.table):
         raise InputError(
             f"The events are of {batch.source.table}, and it has been fed from {known}.",
@@ -100,7 +100,8 @@ def check_source(table: IcebergTable | None, batch: Batch) -> None:
 
 
 def _source_property(batch: Batch) -> dict[str, str]:
-    return {names.SOURCE_TABLE: batch.source.table} if batch.source.table else {}
+    name = names.of_feed(names.SOURCE_TABLE, batch.target.feed)
+    return {name: batch.source.table} if batch.source.table else {}
 
 
 def lacks_columns(table: IcebergTable, batch: Batch) -> bool:
@@ -121,15 +122,29 @@ def _columns_to_fill(table: IcebergTable, batch: Batch) -> set[str]:
     return pending | new
 
 
-def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
+def _fill(table: IcebergTable, batch: Batch, columns: Sequence[Column]) -> None:
     filled, before = None, table.head()
     if columns and before is not None:
-        values = ", ".join(f"{quoted_column(c.name)} = CAST(:v{i} AS {c.type})" for i, c in enumerate(columns))
+        values = ", ".join(f"{quoted_column(c.name)} = {_filled(batch, c, f':v{i}')}" for i, c in enumerate(columns))
         table.spark.sql(f"UPDATE {table.sql_name} SET {values}", {f"v{i}": c.fill for i, c in enumerate(columns)})
         after = table.refresh().head()
         # if others have committed in between, it is not known which snapshot is ours
         filled = str(after.id) if after is not None and after.parent_id == before.id else None
-    table.update_properties({names.FILL: None, **({names.FILLED: filled} if filled else {})})
+    # of other jobs that feed the table
+    left = sorted({*json.loads(table.properties.get(names.FILL, "[]"))} - {c.name for c in batch.columns})
+    pending = json.dumps(left) if left else None
+    table.update_properties({names.FILL: pending, **({names.FILLED: filled} if filled else {})})
+
+
+def _filled(batch: Batch, column: Column, value: str) -> str:
+    """Return what a column becomes in older rows; if other jobs feed some, in those that this one has fed."""
+    merge, value = batch.target.merge, f"CAST({value} AS {column.type})"
+    group = next((g for g in merge.groups if column.name in g.members), None) if merge else None
+    if group is None or not batch.target.feed:
+        return value
+    order = quoted_column(f"{ORDER_PREFIX}{group.title}")
+    has_row = f"{order} IS NOT NULL AND NOT endswith({order}, '{DELETED}')"
+    return f"CASE WHEN {has_row} THEN {value} ELSE {quoted_column(column.name)} END"
 
 
 def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
@@ -210,7 +225,21 @@ def _check_rules(batch: Batch, table: IcebergTable | None) -> None:
             table=table.name,
             hint="Rows cannot be merged anew: set the rules as they were, or feed a new table.",
         )
-    for name, why in merge.misfits({c.name: c.type for c in batch.columns if c.name not in batch.key}) if merge else ():
+    if merge is None:
+        return
+    columns = [c.name for c in batch.columns]
+    # events of groups' source tables never change the other columns that a table has
+    known_columns = source_types(table, batch.target) if table is not None else {}
+    columns = [c for c in columns if c not in known_columns] if merge.by_source_table else [*known_columns, *columns]
+    grouped = {*batch.key, *(name for group in merge.groups for name in group.members)}
+    alone = sorted({*columns} - grouped)
+    if batch.target.feed and alone and batch.rows is not None:
+        raise InputError(
+            f"{', '.join(alone)} are in no group of merge, and several jobs feed the table.",
+            table=batch.target.table,
+            hint="Name them in a group, or leave them out by exclude_columns.",
+        )
+    for name, why in merge.misfits({c.name: c.type for c in batch.columns if c.name not in batch.key}):
         raise InputError(f"The rule of the column {name!r} in merge does not fit: {why}.", table=batch.target.table)
 
 

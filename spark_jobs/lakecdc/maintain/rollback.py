@@ -17,7 +17,7 @@ from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of, open
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
-from lakecdc.metadata.positions import Carrier, carried_before, read_side_of
+from lakecdc.metadata.positions import Carrier, Position, carried_before, read_side_of
 
 
 def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -106,13 +106,13 @@ def _set(table: IcebergTable, now: Snapshot, then: Snapshot, tag: str, keep_for:
 def _next_ingestion(carrier: Carrier | None) -> str:
     if carrier is None:
         return "starts over: the snapshot has no source position"
-    position = carrier.position
+    places = (each.position for each in carrier.feeds)
+    return f"continues from {' and '.join(map(_place, places))}; later changes are applied again if the source has them"
+
+
+def _place(position: Position) -> str:
     through = f", which is the source as of {position.read_through}" if position.read_through else ""
-    offsets = json.dumps(position.offsets, sort_keys=True)
-    return (
-        f"continues from {offsets} of {position.source}{through}; "
-        "later changes are applied again if the source has them"
-    )
+    return f"{json.dumps(position.offsets, sort_keys=True)} of {position.source}{through}"
 
 
 def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:

@@ -65,6 +65,12 @@ class Cleaning:
     kept_because: dict[str, str] = field(default_factory=dict)
     removed: int = 0
 
+    @property
+    def has_several_feeds(self) -> bool:
+        """Return whether several jobs feed the target, so that rows beside it are needed for positions of each."""
+        carrier = carrier_of(self.target.refresh().ancestors())
+        return carrier is not None and bool(carrier.position.others)
+
     def positions_before(self) -> list[Position]:
         """Return the positions of all snapshots that the target can be rolled back to."""
         stored = self.target.refresh().metadata("snapshots").selectExpr(f"summary['{names.POSITIONS}'] AS text")
@@ -127,7 +133,7 @@ def _parked_rounds(cleaning: Cleaning) -> None:
     parked = by_table.get(name, [])
     if not parked:
         return
-    done = settled_rounds(parked, source_position(cleaning.target))
+    done = settled_rounds(parked, source_position(cleaning.target, feed=""))
     failpoints.reach("before_side_table_delete")
     if done and not cleaning.options.dry_run:
         place.remove(name, done)
@@ -180,6 +186,8 @@ def _clean_own(
 def _oldest_to_come(cleaning: Cleaning) -> str | None:
     """Return the order key below which no event can arrive any more; None if it is not known."""
     target, options = cleaning.target, cleaning.options
+    if cleaning.has_several_feeds:
+        return None
     before = cleaning.positions_before()
     bounds = [oldest_order_to_come(source_position(target), before)]
     # messages may be in the named quarantine table or in the default one of before
@@ -194,6 +202,8 @@ def _files_read(cleaning: Cleaning) -> None:
     """Remove records of read files from replaced chains; all others stay, since a file without a record is new."""
 
     def settled(table: IcebergTable) -> tuple[str, dict[str, Any]] | None:
+        if cleaning.has_several_feeds:
+            return None
         # later chapters are on no chain replaced by then
         chapters, positions = chapter_links(table), cleaning.positions_before()
         # an idle position does not stop a run that started before it

@@ -18,7 +18,7 @@ COMMIT_ID = "lakecdc.commit-id"
 ROWS_BELOW = "lakecdc.rows-below"
 #: summary: ids of partition specs, with commas; every key that the commit deletes is deleted in each of them
 DELETE_SPECS = "lakecdc.delete-specs"
-#: table property: position and read-through of a table that was quiet, bound to its carrier snapshot
+#: table property: position and read-through of a table that was quiet, bound to its carrier snapshot (see of_feed)
 IDLE_POSITION = "lakecdc.idle-position"
 #: table property: version of the layout of lakecdc's own columns
 LAYOUT = "lakecdc.layout"
@@ -104,6 +104,11 @@ PARKED = "lakecdc_parked"
 LAKE_NAMESPACE = "lakecdc"
 AUDIT = f"{LAKE_NAMESPACE}.audit"
 HEALTH = f"{LAKE_NAMESPACE}.health"
+
+
+def of_feed(name: str, feed: str) -> str:
+    """Return the name of a table property that each of the jobs that feed a table has for itself."""
+    return f"{name}.{feed}" if feed else name
 
 
 def is_lake_table(table: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +28,8 @@ class Position:
     :param truncate_order: order key of the last TRUNCATE applied; an event below it is too late.
     :param storage: what the source compares its table with, to notice changes without events; not part of the position
         itself.
+    :param feed: name of the feed that it is of, if several jobs feed the table.
+    :param others: the positions of the table's other feeds, as JSON by feed, see :func:`beside_others`.
     """
 
     source: str
@@ -37,6 +39,13 @@ class Position:
     high_order: str | None = None
     truncate_order: str | None = None
     storage: dict[str, Any] | None = None
+    feed: str = field(default="", compare=False)
+    others: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def table_through(self) -> str | None:
+        """Return the time up to which the table has every change of all its feeds; None if it is not known of one."""
+        return _lowest([self.read_through, *(other["position"].get("read_through") for other in self.others.values())])
 
     def encode(self) -> str:
         """Encode the position as summary text, equal for equal positions.
@@ -44,7 +53,7 @@ class Position:
         :raises InputError: it does not fit into a summary.
         """
         document: dict[str, Any] = {"source": self.source, "identity": self.identity, "offsets": self.offsets}
-        optional = ("read_through", "high_order", "truncate_order", "storage")
+        optional = ("read_through", "high_order", "truncate_order", "storage", "feed", "others")
         document |= {name: value for name in optional if (value := getattr(self, name))}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         if len(text.encode()) > MAX_BYTES:
@@ -74,12 +83,22 @@ def decode(text: str) -> Position:
         high_order=document.get("high_order"),
         truncate_order=max(filter(None, truncates), default=None),
         storage=document.get("storage"),
+        feed=document.get("feed", ""),
+        others=document.get("others", {}),
     )
+
+
+def _lowest(moments: Sequence[str | None]) -> str | None:
+    known = [moment for moment in moments if moment is not None]
+    return min(known) if len(known) == len(moments) else None
 
 
 @dataclass(frozen=True)
 class Carrier:
-    """The nearest ancestor of a branch head with a position, exactly as stored, and ids of its carriers before."""
+    """The nearest ancestor of a branch head with a position, exactly as stored, and ids of its carriers before.
+
+    If several jobs feed the table, its position is that of the feed that committed last, with those of the others.
+    """
 
     snapshot_id: int
     text: str
@@ -94,6 +113,38 @@ class Carrier:
     def position(self) -> Position:
         """Return the decoded position."""
         return decode(self.text)
+
+    def of(self, feed: str) -> Carrier | None:
+        """Return the snapshot in which a feed of the table committed last; None if it never has."""
+        position = self.position
+        if position.feed == feed:
+            return self
+        if feed not in position.others:
+            return None
+        own = position.others[feed]
+        return Carrier(int(own["snapshot"]), json.dumps(own["position"] | {"feed": feed}), tuple(own["before"]))
+
+    @property
+    def feeds(self) -> list[Carrier]:
+        """Return the carriers of the table's feeds, first that of the last commit."""
+        return [self, *(each for feed in self.position.others if (each := self.of(feed)))]
+
+
+def beside_others(position: Position, feed: str, newest: Carrier | None) -> Position:
+    """Return the position that a feed's commit records: its own, with those of the table's other feeds.
+
+    :param newest: of the table before the commit.
+    """
+    others = {
+        each.position.feed: {
+            "snapshot": str(each.snapshot_id),
+            "before": [*each.before],
+            "position": json.loads(replace(each.position, feed="", others={}).encode()),
+        }
+        for each in (newest.feeds if newest else ())
+        if each.position.feed != feed
+    }
+    return replace(position, feed=feed, others=others)
 
 
 def nearest_carrier(ancestors: Iterable[tuple[int, Mapping[str, str]]]) -> Carrier | None:
@@ -117,23 +168,38 @@ def carried_before(summary: Mapping[str, str]) -> tuple[str, ...]:
 
 def encode_idle(carrier_snapshot_id: int, position: Position) -> str:
     """Encode a quiet table's position as the table property bound to the carrier that it extends."""
-    return json.dumps({"after_snapshot": str(carrier_snapshot_id), "position": json.loads(position.encode())})
+    own = replace(position, feed="", others={})
+    return json.dumps({"after_snapshot": str(carrier_snapshot_id), "position": json.loads(own.encode())})
 
 
-def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> Position | None:
+def current_position(
+    carrier: Carrier | None, properties: Mapping[str, str], feed: str | None = None
+) -> Position | None:
     """Return a table's position, including a quiet period after the nearest carrier of its branch.
 
     An idle position counts only while the carrier that it extends is still the nearest one: after a rollback the table
     no longer has the changes before it.
+
+    :param feed: whose position; default: of the feed that committed last, read through as far as every feed is.
     """
     if carrier is None:
         return None
-    return idle_position(properties, carrier) or carrier.position
+    if feed is not None:
+        own = carrier.of(feed)
+        return _current(own, properties) if own else None
+    of_feeds = [_current(each, properties) for each in carrier.feeds]
+    return replace(of_feeds[0], read_through=_lowest([each.read_through for each in of_feeds]))
+
+
+def _current(carrier: Carrier, properties: Mapping[str, str]) -> Position:
+    stored = carrier.position
+    idle = idle_position(properties, carrier)
+    return replace(idle, feed=stored.feed, others=stored.others) if idle else stored
 
 
 def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -> Position | None:
-    """Return the idle position that extends a carrier, by default any; None if there is none."""
-    idle = properties.get(names.IDLE_POSITION)
+    """Return the idle position that extends a carrier, by default any of a table with one feed; None without one."""
+    idle = properties.get(names.of_feed(names.IDLE_POSITION, after.position.feed if after else ""))
     document = json.loads(idle) if idle else None
     if document is None or (after and document["after_snapshot"] != str(after.snapshot_id)):
         return None

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
-from lakecdc.iceberg.definition import merge_of, refuse_merged
+from lakecdc.iceberg.definition import merge_of, refuse_merged, refuse_several_feeds
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, count_rows, open_if_there
 from lakecdc.ingest.api import Parking, settled_rounds, unread_partitions
 from lakecdc.maintain.rollback import named_history, state_beside
@@ -57,6 +57,7 @@ def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, 
     merge = merge_of(table)
     if merge is None or merge.by_source_table:
         refuse_merged(table, "its history table does not name the source tables of events, which its groups need")
+    refuse_several_feeds(table, "a moment of one source is none of the others")
     carrier = carrier_of(table.refresh().ancestors())
     position = current_position(carrier, table.properties)
     if carrier is None or position is None or not table.identifier_columns:

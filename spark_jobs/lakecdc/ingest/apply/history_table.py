@@ -65,7 +65,8 @@ class HistoryTable:
         if batch.rows is None and not batch.truncate_order:
             return None
         commit = replace(batch.commit, audit=None, enter_history=None)
-        own = replace(batch, target=self.target, commit=commit)
+        position = replace(batch.position, feed=self.target.feed)
+        own = replace(batch, target=self.target, position=position, commit=commit)
         measured = None if batch.full_load else measure(batch)
         self.table, _ = tables.prepare(self.spark, self.catalog, self.table, own)
         self._take_back()
@@ -136,9 +137,10 @@ def open_history(
     snapshot = history.table.snapshot(history.carrier.snapshot_id)
     assert snapshot is not None
     note = read_side_of(snapshot.summary)
-    if note is None:
+    if note is None or history.carrier.position.feed != target.feed:
+        feeder = "it is fed on its own" if note is None else "another of its feeds writes to it"
         history.refused = InputError(
-            f"It is not the history table of {target.table}: it is fed on its own.",
+            f"It is not the history table of {target.table}: {feeder}.",
             table=target.history_table,
             hint="Name another table as history_table.",
         )

@@ -177,7 +177,7 @@ def refuse_moved_state(table: IcebergTable, fence: PositionFence, error: InputEr
 
 def position_summary(position: Position) -> dict[str, str]:
     """Return the summary entries of every snapshot of ingest."""
-    through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
+    through = {names.READ_THROUGH: position.table_through} if position.table_through else {}
     return {names.POSITIONS: position.encode(), names.JOB: "ingest", **through}
 
 

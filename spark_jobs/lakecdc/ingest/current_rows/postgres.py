@@ -93,7 +93,7 @@ class Table:
             # the comparison may have taken long: read the current columns
             now = database.open(spec, target)
             check_same_table(now.table, position)
-            feed = Feed(now.table.oid, now.table, position, target_key=key_numbers(target))
+            feed = Feed(now.table.oid, now.table, position, target_key=key_numbers(target, spec.feed))
             if feed.loading:
                 raise InputError("Its full load has not finished.", hint="Run ingest first.")
             numbers = column_numbers(database.session, now.table.oid)

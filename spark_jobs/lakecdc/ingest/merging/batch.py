@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Row
@@ -97,9 +99,10 @@ class Merging:
         """Leave out events before a TRUNCATE, and late ones of keys that were erased."""
         batch, position = self.batch, self.feed.position
         events = with_late(without_void(events, batch.truncate_order))
-        if "source_table" not in events.columns:
-            # of rows without messages
-            events = events.withColumn("source_table", F.lit(None).cast("string"))
+        told = F.col("source_table") if "source_table" in events.columns else F.lit(None).cast("string")
+        # rows and a database's log are of the target's only table
+        only = None if batch.target.source_tables else F.lit(batch.target.source_name)
+        events = events.withColumn("source_table", told if only is None else F.coalesce(told, only))
         if position is not None and position.truncate_order:
             events = events.where(f"NOT {void_sql('`order`', position.truncate_order)}")
         if batch.source.in_order or not self.mark:
@@ -127,15 +130,20 @@ class Merging:
 
     def _facts_of(self, events: DataFrame) -> Row:
         """Count events; refuse those of no source table where groups are of source tables."""
+        untold = F.col("source_table").isNull()
+        if self.batch.target.feed:
+            named = [f".{group.source_table}" for group in self.merge.groups if group.source_table]
+            ends = (F.concat(F.lit("."), "source_table").endswith(name) for name in named)
+            untold = ~F.coalesce(reduce(or_, ends, F.lit(False)), F.lit(False))
         (facts,) = events.agg(
             F.array_distinct(F.flatten(F.collect_set(F.when(is_open(), F.col("open"))))).alias("left_out"),
             F.count_if(F.expr(_IS_MOVED_OPEN)).alias("moved_open"),
             F.count_if(F.col("op") == "d").alias("deletes"),
-            F.count_if(F.col("source_table").isNull()).alias("of_no_table"),
+            F.count_if(untold).alias("of_no_table"),
         ).collect()
         if self.merge.by_source_table and facts["of_no_table"]:
             raise InputError(
-                f"{facts['of_no_table']} events do not tell their source table, which groups of merge need.",
+                f"{facts['of_no_table']} events are of no source table, or of none that feeds a group of merge.",
                 table=self.feed.name,
                 hint="Use a format whose messages name their table, or groups with a sequence.",
             )

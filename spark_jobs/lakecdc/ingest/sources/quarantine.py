@@ -120,7 +120,7 @@ class Quarantine(BatchSource):
         table = open_if_there(self.spark, self.spec.catalog.name, target.table)
         assert table is not None
         infinity = getattr(self.spec.source, "infinity", "quarantine")
-        return decode_kept(rows, target, known_of(table, target), remembered(table), infinity)
+        return decode_kept(rows, target, known_of(table, target), remembered(table, target.feed), infinity)
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source

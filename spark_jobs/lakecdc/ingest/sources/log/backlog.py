@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from pyspark.sql import SparkSession
 
-from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.errors import LakecdcError, UnsupportedError
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.parking import Parked, Parking
@@ -84,6 +84,8 @@ class Backlog(Generic[F]):
             summary = found.summary.of_table(relation).to_json()
             parked = Parked(end.at.number, end.time, after.identity, relation, summary, after.offsets, feed.reach)
             try:
+                if feed.table.target.feed:
+                    raise UnsupportedError("other jobs feed it as well, whose rounds would be parked under its name")
                 if name in self._behind_a_gap:
                     # the log is read anew, and would be parked a second time
                     self.parking.forget(name, self._behind_a_gap.pop(name))

@@ -70,7 +70,9 @@ class LogSource(Generic[F, S]):
         known = [position for position in map(log_position, positions.values()) if position]
         self._epoch = max((position.epoch for position in known), default=1)
         targets = [target for target in self.spec.targets if target.table in positions]
-        parked, lost = self._backlog.load(positions, self._identity)
+        # what is parked under the name of a table is of the job whose target has no feed
+        own = {target.table: positions[target.table] for target in targets if not target.feed}
+        parked, lost = self._backlog.load(own, self._identity)
         for number, target in enumerate(targets):
             name = target.table
             self._admit(number, target, positions[name], parked.get(name, []), lost.get(name))

@@ -68,13 +68,14 @@ class Feed(log_feed.Feed[SourceTable]):
 
         :raises InputError: the source's table has another key, or is loaded from under other names.
         """
+        feed = self.table.target.feed
         if target is not None and self.position is None:
             # made by a load that has committed nothing; its columns need not be the source's any more
-            self._used = max((number or 0 for number in source_columns.remembered(target).values()), default=0)
+            self._used = max((number or 0 for number in source_columns.remembered(target, feed).values()), default=0)
         elif target is not None:
-            self.numbers, ahead = source_columns.columns_at(target, self.at)
+            self.numbers, ahead = source_columns.columns_at(target, feed, self.at)
             self.left_out = source_columns.left_out(target, self.table.target, self.numbers)
-            self.key_numbers = source_columns.key_numbers(target) if self.numbers else ()
+            self.key_numbers = source_columns.key_numbers(target, feed) if self.numbers else ()
             self.stop = ahead
         there = {column.name for column in self.table.columns}
         gone = [name for name in self.numbers if self.load and name not in there]

@@ -107,8 +107,8 @@ class PostgresServer(LogServer[Feed, Summary]):
         table = read_table(self._session, target)
         check_same_table(table, position)
         known = self.target_table(target) if position else None
-        numbers = remembered(known) if known else {}
-        target_key = key_numbers(known) if known and target.keyed else ()
+        numbers = remembered(known, target.feed) if known else {}
+        target_key = key_numbers(known, target.feed) if known and target.keyed else ()
         return Feed(table.oid, table, position, parked=parked, numbers=numbers, target_key=target_key)
 
     def describe_columns(self, feed: Feed) -> None:

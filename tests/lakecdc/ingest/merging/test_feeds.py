@@ -1,0 +1,201 @@
+"""A wide row that several jobs feed, each from a source and a position of its own; read by DuckDB."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError, InputError, SpecError
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import parse_targets
+from lakecdc.erase.job import erase_rows
+from lakecdc.metadata import names
+from lakecdc.runtime import failpoints
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed
+from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.merging.test_ingest import Log
+from tests.lakecdc.maintain.support import meanwhile
+from tests.lakecdc.maintain.support import run as run_job
+
+_COLUMNS = "id, name, mail, city"
+_GROUPS = [
+    {"columns": ["name", "mail"], "source_table": "shop.person"},
+    {"columns": ["city"], "source_table": "shop.address"},
+]
+Row = tuple[Any, ...]
+
+
+class Wide:
+    """Two jobs with sources of their own that feed one table."""
+
+    def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
+        self.lake, self.table = lake, lake.new_name("wide")
+        self.log = Log()
+        # the first job has no name: it was alone once
+        self.people = self._feed(folder / "people", "", ".*", target)
+        self.places = self._feed(folder / "places", "places", "address", target)
+
+    def _feed(self, folder: Path, feed: str, source_table: str, target: dict[str, Any]) -> Feed:
+        folder.mkdir()
+        settings = {"merge": {"groups": _GROUPS}, "source_tables": [f"shop\\.{source_table}"]}
+        options = {"quarantine_table": f"{{namespace}}.{feed or 'people'}_quarantine"}
+        return Feed(self.lake, folder, {**settings, "feed": feed, **target}, self.table, options=options)
+
+    def person(self, key: int, name: str, op: str = "u") -> dict[str, Any]:
+        return self.log.event("person", op, {"id": key, "name": name, "mail": f"{name}@x"})
+
+    def address(self, key: int, city: str, op: str = "u") -> dict[str, Any]:
+        return self.log.event("address", op, {"id": key, "city": city})
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.people.rows(columns=_COLUMNS)
+
+
+@pytest.fixture
+def wide(lake: Lake, tmp_path: Path) -> Wide:
+    return Wide(lake, tmp_path)
+
+
+def test_each_job_goes_on_from_its_own_position(wide: Wide) -> None:
+    late = wide.address(1, "Rome")
+    first = wide.people.take([wide.person(1, "Ada")])
+    wide.places.take([wide.address(1, "Bonn"), wide.address(2, "Nice")])
+    assert wide.rows == [(1, "Ada", "Ada@x", "Bonn"), (2, None, None, "Nice")]
+    again = wide.people.run()
+    assert (again.outcome, again.metrics["position"]) == ("nothing", first.metrics["position"])
+    # each reads its new file alone
+    assert wide.places.take([late, wide.address(2, "", "d")]).metrics["files_read"] == 1
+    assert wide.people.take([wide.person(1, "Eve")]).metrics["files_read"] == 1
+    assert wide.rows == [(1, "Eve", "Eve@x", "Bonn")]
+    wide.people.take([wide.person(1, "", "d")])
+    wide.places.take([wide.address(1, "", "d")])
+    assert wide.rows == []
+    # the order of a deleted group is remembered for the job whose events come late
+    wide.places.take([late])
+    assert wide.rows == []
+
+
+def test_the_table_is_as_new_as_the_job_that_is_furthest_behind(wide: Wide) -> None:
+    old = wide.people.take([wide.person(1, "Ada")])
+    wide.places.take([wide.address(1, "Bonn")])
+    table = wide.lake.table(wide.table)
+    head = table.head()
+    assert head is not None and head.summary[names.READ_THROUGH] == old.metrics["read_through"]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "merge"])
+def test_jobs_that_commit_at_the_same_time_both_count(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    wide = Wide(lake, tmp_path, mode=mode)
+    wide.people.take([wide.person(1, "Ada")])
+    wide.places.write([wide.address(1, "Bonn")])
+    reports: list[TableReport] = []
+
+    def other() -> None:
+        reports.append(wide.people.take([wide.person(1, "Eve"), wide.person(2, "Bob")]))
+
+    meanwhile(monkeypatch, "before_staging", other)
+    monkeypatch.setattr("lakecdc.ingest.apply.merge.reach", failpoints.reach)
+    reports.append(wide.places.run())
+    assert [report.outcome for report in reports] == ["done", "done"]
+    assert wide.rows == [(1, "Eve", "Eve@x", "Bonn"), (2, "Bob", "Bob@x", None)]
+    assert [feed.run().outcome for feed in (wide.people, wide.places)] == ["nothing", "nothing"]
+
+
+def test_a_job_that_always_loses_stops_and_loses_nothing(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide.people.take([wide.person(1, "Ada")])
+    wide.places.write([wide.address(1, "Bonn")])
+    reach, busy = failpoints.reach, [False]
+
+    def always(name: str) -> None:
+        reach(name)
+        if name == "before_commit" and not busy[0]:
+            busy[0] = True
+            wide.people.take([wide.person(1, "Eve")])
+            busy[0] = False
+
+    with monkeypatch.context() as during:
+        during.setattr(failpoints, "reach", always)
+        report = wide.places.run()
+    assert (report.outcome, report.failure_class) == ("conflict", ConflictError.failure_class)
+    assert wide.people.files == 4
+    wide.places.run()
+    assert wide.rows == [(1, "Eve", "Eve@x", "Bonn")]
+
+
+def test_a_foreign_update_between_look_up_and_commit(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide.people.take([wide.person(1, "Ada")])
+    wide.places.write([wide.address(1, "Bonn")])
+    update = f"UPDATE lake.{wide.table} SET mail = 'by hand' WHERE id = 1"
+    meanwhile(monkeypatch, "before_staging", lambda: wide.lake.spark.sql(update))
+    assert wide.places.run().outcome == "done"
+    assert wide.rows == [(1, "Ada", "by hand", "Bonn")]
+
+
+def test_histories_cut_doubled_and_killed_anywhere(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(38)
+    state: dict[str, dict[int, str]] = {"person": {}, "address": {}}
+    told: dict[str, list[dict[str, Any]]] = {"person": [], "address": []}
+    for number in range(60):
+        table, key = rng.choice(["person", "address"]), rng.randrange(6)
+        gone = key in state[table] and rng.random() < 0.3
+        make = wide.person if table == "person" else wide.address
+        told[table].append(make(key, f"v{number}", "d" if gone else "u"))
+        if gone:
+            del state[table][key]
+        else:
+            state[table][key] = f"v{number}"
+    feeds = {"person": wide.people, "address": wide.places}
+    for table, moment in (("person", ""), ("address", "after_staging"), ("person", "after_commit"), ("address", "")):
+        events, feed = told[table], feeds[table]
+        some = events[:15] if feed.files == 0 else events[10:]
+        feed.write(rng.sample(some, len(some)))
+        if moment:
+            act_at(monkeypatch, f"{moment}=raise")
+            assert feed.run().outcome == "failed"
+            act_at(monkeypatch, "")
+    for feed in (*feeds.values(), *feeds.values()):
+        feed.run()
+    keys = sorted({*state["person"], *state["address"]})
+    people, places = state["person"], state["address"]
+    mails = {key: f"{name}@x" for key, name in people.items()}
+    assert wide.rows == [(k, people.get(k), mails.get(k), places.get(k)) for k in keys]
+
+
+def test_what_assumes_one_source_is_refused(wide: Wide) -> None:
+    wide.people.take([wide.person(1, "Ada")])
+    wide.places.take([wide.address(1, "Bonn")])
+    with pytest.raises(InputError, match="Several jobs feed it"):
+        run_job(wide.lake, erase_rows, wide.table, keys_table="test.keys")
+    wide.places.write([wide.log.event("address", "c", {"id": 1, "city": "Rome", "street": "x"})])
+    assert "street are in no group" in str(wide.places.run().reason)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({"feed": "A b"}, "lower-case letters"),
+        ({"merge": None}, "merge has no groups"),
+        ({"merge": {"groups": [{"columns": ["a"], "sequence": "v"}]}}, "what other jobs feed"),
+        ({"source_table": "shop.other"}, "of no group"),
+    ],
+)
+def test_mistakes_are_refused_when_the_dag_is_parsed(target: dict[str, Any], message: str) -> None:
+    known = {"table": "shop.t", "key": ["id"], "merge": {"groups": _GROUPS}, "feed": "crm"}
+    with pytest.raises(SpecError) as error:
+        parse_targets(known | {"source_table": "shop.person"} | target)
+    assert message in f"{error.value} {error.value.hint}"
+
+
+def test_messages_of_several_sources_do_not_share_a_quarantine(lake: Lake, tmp_path: Path) -> None:
+    wide = Wide(lake, tmp_path)
+    wide.places.options = {}
+    with pytest.raises(SpecError, match="quarantine_table"):
+        parse_spec(wide.places.spec)
