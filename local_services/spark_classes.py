@@ -30,6 +30,8 @@ LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:Metaspac
 LARGE_HEAP = "--driver-memory 2g --driver-java-options '-Xms1g -Xmn500m'"
 #: compiling each expression for a handful of rows is a sixth of a run
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+#: planning each stage anew makes a job of each stage, and writing plans down for a page that nobody opens takes as long
+PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false", "spark.sql.ui.explainMode": "simple"}
 _CHANGES = [("c", 1), ("c", 2), ("u", 1), ("d", 2)]
 
 

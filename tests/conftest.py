@@ -16,7 +16,7 @@ import pytest
 from lakecdc.contract.runtime import packages
 from local_services import kafka_jars, spark_classes
 from local_services.setup_program import setup_program
-from local_services.spark_classes import INTERPRETED, LARGE_HEAP, LONG_LIVED_JVM, SHORT_LIVED_JVM
+from local_services.spark_classes import INTERPRETED, LARGE_HEAP, LONG_LIVED_JVM, PLANNED_ONCE, SHORT_LIVED_JVM
 from tests.lakes import catalog_properties, open_catalog
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
     drivers += source_packages(FilesSource("unused", "debezium-avro"))
     # of the application, not of this session: jobs make sessions of their own, which begin with the application's
-    arguments = " ".join([LARGE_HEAP, *(f"--conf {name}={value}" for name, value in INTERPRETED.items())])
+    settings = INTERPRETED | PLANNED_ONCE
+    arguments = " ".join([LARGE_HEAP, *(f"--conf {name}={value}" for name, value in settings.items())])
     if any(item.get_closest_marker("services") for item in request.session.items):
         drivers.append(KAFKA_READER)
         arguments += f" {kafka_jars.spark_arguments()}"
@@ -145,7 +146,8 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
             patch.setenv("JDK_JAVA_OPTIONS", LONG_LIVED_JVM)
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
         found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
-    found.spark.conf.set("spark.sql.shuffle.partitions", "4")
+    # what adaptive execution would make of a handful of rows
+    found.spark.conf.set("spark.sql.shuffle.partitions", "1")
     # without checksums: for each file, and for each file of checksums, Hadoop starts programs that set its rights
     java: Any = found.spark._jvm
     java.org.apache.hadoop.fs.FileSystem.get(found.spark._jsc.hadoopConfiguration()).setWriteChecksum(False)

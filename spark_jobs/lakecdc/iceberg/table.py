@@ -113,7 +113,8 @@ class IcebergTable:
         read of an older snapshot, no key matches, and deleted rows reappear.
         """
         schemas = self.java.schemas()
-        if (ids := str(schemas.keySet())) == self._known_schemas:
+        # its Python text would be read element by element, up to an exception of Java's
+        if (ids := str(schemas.keySet().toString())) == self._known_schemas:
             return
         self._known_schemas, to_json = ids, jvm(self.spark).org.apache.iceberg.SchemaParser.toJson
         if schemas.size() == 1:

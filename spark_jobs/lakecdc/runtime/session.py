@@ -66,6 +66,7 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     :param packages: Maven coordinates besides the catalog's, for a session that loads its own jars.
     :raises SpecError: a secret reference cannot be resolved.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.jvm import know_pyspark_names
@@ -76,7 +77,8 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     master = os.environ.get("SPARK_MASTER", "local[*]") if by_hand else str(conf.get("spark.master", ""))
     unless_given = {name: value for name, value in _UNLESS_GIVEN.items() if not conf.contains(name)}
     settings = {**_SETTINGS, **unless_given, **redaction(conf), **delete_cache(conf), **python_tasks(conf, master)}
-    if by_hand:
+    # a running session keeps what was set in it
+    if by_hand and SparkContext._active_spark_context is None:
         needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}
         builder = builder.master(master)

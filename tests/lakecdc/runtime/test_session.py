@@ -14,8 +14,8 @@ from pyspark import SparkConf
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.contract.spec import Catalog
 from lakecdc.object_store.open_catalog import served
-from lakecdc.runtime.session import delete_cache, python_tasks, task_memory, use_catalog
-from tests.conftest import Lake
+from lakecdc.runtime.session import delete_cache, open_session, python_tasks, task_memory, use_catalog
+from tests.conftest import CATALOG, Lake
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +49,11 @@ def test_a_users_own_limit_wins() -> None:
 
 def test_the_session_has_it(lake: Lake) -> None:
     assert int(lake.spark.conf.get(_CACHE + "max-entry-size") or 0) >= 16 * MIB
+
+
+def test_a_job_keeps_what_was_set_in_its_session(lake: Lake) -> None:
+    spark = open_session(Catalog(CATALOG, lake.properties), "another job")
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
 def test_a_catalog_in_a_folder_that_is_not_there_is_bad_input(lake: Lake, tmp_path: Path) -> None:
