@@ -227,18 +227,21 @@ def _best(work: Callable[[], object], times: int = 2) -> float:
 @contextmanager
 def costs() -> Iterator[Cost]:
     """Time what runs inside the ``with``, and count the processor time of this process and all below it."""
-    cost, began, used = Cost(), time.monotonic(), _processor_seconds()
+    cost, began, before = Cost(), time.monotonic(), _processor_seconds()
     yield cost
     cost.seconds = round(time.monotonic() - began, 2)
-    cost.core_seconds = round(_processor_seconds() - used, 1)
+    # a Python worker that was idle for a minute ends, and its seconds with it
+    used = sum(seconds - before.get(pid, 0.0) for pid, seconds in _processor_seconds().items())
+    cost.core_seconds = round(used, 1)
 
 
-def _processor_seconds() -> float:
+def _processor_seconds() -> dict[int, float]:
+    """Return the processor seconds of this process and all below it."""
     import psutil
 
     me = psutil.Process()
     # what ended children used is in their parents' figures
-    return sum(sum(p.cpu_times()[:4]) for p in (me, *me.children(recursive=True)))
+    return {p.pid: sum(p.cpu_times()[:4]) for p in (me, *me.children(recursive=True))}
 
 
 def against_procedures(folder: Path, version: int, rows: int, deletes: int, commits: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from lakecdc.reader.projection import UnreadError
 from lakecdc.sql import quoted_column, sql_types
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from pyspark.sql import Column, DataFrame
@@ -35,13 +36,23 @@ MOST_BROADCAST = 250_000
 class LookedUp:
     """The table's visible rows of some keys.
 
-    :param rows: under the names that the columns have now.
+    :param read: returns the rows, under the names that the columns have now; or what a task makes of them, given the
+        task and the schema of that.
     :param places: where these rows are, which a commit of resolved deletes need not search for again; None if Iceberg's
         own reader has looked the keys up.
     """
 
-    rows: DataFrame
+    read: Callable[..., DataFrame]
     places: Places | None
+
+    @property
+    def rows(self) -> DataFrame:
+        """Return the rows as a frame."""
+        return self.read()
+
+    def where(self, condition: Column | str) -> LookedUp:
+        """Return the rows that fulfil a condition."""
+        return _in_frame(self.rows.where(condition))
 
 
 def look_up(
@@ -67,13 +78,18 @@ def look_up(
             own = collect_keys(table, keys, key)
             searched = own if beside is None else pa.concat_tables([own, collect_keys(table, beside, key)])
             places = find_places(table, snapshot, key, searched, wanted)
-            return LookedUp(places.read(wanted, None if beside is None else own), places)
+            return LookedUp(partial(places.read, wanted, None if beside is None else own), places)
         except UnreadError as error:
             why = str(error)
     if why is not None:
         log.info("%s: Iceberg's reader looks the keys up, because %s", table.name, why)
     rows = _read_keys(table, keys, key, snapshot_id)
-    return LookedUp(rows.select(*[quoted_column(name) for name in wanted if name in rows.columns]), None)
+    rows = rows.select(*[quoted_column(name) for name in wanted if name in rows.columns])
+    return _in_frame(rows)
+
+
+def _in_frame(rows: DataFrame) -> LookedUp:
+    return LookedUp(lambda then=None, schema="": rows.mapInArrow(then, schema) if then else rows, None)
 
 
 def read_keys(

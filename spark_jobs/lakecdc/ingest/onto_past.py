@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,9 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import fold, measure_folded, with_late, without_void
-from lakecdc.ingest.lookup import read_keys
+from lakecdc.ingest.lookup import look_up
 from lakecdc.ingest.merging.combine import Rules
-from lakecdc.ingest.merging.contributions import contributions_of, merged, without_erased
+from lakecdc.ingest.merging.contributions import Contributions, without_erased
 from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.ingest.tombstones import open_remembered
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import Branch
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.engine.packed import PackedRows
     from lakecdc.ingest.fold import Stats
     from lakecdc.metadata.positions import Position
 
@@ -57,13 +58,9 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
     assert batch.rows is not None
     events, merge = without_void(batch.rows.frame, batch.truncate_order), batch.target.merge
     if merge is not None:
-        rows = _merged(past, batch, with_late(events), merge)
-        whole = completed(past.branch.spark, rows, batch, set()).persist()
-        try:
-            keys = whole.count()
-            yield Rows(whole, folded=True, keys=keys) if keys else None
-        finally:
-            whole.unpersist()
+        with _merged(past, batch, with_late(events), merge) as whole:
+            cleaned = whole.with_frame(completed(past.branch.spark, whole.frame, batch, set()))
+            yield cleaned if whole.keys else None
         return
     folded = fold(events).persist()
     try:
@@ -95,26 +92,30 @@ def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, stage
         stage_changes(branch, batch, rows, staged, specs)
 
 
-def _merged(past: PastBranch, batch: Batch, events: DataFrame, merge: Merge) -> DataFrame:
+@contextmanager
+def _merged(past: PastBranch, batch: Batch, events: DataFrame, merge: Merge) -> Iterator[PackedRows]:
     """Merge events with the branch's rows and remembered deletes, by the rules of the table."""
     branch, key = past.branch, batch.key
-    rules = Rules(merge, batch.columns, key)
     if past.position.truncate_order:
         events = events.where(f"NOT {void_sql('`order`', past.position.truncate_order)}")
-    events = without_erased(events, branch, key, past.position.high_order or "")
-    events = events.withColumn("source_table", F.lit(None).cast("string")).localCheckpoint()
-    keys = events.select("key.*").distinct()
-    stored, deletes, remembered = read_keys(branch, keys, key), None, open_remembered(branch)
-    if batch.commit.floor and (expired := batch.commit.floor.condition(c.name for c in batch.columns)):
-        stored = stored.where(f"NOT {expired}")
-    if remembered is not None:
-        deletes = read_keys(remembered, keys, key).where(F.coalesce(F.col(TIME_COLUMN) <= past.until, F.lit(True)))
-    contributions = contributions_of(events, stored, deletes, rules, batch.truncate_order)
-    (left_out,) = events.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0]
-    rows = merged(contributions, rules, left_out=left_out).where("applied > 0 OR deletes > 0").localCheckpoint()
-    if lost := rows.where("open IS NOT NULL").count():
-        raise _omitted(branch, lost)
-    return rows.select("key", "op", "row", "order", "source_time")
+    events = without_erased(events, branch, key, past.position.high_order or "").localCheckpoint()
+    contributions = Contributions(branch, Rules(merge, batch.columns, key), events.count())
+    with ExitStack() as stack:
+        of_events = contributions.of_events(Rows(events))
+        stack.callback(of_events.frame.unpersist)
+        keys, remembered = contributions.keys_of(of_events), open_remembered(branch)
+        stored = look_up(branch, keys, key)
+        if batch.commit.floor and (expired := batch.commit.floor.condition(c.name for c in batch.columns)):
+            stored = stored.where(f"NOT {expired}")
+        together = [of_events.frame, contributions.of_rows(stored, since=batch.truncate_order)]
+        if remembered is not None:
+            deletes = look_up(remembered, keys, key).where(F.coalesce(F.col(TIME_COLUMN) <= past.until, F.lit(True)))
+            together.append(contributions.of_rows(deletes, remembered=True))
+        rows = contributions.merged(together, of_events.facts.left_out)
+        stack.callback(rows.release)
+        if rows.facts.open:
+            raise _omitted(branch, rows.facts.open)
+        yield rows
 
 
 def _omitted(branch: Branch, rows: int) -> InputError:

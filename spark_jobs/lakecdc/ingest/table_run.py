@@ -255,7 +255,8 @@ class TableRun:
         position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
         low = measured.low_order
         has_late = bool(low and mark and low <= mark) and not batch.source.in_order
-        with Merging(feed, batch, merge, mark, has_late, self._keep_incomplete).merged() as whole:
+        count = sum(measured.events.values())
+        with Merging(feed, batch, merge, mark, has_late, count, self._keep_incomplete).merged() as whole:
             full_load.keep_misfits(batch)
             self._write(whole, self._choose_mode(whole, mark), position)
         feed.count_ops(measured.events)

@@ -8,7 +8,7 @@ tasks cannot read with certainty is left to Iceberg's own reader: :class:`Unread
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: makes something of rows in the task that has read them
+Then = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 # rows of one file that may be found of few keys
 _LEAST_MOST = 10_000
 _FORMAT = "write.format.default"
@@ -80,15 +83,22 @@ class Places:
     states: Mapping[int, FileState] = field(repr=False)
     stored: Stored = field(repr=False)
 
-    def read(self, columns: Sequence[str], keys: pa.Table | None = None) -> DataFrame:
-        """Return the rows of all keys, or of some, in some of the columns that the search was made for."""
+    def read(
+        self, columns: Sequence[str], keys: pa.Table | None = None, then: Then | None = None, schema: str = ""
+    ) -> DataFrame:
+        """Return the rows of all keys, or of some, in some of the columns that the search was made for.
+
+        :param then: what the tasks make of the rows, of the schema.
+        """
         table, by_name = self.table, {column.name: column for column in self.stored.columns}
         stored = replace(self.stored, columns=tuple(by_name[name] for name in columns))
         types = spark_schema(table, columns)
         task = RowsTask(stored, to_arrow_schema(types))
         rows = self.rows if keys is None else only(self.rows, keys)
         frame = dealt(table.spark, list(self._parts(rows)), PART)
-        return frame.mapInArrow(counted(table.spark, task), types)
+        if then is None:
+            return frame.mapInArrow(counted(table.spark, task), types)
+        return frame.mapInArrow(counted(table.spark, lambda batches: then(task(batches))), schema)
 
     def _parts(self, rows: pa.Table) -> Iterator[tuple[str, int, bytes]]:
         if not rows.num_rows:

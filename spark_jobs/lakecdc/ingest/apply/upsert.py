@@ -149,19 +149,21 @@ def _stage(
 ) -> None:
     """Stage deletes, after a commit of those to remember, and rows; tasks write all of them in the same pass."""
     packed, memory = packing.writable(table, batch, rows, spec_ids), None
+    # merging has remembered its deletes
+    remembers = not batch.source.in_order and batch.target.merge is None
     if packed is None:
         if with_rows:
             staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
         _stage_keys(table, batch, rows, staged, spec_ids)
     else:
-        memory = None if batch.source.in_order else tombstones.memory_of(table, rows, batch.key)
+        memory = tombstones.memory_of(table, rows, batch.key) if remembers else None
         wanted = packing.OutputParts(rows=with_rows, keys=bool(spec_ids), memory=memory)
         remembered = packing.stage(table, batch, packed, staged, wanted)
         if packed.completed is not None and with_rows:
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
-    if memory is None and rows.stats is not None and not batch.source.in_order:
+    if memory is None and rows.stats is not None and remembers:
         tombstones.remember(table, rows, batch.key)
     if staged.proven and spec_ids:
         # each key that is deleted is in the files of every spec

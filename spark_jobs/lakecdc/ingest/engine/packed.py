@@ -30,6 +30,7 @@ class PackedLayout:
     :param types: Spark SQL types of the columns by name.
     :param marks: how far the table had come before; None of a log.
     :param one_log: the messages come from one log, each with one event.
+    :param whole_deletes: deletes have rows, too.
     """
 
     types: Mapping[str, str]
@@ -38,6 +39,7 @@ class PackedLayout:
     epoch: int
     marks: Marks | None = None
     one_log: bool = False
+    whole_deletes: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +116,7 @@ class PackedRows(Rows):
     def deletes(self) -> DataFrame:
         """Return the deletes, without unpacking the rest."""
         rows = unpacked(self.cells, self.layout, "d")
-        return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
+        return rows.select("key", "op", "row", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
     def stats(self) -> Stats:
@@ -137,18 +139,19 @@ def gathered(typed: DataFrame, layout: PackedLayout, buffering: Buffering, again
     if buffering.every:
         kept.append(typed.persist())
         of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
-        parts.append(_rows(of_events, layout, folded=False))
+        parts.append(packed_rows(of_events, layout, folded=False))
     if buffering.grouping is not None and not any(rows.facts.odd for rows in parts):
         if not buffering.alone:
             task = FoldTask(layout.epoch, tuple(layout.types))
             typed = typed.repartitionById(layout.grouping.tasks, "grp").mapInArrow(task, packing.SCHEMA)
         kept.append(typed.persist())
         unfolded = partial(parts.__getitem__, 0) if parts else cache(again)
-        parts.append(replace(_rows(typed, layout, folded=True), unfolded=unfolded))
+        parts.append(replace(packed_rows(typed, layout, folded=True), unfolded=unfolded))
     return replace(parts[-1], kept=tuple(kept))
 
 
-def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
+def packed_rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
+    """Return the rows of a packed frame, which Spark keeps, with the facts of all of them."""
     found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
     changes = unpacked(cells, layout, OPS)
     topic = F.nullif(F.regexp_extract("partition", "^(.+)/", 1), F.lit(""))
@@ -169,7 +172,9 @@ def unpacked(frame: DataFrame, layout: PackedLayout, only: str) -> DataFrame:
     counts = ", ".join(f"{count} int" for count in COUNTS)
     more = f"`order` string, time_us bigint, partition string, {counts}, source_table string"
     schema = f"{change_schema(layout.types, layout.key)}, {more}"
-    return frame.select("packed").mapInArrow(UnpackTask(tuple(layout.types), layout.key, only), schema)
+    return frame.select("packed").mapInArrow(
+        UnpackTask(tuple(layout.types), layout.key, only, layout.whole_deletes), schema
+    )
 
 
 def _late(marks: Mapping[str, str] | None) -> Column:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakecdc.ingest.engine.layout import COUNTS, struct_of
+from lakecdc.ingest.engine.layout import COUNTS, Numbers, struct_of
 from lakecdc.runtime.worker import settle
 
 #: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages that are set aside and
@@ -42,6 +44,19 @@ def packed_rows(group: int, table: pa.Table, facts: str | None, kind: str = "pac
         first = None
     if first is not None:
         yield row(group, first)
+
+
+def packed_groups(groups: Numbers, table: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of several groups, which are in their order, as rows of a packed frame; the first has the facts.
+
+    :param groups: of each row, ascending.
+    """
+    edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    text: str | None = facts
+    for low, high in pairwise(edges):
+        group = int(groups[low]) if high else 0
+        yield from packed_rows(group, table.slice(low, high - low), text)
+        text = None
 
 
 def row(
@@ -92,11 +107,15 @@ def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class UnpackTask:
-    """A packed frame's cells in, rows of the change frame with some ops out."""
+    """A packed frame's cells in, rows of the change frame with some ops out.
+
+    :param whole: a delete has its row, too.
+    """
 
     names: tuple[str, ...]
     key: tuple[str, ...]
     only: str
+    whole: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -104,17 +123,19 @@ class UnpackTask:
             wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
             for batch in wanted.combine_chunks().to_batches():
                 of = {name: batch.column(name) for name in batch.schema.names}
-                columns = change_columns(of, self.names, self.key)
+                columns = change_columns(of, self.names, self.key, whole=self.whole)
                 columns |= {name: of[name] for name in ("order", "time_us", "partition", *COUNTS)}
                 # only events that are not folded have it
                 columns["source_table"] = of.get("source_table", pa.nulls(len(batch), pa.string()))
                 yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
-def change_columns(of: Mapping[str, pa.Array], names: Sequence[str], key: Sequence[str]) -> dict[str, pa.Array]:
+def change_columns(
+    of: Mapping[str, pa.Array], names: Sequence[str], key: Sequence[str], *, whole: bool = False
+) -> dict[str, pa.Array]:
     """Return ``op, key, row, open, old_key`` of a change frame from the columns of the engine's layout."""
     # a delete has its key alone, but where there is none
-    gone = pc.is_in(of["op"], pa.array(["d", "x"] if key else ["x"]))
+    gone = pc.is_in(of["op"], pa.array(["d", "x"] if key and not whole else ["x"]))
     count, stayed = len(gone), pc.invert(of["moved"])
     return {
         "op": of["op"],

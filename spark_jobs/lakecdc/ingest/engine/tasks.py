@@ -263,7 +263,10 @@ class RowBuffer:
             yield from finished(self._connection, by_key, self._of.epoch, known, folded=True)
         else:
             places = grouping.with_partitions(fold.needed_places(self._connection, table))
-            yield from _by_group(table, places, grouping, known)
+            groups = grouping.groups(places)
+            order = np.argsort(groups, kind="stable")
+            rows = fold.taken(table, places.take(pa.array(order)))
+            yield from packing.packed_groups(groups[order], rows, known.to_json())
 
     def _hold(self, batches: list[pa.RecordBatch]) -> None:
         self._batches += batches
@@ -279,17 +282,6 @@ def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the messages of events, without what stands beside them."""
     messages = pa.RecordBatch.from_struct_array(batch.column("message"))
     return messages.select([name for name in messages.schema.names if name not in (*BESIDE, PLACED)])
-
-
-def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, known: Facts) -> Iterator[pa.RecordBatch]:
-    groups = grouping.groups(places)
-    order = np.argsort(groups, kind="stable")
-    rows, groups = fold.taken(table, places.take(pa.array(order))), groups[order]
-    edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    text: str | None = known.to_json()
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
-        yield from packing.packed_rows(int(groups[low]), rows.slice(low, high - low), text)
-        text = None
 
 
 @dataclass(frozen=True)

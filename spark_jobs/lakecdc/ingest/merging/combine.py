@@ -7,7 +7,7 @@ contribution that wins is found, and the values are fetched by these places, wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,14 +21,11 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine.fold import left_out_in, lists_of
 from lakecdc.ingest.engine.layout import Numbers
 from lakecdc.model.merge_slots import DELETED, REMOVED_COLUMN, REST_COLUMN, Slot, order_columns, slots_of
-from lakecdc.runtime.worker import settle
 
 #: kinds of contributions beside the ops of events
 STORED, REMEMBERED = "stored", "remembered"
 #: between the names that are left out
 SEPARATOR = "\0"
-# bytes of rows that a task returns at once
-_BYTES = 16 * 1024 * 1024
 # bytes of texts above which one array has no room for them
 _MANY_BYTES = 1 << 30
 
@@ -62,44 +59,39 @@ class Rules:
         return self.merge.engine == "first_row"
 
 
-@dataclass(frozen=True)
-class CombineTask:
-    """A task that merges the contributions of each key, all of which it has; see :func:`combine`."""
-
-    rules: Rules
-    left_out: tuple[str, ...] = ()
-    removes: bool = True
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
-        if arrived := [batch for batch in batches if batch.num_rows]:
-            table = pa.Table.from_batches(arrived)
-            merged = combine(table, self.rules, left_out=self.left_out, removes=self.removes)
-            rows, row = max(1, _BYTES * merged.num_rows // max(1, merged.nbytes)), table.schema.field("row").type
-            place = merged.column_names.index("row")
-            for start in range(0, merged.num_rows, rows):
-                part = merged.slice(start, rows)
-                yield from part.set_column(place, "row", part["row"].cast(row)).combine_chunks().to_batches()
-
-
-def combine(contributions: pa.Table, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True) -> pa.Table:
+def combine(
+    contributions: pa.Table,
+    rules: Rules,
+    *,
+    left_out: Collection[str] = (),
+    removes: bool = True,
+    arrange: Callable[[pa.Array], pa.Array] | None = None,
+) -> pa.Table:
     """Merge the contributions of each key.
 
     :param contributions: ``key, op, order, source_time, source_table``, ``open`` with the names of columns that are
         left out, and ``row``, which has the columns of the table and those of its orders.
     :param left_out: columns that some event leaves out.
     :param removes: a contribution may be older than a delete of its key.
+    :param arrange: returns the places of keys in the order that their rows shall have; default: any order.
     :return: ``key, op, row, open, order, source_time`` and counts: ``op`` is ``u`` or ``d``; ``open`` lists columns
         that events left out and nothing else has; ``stored_order`` is the order key of the table's row, null without
         one; ``applied`` counts events that no delete came after, and ``deletes`` the deletes among the events.
     """
-    return _Combination(contributions, rules, frozenset(left_out), removes).merged()
+    return _Combination(contributions, rules, frozenset(left_out), removes, arrange).merged()
 
 
 class _Combination:
     """One merge of contributions; arrays of numbers have one for each contribution, or one for each key."""
 
-    def __init__(self, contributions: pa.Table, rules: Rules, left_out: frozenset[str], removes: bool) -> None:
+    def __init__(
+        self,
+        contributions: pa.Table,
+        rules: Rules,
+        left_out: frozenset[str],
+        removes: bool,
+        arrange: Callable[[pa.Array], pa.Array] | None,
+    ) -> None:
         self._rules, self._left_out = rules, left_out
         arrays = {name: _array(contributions[name]) for name in contributions.column_names if name != "row"}
         row = contributions["row"]
@@ -113,6 +105,10 @@ class _Combination:
         self._is_stored, self._is_remembered = _mask(pc.equal(op, STORED)), _mask(pc.equal(op, REMEMBERED))
         self._is_event = ~(self._is_stored | self._is_remembered)
         self._group, self._groups = _grouped(self._key.flatten())
+        if arrange is not None:
+            ranks = np.empty(self._groups, np.int64)
+            ranks[arrange(_taken(self._key, self._places())).to_numpy()] = np.arange(self._groups)
+            self._group = ranks[self._group]
         self._rank_orders()
         self._judge_removals(removes and rules.merge.on_delete == "remove")
 
@@ -154,13 +150,12 @@ class _Combination:
         lives = self._lives(by_row, orders)
         decides = np.where(lives, by_row, np.where(by_delete >= 0, by_delete, by_row))
         stored = self._last(self._order_rank, self._is_stored)
-        order = _taken(self._order, by_row)
         row = {c.name: self._merged_values(c.name, orders) for c in self._rules.columns}
-        row |= {name: self._kept_order(name, orders, order) for name in self._rules.order_columns}
+        row |= {name: self._kept_order(name, orders, by_row) for name in self._rules.order_columns}
         fields = [self._row_type.field(name).with_type(values.type) for name, values in row.items()]
         return pa.table(
             {
-                "key": _taken(self._key, self._some),
+                "key": _taken(self._key, self._places()),
                 "op": pc.if_else(lives, "u", "d"),
                 "row": pa.StructArray.from_arrays([*row.values()], fields=fields),
                 "open": self._unknown(lives & (stored < 0), orders),
@@ -172,9 +167,8 @@ class _Combination:
             }
         )
 
-    @cached_property
-    def _some(self) -> Numbers:
-        """A contribution of each key."""
+    def _places(self) -> Numbers:
+        """Return a contribution of each key."""
         places = np.empty(self._groups, np.int64)
         places[self._group] = np.arange(len(self._group))
         return places
@@ -254,7 +248,7 @@ class _Combination:
     def _merged_values(self, name: str, orders: dict[Slot, tuple[Numbers, Numbers]]) -> pa.Array:
         """Return the value of a column for each key."""
         if name in self._rules.key:
-            return self._key.flatten()[_names(self._key.type).index(name)].take(pa.array(self._some))
+            return self._key.flatten()[_names(self._key.type).index(name)].take(pa.array(self._places()))
         slot, values = self._rules.slot_of[name], self._values[name]
         by, winners = orders[slot]
         if slot.is_ordered:
@@ -285,20 +279,24 @@ class _Combination:
                 any_lives |= has
         return any_lives | (is_there & ~any_gone)
 
-    def _kept_order(self, name: str, orders: dict[Slot, tuple[Numbers, Numbers]], order: pa.Array) -> pa.Array:
+    def _kept_order(self, name: str, orders: dict[Slot, tuple[Numbers, Numbers]], by_row: Numbers) -> pa.Array:
         """Return what a column of the table that keeps an order has after the merge."""
         kept = self._values[name]
         if name == REMOVED_COLUMN:
             newest = _taken(self._order, self._deleted_by), _taken(kept, self._removed_by)
             return pc.if_else(self._removal_is_kept, newest[1], newest[0])
         slot = next(slot for slot in orders if slot.order_column == name)
-        own = self._order
+        winners, kept_rank = orders[slot][1], self._kept_rank[name]
+        has_own, own = self._is_event, self._order
         if self._empties and slot.source_table and not slot.sequence:
             own = pc.if_else(self._is_delete, _suffixed(own), own)
         if slot.may_be_null:
-            kept = pc.coalesce(kept, own)
-        at = _taken(pc.if_else(self._is_event, own, pc.fill_null(kept, "")), orders[slot][1])
-        return pc.if_else(pc.fill_null(pc.not_equal(at, order), fill_value=True), at, None) if slot.may_be_null else at
+            has_own = has_own | (kept_rank < 0)
+            same = _at(np.where(has_own, self._order_rank, kept_rank), winners) == _at(self._order_rank, by_row)
+            winners = np.where(same, -1, winners)
+        is_own = (winners >= 0) & has_own[winners]
+        at = pc.coalesce(_taken(own, np.where(is_own, winners, -1)), _taken(kept, np.where(is_own, -1, winners)))
+        return pc.if_else(pa.array(winners >= 0), pc.fill_null(at, ""), None)
 
     def _unknown(self, is_new: Any, orders: dict[Slot, tuple[Numbers, Numbers]]) -> pa.Array:
         """Return the columns of new rows that events left out and nothing else has; null without any."""
@@ -316,18 +314,22 @@ class _Combination:
 
     def _last(self, by: Numbers, mask: Any) -> Numbers:
         """Return for each key the contribution with the highest number, below zero without one."""
-        return self._winners(by, mask, 1)
+        return self._winners(np.maximum, by, mask)
 
     def _first(self, by: Numbers, mask: Any) -> Numbers:
         """Return for each key the contribution with the lowest number, below zero without one."""
-        return self._winners(by, mask, -1)
+        return self._winners(np.minimum, by, mask)
 
-    def _winners(self, by: Numbers, mask: Any, step: int) -> Numbers:
-        places = np.flatnonzero(mask & (by >= 0))
-        places = places[np.argsort(by[places], kind="stable")][::step]
-        winners = np.full(self._groups, -1)
-        # of several places for one key the last one stays
-        winners[self._group[places]] = places
+    def _winners(self, choose: np.ufunc, by: Numbers, mask: Any) -> Numbers:
+        """Return for each key the contribution with the number to choose; of equal ones the last, or the first."""
+        places = np.flatnonzero(mask & (by >= 0))[:: 1 if choose is np.maximum else -1]
+        group, numbers = self._group[places], by[places]
+        chosen, winners = np.full(self._groups, -1), np.full(self._groups, -1)
+        # any of its numbers to begin with
+        chosen[group] = numbers
+        choose.at(chosen, group, numbers)
+        is_chosen = numbers == chosen[group]
+        winners[group[is_chosen]] = places[is_chosen]
         return winners
 
 

@@ -2,62 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 
-from pyspark.sql import Column, DataFrame
+import msgspec
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.definition import current_spec_id, partition_expressions
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.change import Rows
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.engine.fold import grouping
+from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, packed_rows
 from lakecdc.ingest.erased import erased_keys
 from lakecdc.ingest.fold import is_suspect
-from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, CombineTask, Rules
-from lakecdc.sql import quoted_column
+from lakecdc.ingest.lookup import LookedUp
+from lakecdc.ingest.merging.combine import SEPARATOR, Rules
+from lakecdc.ingest.merging.tasks import CombineTask, Contributing, EventFacts, EventsTask, Origin, RowsTask
+from lakecdc.key_search.match import BROADCAST_DELETE_RECORDS
+from lakecdc.sql import parsed_type
 
-_COLUMNS = "key", "op", "order", "source_time", "source_table", "open", "row"
-
-
-def contributions_of(
-    events: DataFrame,
-    stored: DataFrame | None,
-    deletes: DataFrame | None,
-    rules: Rules,
-    truncate_order: str | None = None,
-) -> DataFrame:
-    """Return the contributions of a batch's events, and of what the table has of their keys.
-
-    :param events: a change frame with ``source_table``.
-    :param stored: rows of the table; None without any.
-    :param deletes: deletes that the table remembers; None without any.
-    :param truncate_order: order key of a TRUNCATE, below which rows of the table are void.
-    """
-    contributions = _of_events(events, rules)
-    if stored is not None:
-        if truncate_order:
-            stored = stored.where(F.coalesce(ORDER_COLUMN, F.lit("")) >= truncate_order)
-        contributions = contributions.unionByName(_of_rows(stored, rules))
-    if deletes is not None:
-        contributions = contributions.unionByName(_of_rows(deletes, rules, remembered=True))
-    return contributions
-
-
-def _of_events(events: DataFrame, rules: Rules) -> DataFrame:
-    """Return the contributions of a batch's events.
-
-    :param events: a change frame with ``source_table``.
-    """
-    if rules.merge.on_delete == "ignore":
-        events = events.where("op != 'd'")
-    there = {*events.select("row.*").columns}
-    values = [
-        (F.col("row")[c.name] if c.name in there else F.lit(None)).cast(c.type).alias(c.name) for c in rules.columns
-    ]
-    orders = [F.lit(None).cast("string").alias(name) for name in rules.order_columns]
-    kinds = {c.name: c.type for c in rules.columns}
-    key = F.struct(*[F.col("key")[name].cast(kinds[name]).alias(name) for name in rules.key])
-    return events.withColumns({"key": key, "row": F.struct(*values, *orders)}).select(*_COLUMNS)
+# contributions that a task merges
+_ROWS_PER_TASK = 500_000
 
 
 def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> DataFrame:
@@ -70,40 +41,111 @@ def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], m
     return events.join(void, "key", "left").where(~(is_suspect(mark) & F.col("erased").isNotNull()))
 
 
-def _of_rows(rows: DataFrame, rules: Rules, *, remembered: bool = False) -> DataFrame:
-    """Return the contributions of rows of the table.
+@dataclass(frozen=True)
+class EventContributions:
+    """Contributions of events.
 
-    :param rows: columns by their names; missing ones are null.
-    :param remembered: they are deletes that the table remembers instead.
+    :param frame: packed, kept by Spark.
     """
-    there = {*rows.columns}
 
-    def value(name: str, kind: str) -> Column:
-        return (F.col(quoted_column(name)) if name in there else F.lit(None)).cast(kind).alias(name)
-
-    kinds = {c.name: c.type for c in rules.columns} | dict.fromkeys(rules.order_columns, "string")
-    return rows.select(
-        F.struct(*[value(k, kinds[k]) for k in rules.key]).alias("key"),
-        F.lit(REMEMBERED if remembered else STORED).alias("op"),
-        F.coalesce(value(ORDER_COLUMN, "string"), F.lit("")).alias("order"),
-        value(TIME_COLUMN, "timestamp").alias("source_time"),
-        F.lit(None).cast("string").alias("source_table"),
-        F.lit(None).cast("array<string>").alias("open"),
-        F.struct(*[value(name, kind) for name, kind in kinds.items()]).alias("row"),
-    )
+    frame: DataFrame
+    facts: EventFacts
 
 
-def merged(
-    contributions: DataFrame, rules: Rules, *, left_out: Collection[str] = (), removes: bool = True
-) -> DataFrame:
-    """Merge the contributions of each key; parameters and columns are those of ``combine.combine``."""
-    spark, kinds = contributions.sparkSession, {field.name: field.dataType for field in contributions.schema}
-    texts = {name: kinds[name] for name in ("open", "order", "source_time")}
-    counts = {"stored_order": T.StringType(), "applied": T.LongType(), "deletes": T.LongType()}
-    columns = {"key": kinds["key"], "op": T.StringType(), "row": kinds["row"], **texts, **counts}
-    schema = T.StructType([T.StructField(name, kind) for name, kind in columns.items()])
-    task = CombineTask(rules, tuple(left_out), removes)
-    # Spark takes ten times as long to hand rows to a task if one of their columns is a list
-    flat = contributions.withColumn("open", F.array_join("open", SEPARATOR))
-    by_key = flat.repartition(*[F.col("key")[name] for name in rules.key])
-    return by_key.mapInArrow(counted(spark, task), schema)
+@dataclass(frozen=True)
+class Contributions:
+    """Makes contributions to the rows of a table, and merges them.
+
+    :param events: number of the events, to size tasks.
+    :param origin: source tables of the events.
+    """
+
+    table: IcebergTable
+    rules: Rules
+    events: int
+    origin: Origin = Origin()
+
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        """SQL types of the table's columns and of those of its orders."""
+        return {c.name: c.type for c in self.rules.columns} | dict.fromkeys(self.rules.order_columns, "string")
+
+    @cached_property
+    def _of(self) -> Contributing:
+        key, table = self.rules.key, self.table
+        expressions = partition_expressions(table, current_spec_id(table))
+        parallelism = table.spark.sparkContext.defaultParallelism
+        # as many of rows as of events
+        tasks = max(parallelism, -(-2 * self.events // _ROWS_PER_TASK))
+        groups = grouping(expressions, key, [self._types[name] for name in key], tasks)
+        return Contributing(self.rules, groups, to_arrow_schema(_struct(self._types)))
+
+    def of_events(self, rows: Rows) -> EventContributions:
+        """Return the contributions of a batch's events, which the caller releases."""
+        if isinstance(rows, PackedRows) and not rows.folded and self._has_types_of(rows.layout):
+            frame, names, packed = rows.cells.select("packed"), tuple(rows.layout.types), True
+        else:
+            frame, names, packed = self._laid_out(rows.frame), tuple(c.name for c in self.rules.columns), False
+        task = counted(self.table.spark, EventsTask(self._of, names, packed, self.origin))
+        frame = frame.mapInArrow(task, packing.SCHEMA).persist()
+        parts = (msgspec.json.decode(row[0], type=EventFacts) for row in frame.select("facts").collect() if row[0])
+        return EventContributions(frame, reduce(EventFacts.__add__, parts, EventFacts()))
+
+    def _has_types_of(self, layout: PackedLayout) -> bool:
+        return all(self._types.get(name, kind) == kind for name, kind in layout.types.items())
+
+    def _laid_out(self, events: DataFrame) -> DataFrame:
+        """Return events in columns as the engine packs them, in the types of the table."""
+        there = {*events.select("row.*").columns}
+        values = [(F.col("row")[c.name] if c.name in there else F.lit(None)).cast(c.type) for c in self.rules.columns]
+        table = F.col("source_table") if "source_table" in events.columns else F.lit(None).cast("string")
+        return events.select(
+            "op",
+            *[F.col("key")[name].cast(self._types[name]).alias(f"k{i}") for i, name in enumerate(self.rules.key)],
+            *[value.alias(f"c{i}") for i, value in enumerate(values)],
+            # Spark takes ten times as long to hand rows to a task if one of their columns is a list
+            F.array_join(F.when(F.size("open") > 0, F.col("open")), SEPARATOR).alias("open"),
+            F.col("old_key").isNotNull().alias("moved"),
+            "order",
+            F.unix_micros("source_time").alias("time_us"),
+            F.lit("").alias("partition"),
+            table.alias("source_table"),
+        )
+
+    def keys_of(self, events: EventContributions) -> DataFrame:
+        """Return the keys of events, by the names of their columns; distinct if they are too many otherwise."""
+        schema, cells = _struct({name: self._types[name] for name in self.rules.key}), F.col("aside")
+        keys = events.frame.select(cells).where(cells.isNotNull()).mapInArrow(packing.rows_of_cells, schema)
+        return keys if self.events <= BROADCAST_DELETE_RECORDS else keys.distinct()
+
+    def of_rows(self, found: LookedUp, *, remembered: bool = False, since: str | None = None) -> DataFrame:
+        """Return the contributions of rows of the table, or of deletes that it remembers.
+
+        :param since: order key below which they are void.
+        """
+        task = RowsTask(self._of, remembered=remembered, since=since)
+        return found.read(then=counted(self.table.spark, task), schema=packing.SCHEMA)
+
+    def merged(
+        self,
+        contributions: Sequence[DataFrame],
+        left_out: Collection[str],
+        *,
+        removes: bool = True,
+        forgets: bool = False,
+        truncates: bool = False,
+    ) -> PackedRows:
+        """Merge the contributions of each key; see :class:`~lakecdc.ingest.merging.tasks.CombineTask`.
+
+        :return: one row per key that changes, with what it leaves out as ``open``; the caller releases it.
+        """
+        together, spark, of = reduce(DataFrame.unionByName, contributions), self.table.spark, self._of
+        task = CombineTask(of, frozenset(left_out), removes, forgets, truncates)
+        by_key = together.repartitionById(of.grouping.tasks, "grp").select("packed")
+        cells = by_key.mapInArrow(counted(spark, task), packing.SCHEMA).persist()
+        layout = PackedLayout(self._types, self.rules.key, of.grouping, 0, whole_deletes=True)
+        return replace(packed_rows(cells, layout, folded=True), kept=(cells,))
+
+
+def _struct(types: Mapping[str, str]) -> T.StructType:
+    return T.StructType([T.StructField(name, parsed_type(kind)) for name, kind in types.items()])

@@ -10,8 +10,11 @@ import pytest
 
 from lakecdc.contract.merging import Merge, MergeGroup
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.engine.fold import Grouping
 from lakecdc.ingest.merging import combine as combining
-from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, CombineTask, Rules, combine
+from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, Rules, combine
+from lakecdc.ingest.merging.tasks import CombineTask, Contributing
 from tests.lakecdc.ingest.merging.model import TABLES, Event, arrivals, history, merged_rows
 
 COLUMNS = (
@@ -78,7 +81,9 @@ def test_texts_that_one_array_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> No
     rules, texts = Rules(SETTINGS["last"], COLUMNS, ("id",)), ["x" * n for n in range(90)]
     events = [Event(n % 3, f"{n:04d}", {"a": n, "b": text, "version": n, "flag": None}) for n, text in enumerate(texts)]
     arrived = contributions([of_event(event) for event in events], rules)
-    batches = list(CombineTask(rules)(arrived.to_batches(7)))
-    assert {batch.schema.field("row").type for batch in batches} == {arrived.schema.field("row").type}
-    rows = [row["row"]["b"] for batch in batches for row in batch.to_pylist()]
-    assert sorted(rows) == texts[-3:]
+    of = Contributing(rules, Grouping(1), pa.schema(list(arrived.schema.field("row").type)))
+    packed = [batch.select(["packed"]) for batch in packing.packed_rows(0, arrived, None)]
+    task = CombineTask(of, frozenset(), removes=True, forgets=True, truncates=False)
+    merged = [cell for batch in task(packed) for cell in packing.unpacked(batch.column("packed"))]
+    assert {table.schema.field("c2").type for table in merged} == {pa.string()}
+    assert sorted(text for table in merged for text in table["c2"].to_pylist()) == texts[-3:]
