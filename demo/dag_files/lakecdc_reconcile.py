@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from airflow.sdk import DAG
 
 from airflow_provider_lakecdc.operators.reconcile import ReconcileOperator
@@ -12,7 +14,7 @@ _config = load_config()
 with DAG(
     f"{_config.dag_id_prefix}_reconcile",
     schedule=None,
-    start_date=_config.first_day,
+    start_date=datetime(2026, 1, 1),
     catchup=False,
     max_active_runs=1,
     tags={"lakecdc", "reconcile", *_config.tags},

@@ -109,11 +109,11 @@ def execute(postgres: Postgres, *statements: str) -> None:
 
 
 def position_of_orders() -> Position | None:
-    return read_positions(get_catalog("lake"), ["shop.orders"]).get("shop.orders")
+    return read_positions(get_catalog("lake"), {"shop.orders": ""}).get("shop.orders")
 
 
 def has_watermark(moment: datetime | str) -> bool:
-    """Tell whether the sensor of the target's watermark would go on."""
+    """Check whether the sensor of the target's watermark would go on."""
     sensor = IcebergWatermarkSensor(task_id="w", table="shop.orders", moment=str(moment), catalog_conn_id="lake")
     return bool(sensor.poke({}).is_done)
 
