@@ -24,7 +24,7 @@ from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import LookedUp
 from lakecdc.ingest.merging.combine import SEPARATOR, Rules
 from lakecdc.ingest.merging.tasks import CombineTask, Contributing, EventFacts, EventsTask, Origin, RowsTask
-from lakecdc.key_search.match import BROADCAST_DELETE_RECORDS
+from lakecdc.key_search.keys import MOST_KEYS
 from lakecdc.sql import parsed_type
 
 # contributions that a task merges
@@ -116,7 +116,7 @@ class Contributions:
         """Return the keys of events, by the names of their columns; distinct if they are too many otherwise."""
         schema, cells = _struct({name: self._types[name] for name in self.rules.key}), F.col("aside")
         keys = events.frame.select(cells).where(cells.isNotNull()).mapInArrow(packing.rows_of_cells, schema)
-        return keys if self.events <= BROADCAST_DELETE_RECORDS else keys.distinct()
+        return keys if self.events <= MOST_KEYS else keys.distinct()
 
     def of_rows(self, found: LookedUp, *, remembered: bool = False, since: str | None = None) -> DataFrame:
         """Return the contributions of rows of the table, or of deletes that it remembers.
