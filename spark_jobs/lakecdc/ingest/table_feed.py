@@ -138,6 +138,7 @@ class TableFeed:
         staged = applied.staged
         if staged.deletes_left_out is not None:
             self.add(deletes_left_out=staged.deletes_left_out)
+        self.metrics.pop("deletes_kept_because", None)
         if staged.deletes_kept:
             self.metrics["deletes_kept_because"] = staged.deletes_kept
         if staged.written_by:

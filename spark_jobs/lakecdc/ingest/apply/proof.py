@@ -14,8 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.expressions import rows_within
+from lakecdc.iceberg.expressions import BOUNDED, rows_within
 from lakecdc.iceberg.fence import KnownRows
+from lakecdc.iceberg.jvm import listed
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, carried_before, current_position
 from lakecdc.model.order import RANK_READ, order_key
@@ -93,14 +94,15 @@ def prove(table: IcebergTable, batch: Batch, position: Position) -> Proof:
 
 
 def prove_by_bounds(table: IcebergTable, deletes: Sequence[Any]) -> KnownRows | None:
-    """Return what proves that no data file can have one of the deleted keys; None if one may.
+    """Return what proves that no data file can have a key between the lowest and the highest deleted one; else None.
 
     So batches that insert growing keys leave no delete, whatever their source.
 
     :param deletes: staged equality deletes of one key, Java ``DeleteFile`` objects.
     """
-    standing = Standing.of(table.ancestors(), table.properties)
-    if standing.others:
+    standing, key = Standing.of(table.ancestors(), table.properties), set(listed(deletes[0].equalityFieldIds()))
+    is_bounded = any(field.id in key and field.type in BOUNDED for field in table.fields)
+    if standing.others or standing.snapshot_id is None or not is_bounded:
         return None
     near = table.java.newScan().filter(rows_within(table, None, deletes)).planFiles()
     with closing(near):

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import DeleteReach, KnownRows, KnownState, PositionFence
-from lakecdc.iceberg.staging import discard
+from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
@@ -139,7 +139,7 @@ def _drop_deletes_of_new_keys(table: IcebergTable, rows: Rows, staged: Staged) -
     if not staged.delete_files or stats is None or any(stats.events.get(op) for op in "ud"):
         return None
     if known := prove_by_bounds(table, staged.delete_files):
-        discard(table, staged.delete_files)
+        discard_files(table, [str(file.location()) for file in staged.delete_files])
         staged.delete_files, staged.deletes_left_out = [], rows.keys
     return known
 
