@@ -9,7 +9,7 @@ from tests.lakecdc.ingest.sources.model import differs, run
 
 from .conftest import Shop, both
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("proven_by_log_alone")]
 
 
 def fed(shop: Shop, name: str, **source: object) -> TableReport:

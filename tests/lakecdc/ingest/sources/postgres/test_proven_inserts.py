@@ -27,6 +27,8 @@ from .test_reconcile import compared
 
 COLUMNS = "id, v"
 
+pytestmark = pytest.mark.usefixtures("proven_by_log_alone")
+
 
 def made(shop: Shop, rows: int = 100, **target: Any) -> str:
     """A table with the ids from 1 on, loaded in full; its name."""
