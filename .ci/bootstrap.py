@@ -129,12 +129,19 @@ def build_wheel(uv: str, folder: Path) -> Path:
 def wheel_version() -> str:
     """Return the release that this commit is tagged as, else a development version of the release to come."""
     (release,) = re.findall("(?m)^version = (.*)$", (ROOT / "setup.cfg").read_text())
+    # git would describe the repository around an unpacked archive
+    if not (ROOT / ".git").exists():
+        return f"{release}.dev0"
+    if not shutil.which("git"):
+        sys.exit("setup: git is needed to tell the version of this checkout: install it")
     describe = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--abbrev=8", "--dirty")
-    text = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    described = re.fullmatch(r"(?:v(.+)-(\d+)-g)?([0-9a-f]+)(-dirty)?", text)
-    tag, commits, commit, dirty = described.groups() if described else ("", "0", "", "")
-    if commits != "0" or dirty or not commit:
-        return f"{release}.dev{commits or 0}" + (f"+g{commit}" if commit else "")
+    done = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True)
+    described = re.fullmatch(r"(?:v(.+)-(\d+)-g)?([0-9a-f]+)(-dirty)?", done.stdout.strip())
+    if not described:
+        sys.exit(f"setup: git cannot tell the version of this checkout: {done.stderr.strip() or done.stdout.strip()}")
+    tag, commits, commit, dirty = described.groups()
+    if commits != "0" or dirty:
+        return f"{release}.dev{commits or 0}+g{commit}"
     if tag != release:
         sys.exit(f"setup: the tag is v{tag}, but the version in setup.cfg is {release}: change one of them")
     return release

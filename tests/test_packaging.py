@@ -233,6 +233,8 @@ def test_wheel_is_a_release_where_its_tag_is_and_a_development_version_elsewhere
     setup.write_text("[metadata]\nversion = 0.2.0\n")
     assert bootstrap.wheel_version() == "0.2.0.dev0"
     git("init", "-q")
+    with pytest.raises(SystemExit, match="git cannot tell the version of this checkout: fatal"):
+        bootstrap.wheel_version()
     git("add", "setup.cfg")
     git("commit", "-qm", "a")
     assert re.fullmatch(r"0\.2\.0\.dev0\+g[0-9a-f]{8}", bootstrap.wheel_version())
@@ -244,6 +246,15 @@ def test_wheel_is_a_release_where_its_tag_is_and_a_development_version_elsewhere
     assert bootstrap.wheel_version().startswith("0.3.0.dev1+g")
     git("tag", "v0.2.1")
     with pytest.raises(SystemExit, match=r"the tag is v0\.2\.1, but the version in setup\.cfg is 0\.3\.0"):
+        bootstrap.wheel_version()
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    (unpacked / "setup.cfg").write_text(setup.read_text())
+    monkeypatch.setattr(bootstrap, "ROOT", unpacked)
+    assert bootstrap.wheel_version() == "0.3.0.dev0"
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    monkeypatch.setenv("PATH", str(unpacked))
+    with pytest.raises(SystemExit, match="git is needed"):
         bootstrap.wheel_version()
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 HURTS_KEY = "hurts"
 #: outcomes of jobs that have no work left
 _PAID = ("done", "nothing")
-_LOW, _LATE = "low_scores", "late_tables"
+_LOW, _LATE = "low_scores", "missed_freshness"
 #: actions of a plan, each with its job's report of the table
 Results = Sequence[tuple[Action, Mapping[str, Any]]]
 # in place of a job, for tables that could not be assessed
@@ -53,9 +53,9 @@ def send_alerts(
         freshness = {each.table: each.freshness for each in assessment.tables if not each.error}
         stored: Any = state.get(_LATE, {})
         dag_id = context["ti"].dag_id
-        missed = _still_assessed(stored, assessment, dag_id)
+        missed = _dags_by_late_table(stored, assessment, dag_id)
         late, tables = missed_promises(freshness, missed, owners)
-        known[_LATE] = {table: missed.get(table, dag_id) for table in tables}
+        known[_LATE] = {table: missed.get(table, [dag_id]) for table in tables}
         news += late
     if alerts.unpaid_runs is not None:
         key = f"unpaid_runs:{context['ti'].dag_id}"
@@ -68,13 +68,17 @@ def send_alerts(
         state.set(key, value)
 
 
-def _still_assessed(alerted: Mapping[str, str], assessment: Assessment, dag_id: str) -> dict[str, str]:
-    """Leave out tables that this DAG alerted about and its configuration no longer has.
+def _dags_by_late_table(stored: Mapping[str, list[str]], assessment: Assessment, dag_id: str) -> dict[str, list[str]]:
+    """Add this DAG to the alerted tables that it assesses; leave out tables that no configuration has any longer.
 
-    :param alerted: the DAG that alerted by table; those of another configuration stay.
+    :param stored: the DAGs that have assessed a table since it was alerted about, by table.
     """
     assessed = {each.table for each in assessment.tables}
-    return {table: dag for table, dag in alerted.items() if assessment.is_partial or dag != dag_id or table in assessed}
+    by_table = {}
+    for table, dags in stored.items():
+        own = table in assessed or (assessment.is_partial and dag_id in dags)
+        by_table[table] = sorted({*dags} - {dag_id} | ({dag_id} if own else set()))
+    return {table: dags for table, dags in by_table.items() if dags}
 
 
 def _undone(plan: Plan, results: Results, assessment: Assessment) -> dict[str, dict[str, str]]:

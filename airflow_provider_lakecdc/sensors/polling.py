@@ -50,6 +50,8 @@ class PollingSensor(BaseSensorOperator):
     def check(*args: Any, **kwargs: Any) -> Any | None:
         """Check tables once: of a catalog, with the arguments of :meth:`check_arguments`.
 
+        The triggerer imports the class that defines it, so that class cannot be in a DAG file.
+
         :return: the result as JSON; None to keep waiting.
         :raises LakecdcJobError: the result depends on a table that cannot be read.
         """
@@ -63,8 +65,10 @@ class PollingSensor(BaseSensorOperator):
 
     def trigger(self) -> PollingTrigger:
         """Create the trigger."""
+        # not the sensor's own class, which may be in a DAG file
+        checking = next(each for each in type(self).__mro__ if "check" in vars(each))
         return PollingTrigger(
-            sensor=f"{type(self).__module__}:{type(self).__qualname__}",
+            sensor=f"{checking.__module__}:{checking.__qualname__}",
             catalog_conn_id=self.catalog_conn_id,
             poll_interval=self.poke_interval,
             **self.check_arguments(),

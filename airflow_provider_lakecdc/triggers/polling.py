@@ -17,7 +17,7 @@ class PollingTrigger(BaseTrigger):
 
     The connection is looked up before every check, so that renewed credentials take effect.
 
-    :param sensor: the sensor's class, ``module:name``, see
+    :param sensor: the class that defines the check, ``module:name``, see
         :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     :param catalog_conn_id: connection of type ``iceberg``.
     :param poll_interval: seconds between two checks.

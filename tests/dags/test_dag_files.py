@@ -87,9 +87,13 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("folder", [FOLDER, INSTALLED], ids=["checkout", "wheel"])
+@pytest.mark.parametrize(
+    ("folder", "steps"),
+    [(FOLDER, STEPS), (INSTALLED, STEPS), (REPOSITORY / "demo" / "dag_files", {"reconcile": ["reconcile"]})],
+    ids=["checkout", "wheel", "demo"],
+)
 def test_they_follow_the_configuration_file_without_deprecations_or_heavy_libraries(
-    parse: Parse, tmp_path: Path, folder: Path
+    parse: Parse, tmp_path: Path, folder: Path, steps: dict[str, list[str]]
 ) -> None:
     config = {
         "catalog_conn_id": "lake",
@@ -104,7 +108,7 @@ def test_they_follow_the_configuration_file_without_deprecations_or_heavy_librar
     assert found["errors"] == {}
     assert found["warnings"] == []
     assert found["heavy"] == []
-    assert found["dags"] == {f"shop_{kind}": steps for kind, steps in STEPS.items()}
+    assert found["dags"] == {f"shop_{kind}": tasks for kind, tasks in steps.items()}
 
 
 def test_getting_started_shows_their_tasks() -> None:

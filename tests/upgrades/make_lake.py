@@ -7,12 +7,15 @@ Run by the Python in which the release and its Airflow are installed, on a machi
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +89,20 @@ def variables() -> dict[str, str]:
     }
 
 
+@contextlib.contextmanager
+def own_folder() -> Iterator[None]:
+    """Have the folder alone and empty, whatever runs in other checkouts of this machine; remove it at the end."""
+    with FOLDER.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        try:
+            yield
+        finally:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+
+
 def make(archive: Path) -> None:
     """Run the release's DAGs on two batches, and pack what they leave."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
     home = FOLDER / "airflow"
     (home / "dags").mkdir(parents=True)
     (FOLDER / "feed").mkdir()
@@ -111,8 +125,8 @@ def make(archive: Path) -> None:
     with tarfile.open(archive, "w:xz", preset=9) as packed:
         for name in ("lakecdc.json", "feed", "catalog.db", "warehouse"):
             packed.add(FOLDER / name, name)
-    shutil.rmtree(FOLDER)
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]).absolute())
+    with own_folder():
+        make(Path(sys.argv[1]).absolute())

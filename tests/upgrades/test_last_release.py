@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
 from tests.lakes import open_catalog
-from tests.upgrades.make_lake import CATALOG, FOLDER, event, variables
+from tests.upgrades.make_lake import CATALOG, FOLDER, event, own_folder, variables
 
 LAST = max(Path(__file__).parent.glob("*.tar.xz"), key=lambda path: [int(each) for each in path.name.split(".")[:3]])
 
@@ -24,14 +23,13 @@ LAST = max(Path(__file__).parent.glob("*.tar.xz"), key=lambda path: [int(each) f
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LakeConfig]:
     """The release's configuration, and its lake where it was made."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    with tarfile.open(LAST) as packed:
-        packed.extractall(FOLDER, filter="data")
     given = {"AIRFLOW__LAKECDC__AUDIT": "True", "AIRFLOW__LAKECDC__DOCUMENTS_URI": f"file://{tmp_path}/documents"}
     for name, value in {**variables(), **given}.items():
         monkeypatch.setenv(name, value)
-    yield templates.load_config(str(FOLDER / "lakecdc.json"))
-    shutil.rmtree(FOLDER)
+    with own_folder():
+        with tarfile.open(LAST) as packed:
+            packed.extractall(FOLDER, filter="data")
+        yield templates.load_config(str(FOLDER / "lakecdc.json"))
 
 
 def rows(table: str, *columns: str) -> list[tuple[object, ...]]:

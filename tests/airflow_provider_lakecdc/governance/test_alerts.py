@@ -106,11 +106,15 @@ def test_an_alert_is_forgotten_with_its_target_but_not_that_of_another_configura
         given = changed(context, asset_state_store=stores, ti=TaskInstance(dag_id=dag_id))
         assessment = Assessment("2026-01-01T05:00:00+00:00", tables, is_partial=is_partial)
         send_alerts(given, "lake", Alerts(missed_freshness=True), assessment, Plan(), [])
-        return len(given["ti"].xcom["hurts"]["began"]), stores[lake_asset("lake")].get("late_tables")
+        return len(given["ti"].xcom["hurts"]["began"]), stores[lake_asset("lake")].get("missed_freshness")
 
-    assert alerted(HOURLY, late) == (1, {"shop.orders": HOURLY})
-    assert alerted("other_hourly_governance") == alerted(HOURLY, is_partial=True) == (0, {"shop.orders": HOURLY})
-    assert alerted(HOURLY) == (0, {})
+    other = "other_hourly_governance"
+    assert alerted(HOURLY, late) == (1, {"shop.orders": [HOURLY]})
+    assert alerted(other) == alerted(HOURLY, is_partial=True) == (0, {"shop.orders": [HOURLY]})
+    # both have it, until one drops it
+    assert alerted(other, late) == (0, {"shop.orders": [HOURLY, other]})
+    assert alerted(HOURLY) == alerted(other, late) == (0, {"shop.orders": [other]})
+    assert alerted(other) == (0, {})
     assert alerted(HOURLY, late)[0] == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,6 +77,21 @@ def test_it_defers_with_its_timeout(context: Any) -> None:
     assert trigger.serialize()[1]["moment"] == SIX
     assert deferred.value.timeout is not None
     assert deferred.value.timeout.total_seconds() == 0.05
+
+
+@pytest.mark.usefixtures("orders")
+def test_the_triggerer_checks_for_a_sensor_that_only_a_dag_file_defines() -> None:
+    class DagSensor(IcebergWatermarkSensor):
+        pass
+
+    DagSensor.__module__ = "unusual_prefix_of_a_dag_file"
+
+    trigger = DagSensor(task_id="wait", table="shop.orders", catalog_conn_id="lake", moment=FIVE).trigger()
+
+    async def first_event() -> Any:
+        return (await anext(trigger.run())).payload
+
+    assert asyncio.run(first_event()) == {"status": "reached", "read_through": FIVE}
 
 
 def test_the_end_of_the_deferral_is_a_sensors_timeout(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
