@@ -124,17 +124,15 @@ def standing_position(table: Table, feed: str | None = None) -> Position | None:
 
 
 def position_in(table: Table, source: str) -> Position | None:
-    """Return a table's position in a source of a type; None if it was never fed.
+    """Return a table's position in a source of a type; None if it was never fed from one.
 
-    :raises InputError: several jobs feed it, and not one of them from such a source.
+    :raises InputError: several jobs feed it from such sources.
     """
     carrier = _carrier(table)
-    if carrier is None or not carrier.position.others:
-        return standing_position(table)
-    feeds = [each.position.feed for each in carrier.feeds if each.position.source == source]
-    if len(feeds) != 1:
+    feeds = [each.position.feed for each in (carrier.feeds if carrier else ()) if each.position.source == source]
+    if len(feeds) > 1:
         raise InputError(f"{len(feeds)} of the jobs that feed it have a source of type {source!r}.")
-    return standing_position(table, feeds[0])
+    return standing_position(table, feeds[0]) if feeds else None
 
 
 def _carrier(table: Table) -> Carrier | None:

@@ -24,9 +24,9 @@ class SourceLagSensor(LimitSensor):
     """Wait until tables lag behind their source's log by more than a limit, or none does.
 
     ``until="above"`` waits for a table with a larger lag, to ingest when needed instead of by the clock.
-    ``until="below"`` waits until no table has one, before readers that need recent data. A table that was never fed has
-    an infinite lag. Each check reads one metadata file per table and queries the end of the source's log. A position
-    from which ingestion cannot continue, such as one of another cluster, fails the task.
+    ``until="below"`` waits until no table has one, before readers that need recent data. A table that was never fed
+    from a source of this type has an infinite lag. Each check reads one metadata file per table and queries the end of
+    the source's log. A position from which ingestion cannot continue, such as one of another cluster, fails the task.
 
     Postgres' log grows with all databases of the server, and a little by itself: limits below some megabytes are passed
     without a change to the tables.

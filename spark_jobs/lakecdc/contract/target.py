@@ -128,7 +128,7 @@ class Target:
     :param properties: further properties of a new table.
     :param merge: what each column of a row is after several events; default: the values of the last event.
     :param feed: name of this job among several that feed the table, each from its own source and position, which
-        ``groups`` of ``merge`` allow; one of them may have none.
+        ``groups`` of ``merge`` allow; one of them may have none, and each keeps its name.
     :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, which is merge-on-read in
         tables that lakecdc created.
     :param history_table: ``namespace.name`` of a change log fed from the same batches; keyed modes only.
@@ -240,7 +240,6 @@ class Target:
             partition_by=self.history_partition_by,
             properties={},
             merge=None,
-            feed="",
             merge_mode=None,
             history_table=None,
             history_partition_by=(),

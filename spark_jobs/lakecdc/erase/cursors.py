@@ -14,7 +14,7 @@ from typing import Any
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.table import IcebergTable, source_position
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, SideOf, decode, idle_position, read_side_of
+from lakecdc.metadata.positions import Position, SideOf, decode, idle_positions, read_side_of
 from lakecdc.model.order import WIDTH, order_key
 
 _ORDER = re.compile(f"[0-9a-f]{{{WIDTH}}}")
@@ -70,8 +70,8 @@ def order_without(order: str, values: Set[int]) -> str:
 def cursor_entries(entries: Mapping[str, str], values: Set[int]) -> list[str]:
     """Return the names of the summary entries or table properties whose source position contains a key value."""
     text, side = entries.get(names.POSITIONS), read_side_of(entries)
-    positions = {names.POSITIONS: decode(text) if text else None, names.IDLE_POSITION: idle_position(entries)}
-    holding = [name for name, position in positions.items() if position is not None and _holds(position, values)]
+    positions = ({names.POSITIONS: decode(text)} if text else {}) | idle_positions(entries)
+    holding = [name for name, position in positions.items() if _holds(position, values)]
     return [*holding, *([names.SIDE_OF] if side is not None and _mark_without(side, values) != side else [])]
 
 

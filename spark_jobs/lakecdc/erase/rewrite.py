@@ -207,8 +207,8 @@ def _drop_entries(place: Place) -> None:
     if snapshot is None and (lies_behind or has_keys):
         append_changes(table, RowChanges(summary=_carried(place)), fence, tag=tag)
     # it extends the position of an older snapshot
-    if cursor_entries(table.refresh().properties, place.integers):
-        table.update_properties({names.IDLE_POSITION: None})
+    if idle := cursor_entries(table.refresh().properties, place.integers):
+        table.update_properties(dict.fromkeys(idle))
 
 
 def _fence(table: IcebergTable, head: Snapshot) -> tuple[Carrier | None, PositionFence]:

@@ -83,10 +83,20 @@ class TableFeed:
     @property
     def is_shared(self) -> bool:
         """Return whether other jobs feed the table as well."""
-        return bool(self.target.feed) or bool(self.newest and self.newest.position.others)
+        return bool(self.target.feed) or self.has_others
+
+    @property
+    def has_others(self) -> bool:
+        """Return whether other jobs have committed to the table."""
+        return any(each.position.feed != self.target.feed for each in (self.newest.feeds if self.newest else ()))
 
     def follow_others(self) -> bool:
-        """Take over what the table's other feeds have committed; return False unless they alone have committed."""
+        """Take over what the table's other feeds have committed; return False unless they alone have committed.
+
+        It returns False for a reload as well, which would remove their rows.
+        """
+        if self.reloaded:
+            return False
         newest = carrier_of(self.existing.refresh().ancestors())
         own = newest.of(self.target.feed) if newest else None
         ids = [each.snapshot_id if each else None for each in (own, self.carrier)]
@@ -254,11 +264,11 @@ def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Excep
                 refuse_equality_deletes(feed.table)
         feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
         if isinstance(spec.options, IngestOptions) and spec.options.reloads(feed.name):
-            if feed.is_shared:
+            if feed.has_others:
                 raise InputError(
-                    "A full load would replace the rows that other jobs feed as well.",
+                    "A reload would remove the rows of the other jobs that feed it.",
                     table=feed.name,
-                    hint="Remove it from options.reload, or feed a new table.",
+                    hint="Remove it from options.reload. To load its sources anew, let all its jobs feed a new table.",
                 )
             # the fence still compares with the table's position
             feed.position, feed.reloaded = None, feed.table is not None

@@ -81,7 +81,8 @@ class TableRun:
         log.info("%s: rows have changed meanwhile, the batch is compared again", feed.name)
         if feed.history:
             feed.history.refresh()
-        return batch
+        # another job's first commit may be among them
+        return _of_feed(feed, batch)
 
     def _without_unclean(self, batch: Batch, error: Exception) -> Batch | None:
         """Return a failed batch without the events that fail its cleaning; None if none does."""
@@ -286,7 +287,7 @@ class TableRun:
 
     def _write(self, batch: Batch, mode: str, position: Position) -> None:
         feed = self.feed
-        position = beside_others(position, feed.target.feed, feed.newest)
+        position = beside_others(position, feed.target.feed, feed.newest, feed.existing.properties)
         started, before = feed.started_from, feed.existing.head()
         applied = modes.apply_rows(mode, feed.existing, batch, position, started)
         feed.note(applied, position)

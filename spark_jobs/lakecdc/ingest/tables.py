@@ -12,7 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.merging import ORDER_PREFIX
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, UNCHANGED_COLUMN, Target, is_own_column
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable, carrier_of
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, alike
@@ -90,6 +90,8 @@ def prepare(
 def check_source(table: IcebergTable | None, batch: Batch) -> None:
     """Raise an InputError for events of another source table than the one in the table."""
     known = table.properties.get(names.of_feed(names.SOURCE_TABLE, batch.target.feed)) if table is not None else None
+    if table is not None and known is None and batch.source.table:
+        _refuse_another_feed(table, batch)
     if known and batch.source.table and source_tables.is_another(batch.target, known, batch.source.table):
         raise InputError(
             f"The events are of {batch.source.table}, and it has been fed from {known}.",
@@ -97,6 +99,19 @@ def check_source(table: IcebergTable | None, batch: Batch) -> None:
             hint='Name the one to take as "source_table" in the target, with its schema; if the table has only been '
             "moved there, that goes on with it.",
         )
+
+
+def _refuse_another_feed(table: IcebergTable, batch: Batch) -> None:
+    """Raise an InputError for a new feed of a source table that feeds the table already, such as by another name."""
+    newest = carrier_of(table.ancestors())
+    for feed in (each.position.feed for each in (newest.feeds if newest else ())):
+        known = table.properties.get(names.of_feed(names.SOURCE_TABLE, feed))
+        if feed != batch.target.feed and known == batch.source.table:
+            raise InputError(
+                f"{known} feeds it with feed {feed!r} already, and now with {batch.target.feed!r}.",
+                table=table.name,
+                hint="Keep the feed of a target as it is, and feed a source table through one job only.",
+            )
 
 
 def _source_property(batch: Batch) -> dict[str, str]:
@@ -140,7 +155,7 @@ def _filled(batch: Batch, column: Column, value: str) -> str:
     """Return what a column becomes in older rows; if other jobs feed some, in those that this one has fed."""
     merge, value = batch.target.merge, f"CAST({value} AS {column.type})"
     group = next((g for g in merge.groups if column.name in g.members), None) if merge else None
-    if group is None or not batch.target.feed:
+    if group is None or not (group.source_table or batch.target.feed):
         return value
     order = quoted_column(f"{ORDER_PREFIX}{group.title}")
     has_row = f"{order} IS NOT NULL AND NOT endswith({order}, '{DELETED}')"
@@ -237,7 +252,7 @@ def _check_rules(batch: Batch, table: IcebergTable | None) -> None:
         raise InputError(
             f"{', '.join(alone)} are in no group of merge, and several jobs feed the table.",
             table=batch.target.table,
-            hint="Name them in a group, or leave them out by exclude_columns.",
+            hint="Leave them out by exclude_columns; a table whose merge has them in a group is a new one.",
         )
     for name, why in merge.misfits({c.name: c.type for c in batch.columns if c.name not in batch.key}):
         raise InputError(f"The rule of the column {name!r} in merge does not fit: {why}.", table=batch.target.table)

@@ -135,11 +135,13 @@ def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[S
     :param lineage: the requested snapshot of the table and its ancestors, newest first.
     :raises InputError: the history table belongs to another table.
     """
-    carrier = carrier_of(lineage)
+    # of the one job that feeds the history table
+    newest, fed = carrier_of(lineage), carrier_of(history.ancestors())
+    carrier = newest.of(fed.position.feed if fed else "") if newest else None
     # history tables may refer to a snapshot of their table by any of these ids
     ids = [(str(each.id), *carried_before(each.summary)) for each in lineage]
     places = {place: number for number, names in reversed([*enumerate(ids)]) for place in names}
-    last = places[str(carrier.snapshot_id)] if carrier else -1
+    last = places.get(str(carrier.snapshot_id), len(places)) if carrier else -1
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
     # after an earlier rollback, states of later table snapshots are kept only by tags
     states = [state for ref in (MAIN, *tags) if (state := _state(history, table, ref, (places, last)))]

@@ -41,7 +41,7 @@ from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted
-from lakecdc.metadata.positions import Position, decode, idle_position
+from lakecdc.metadata.positions import Position, decode, idle_positions
 from lakecdc.runtime import failpoints
 from lakecdc.sql import literal, quoted_column
 
@@ -207,9 +207,9 @@ def _files_read(cleaning: Cleaning) -> None:
         # later chapters are on no chain replaced by then
         chapters, positions = chapter_links(table), cleaning.positions_before()
         # an idle position does not stop a run that started before it
-        carrier, idle = carrier_of(cleaning.target.ancestors()), idle_position(cleaning.target.properties)
+        carrier, idle = carrier_of(cleaning.target.ancestors()), idle_positions(cleaning.target.properties)
         try:
-            gone = replaced_chapters(chapters, carrier.position if carrier else None, (*positions, idle))
+            gone = replaced_chapters(chapters, carrier.position if carrier else None, (*positions, *idle.values()))
         except KeyError:
             return None
         return (f"chapter IN ({', '.join(map(literal, sorted(gone)))})", {}) if gone else None

@@ -130,16 +130,17 @@ class Carrier:
         return [self, *(each for feed in self.position.others if (each := self.of(feed)))]
 
 
-def beside_others(position: Position, feed: str, newest: Carrier | None) -> Position:
+def beside_others(position: Position, feed: str, newest: Carrier | None, properties: Mapping[str, str]) -> Position:
     """Return the position that a feed's commit records: its own, with those of the table's other feeds.
 
     :param newest: of the table before the commit.
+    :param properties: of the table, with the idle positions of the others.
     """
     others = {
         each.position.feed: {
             "snapshot": str(each.snapshot_id),
             "before": [*each.before],
-            "position": json.loads(replace(each.position, feed="", others={}).encode()),
+            "position": json.loads(replace(_current(each, properties), feed="", others={}).encode()),
         }
         for each in (newest.feeds if newest else ())
         if each.position.feed != feed
@@ -197,13 +198,21 @@ def _current(carrier: Carrier, properties: Mapping[str, str]) -> Position:
     return replace(idle, feed=stored.feed, others=stored.others) if idle else stored
 
 
-def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -> Position | None:
-    """Return the idle position that extends a carrier, by default any of a table with one feed; None without one."""
-    idle = properties.get(names.of_feed(names.IDLE_POSITION, after.position.feed if after else ""))
-    document = json.loads(idle) if idle else None
-    if document is None or (after and document["after_snapshot"] != str(after.snapshot_id)):
+def idle_position(properties: Mapping[str, str], after: Carrier) -> Position | None:
+    """Return the idle position that extends a carrier; None without one."""
+    idle = properties.get(names.of_feed(names.IDLE_POSITION, after.position.feed))
+    if idle is None or json.loads(idle)["after_snapshot"] != str(after.snapshot_id):
         return None
-    return decode(json.dumps(document["position"]))
+    return _decode_idle(idle)
+
+
+def idle_positions(properties: Mapping[str, str]) -> dict[str, Position]:
+    """Return the idle positions of all feeds by the names of their properties, whichever carriers they extend."""
+    return {name: _decode_idle(text) for name, text in properties.items() if name.startswith(names.IDLE_POSITION)}
+
+
+def _decode_idle(text: str) -> Position:
+    return decode(json.dumps(json.loads(text)["position"]))
 
 
 @dataclass(frozen=True)

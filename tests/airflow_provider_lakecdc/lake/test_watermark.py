@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.tables import read_watermark
+from airflow_provider_lakecdc.lake.tables import position_in, read_watermark
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 FIVE, SIX, SEVEN = (f"2026-01-01T0{hour}:00:00+00:00" for hour in (5, 6, 7))
@@ -54,6 +54,11 @@ def test_a_quiet_stretch_moves_it_on_only_behind_its_carrier(orders: FedTable) -
     assert read() == SEVEN
     orders.ingest(SIX)
     assert read() == SIX
+
+
+def test_a_position_in_another_type_of_source_is_none(orders: FedTable) -> None:
+    orders.ingest(FIVE)
+    assert [bool(position_in(orders.table, source)) for source in ("postgres", "kafka")] == [True, False]
 
 
 def test_a_rollback_rewinds_it(orders: FedTable) -> None:

@@ -33,7 +33,7 @@ def test_cursors_move_below_and_order_keys_above_the_key(offsets: dict[str, Any]
     position = Position("jdbc", "id", offsets)
     assert position_without(position, KEYS).offsets == after
     told = {names.POSITIONS: position.encode()}
-    idle = {names.IDLE_POSITION: encode_idle(1, position)}
+    idle = {names.of_feed(names.IDLE_POSITION, feed): encode_idle(1, position) for feed in ("", "shop")}
     found = [cursor_entries(entries, KEYS) for entries in (told, idle)]
     assert found == ([[], []] if offsets == after else [[*told], [*idle]])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lakecdc.contract.errors import InputError
@@ -51,12 +53,12 @@ def test_idle_position_counts_only_after_its_carrier() -> None:
 def test_each_feed_of_a_table_has_its_own_position() -> None:
     alone = Carrier(1, POSITION.encode())
     kafka = Position("kafka", "k", {"topics": {}}, "2026-01-02T00:00:00+00:00")
-    both = Carrier(2, beside_others(kafka, "crm", alone).encode())
+    both = Carrier(2, beside_others(kafka, "crm", alone, {}).encode())
     assert alone.of("crm") is None and both.of("crm") == both
     assert [(each.snapshot_id, each.position) for each in both.feeds] == [(2, kafka), (1, POSITION)]
     # carried along by every further commit, and by those of its own feed replaced
-    later = Carrier(3, beside_others(LATER, "", both).encode())
-    again = Carrier(4, beside_others(kafka, "crm", later).encode())
+    later = Carrier(3, beside_others(LATER, "", both, {}).encode())
+    again = Carrier(4, beside_others(kafka, "crm", later, {}).encode())
     assert [(each.snapshot_id, each.position) for each in again.feeds] == [(4, kafka), (3, LATER)]
     assert again.position.table_through == LATER.read_through
 
@@ -64,11 +66,14 @@ def test_each_feed_of_a_table_has_its_own_position() -> None:
 def test_a_quiet_feed_keeps_its_position_while_others_commit() -> None:
     alone = Carrier(1, POSITION.encode())
     kafka = Position("kafka", "k", {"topics": {}}, "2026-01-01T00:30:00+00:00")
-    both = Carrier(2, beside_others(kafka, "crm", alone).encode())
+    both = Carrier(2, beside_others(kafka, "crm", alone, {}).encode())
     quiet = {names.IDLE_POSITION: encode_idle(1, LATER)}
     assert current_position(both, quiet, "") == LATER
     assert current_position(both, quiet, "crm") == kafka
     whole = current_position(both, quiet)
     assert whole is not None and (whole.source, whole.read_through) == ("kafka", kafka.read_through)
+    # snapshots record how far quiet feeds have read
+    later = Carrier(3, beside_others(replace(kafka, read_through=LATER.read_through), "crm", both, quiet).encode())
+    assert later.position.table_through == LATER.read_through and later.feeds[1].snapshot_id == 1
     # the property of another commit of the feed does not count
     assert current_position(both, {names.of_feed(names.IDLE_POSITION, "crm"): encode_idle(1, LATER)}, "crm") == kafka

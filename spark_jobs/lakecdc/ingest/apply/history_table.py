@@ -36,7 +36,6 @@ class HistoryTable:
     :param recorded: end of the batch that an interrupted run has written here and not to the target.
     :param unfinished_load: that batch is a full load, which cannot be repeated as it was and is removed.
     :param load_mark: highest order key before that load.
-    :param refused: why it cannot be fed; raised by the first batch, so that other tables go on.
     """
 
     spark: SparkSession
@@ -47,7 +46,6 @@ class HistoryTable:
     recorded: Position | None = None
     unfinished_load: bool = False
     load_mark: str | None = None
-    refused: InputError | None = None
     _appended: Position | None = None
 
     def append(self, batch: Batch, target: IcebergTable, carrier: Carrier | None) -> Applied | None:
@@ -56,10 +54,7 @@ class HistoryTable:
         :param carrier: of the target, before the batch.
         :return: None if there was nothing to write.
         :raises ConflictError: another run has moved the log's position.
-        :raises InputError: the table is not the target's change log.
         """
-        if self.refused:
-            raise self.refused
         if any(same_place(ahead, batch.position) for ahead in (self.recorded, self._appended) if ahead):
             return None
         if batch.rows is None and not batch.truncate_order:
@@ -124,7 +119,10 @@ class HistoryTable:
 def open_history(
     spark: SparkSession, catalog: str, target: Target, table: IcebergTable | None, carrier: Carrier | None
 ) -> HistoryTable | None:
-    """Return the change log of a target, or None if it has none; the target may have no table or carrier yet."""
+    """Return the change log of a target, or None if it has none; the target may have no table or carrier yet.
+
+    :raises InputError: the table is not the target's change log.
+    """
     if target.history_table is None:
         return None
     history = HistoryTable(spark, catalog, target.history())
@@ -139,12 +137,11 @@ def open_history(
     note = read_side_of(snapshot.summary)
     if note is None or history.carrier.position.feed != target.feed:
         feeder = "it is fed on its own" if note is None else "another of its feeds writes to it"
-        history.refused = InputError(
+        raise InputError(
             f"It is not the history table of {target.table}: {feeder}.",
             table=target.history_table,
             hint="Name another table as history_table.",
         )
-        return history
     if table is not None and note.is_ahead_of(table.uuid, carrier):
         history.unfinished_load, history.load_mark = note.full_load, note.mark
         history.recorded = None if history.unfinished_load else history.carrier.position

@@ -93,7 +93,7 @@ class Merging:
             raise InputError(
                 f"{made.facts.of_no_table} events are of no source table, or of none that feeds a group of merge.",
                 table=self.feed.name,
-                hint="Use a format whose messages name their table, or groups with a sequence.",
+                hint="Take events of the groups' source tables alone (source_tables), in a format that names tables.",
             )
         return made
 

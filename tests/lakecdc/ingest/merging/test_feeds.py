@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import parse_targets
 from lakecdc.erase.job import erase_rows
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.table_run import TableRun
+from lakecdc.ingest.tables import prepare
+from lakecdc.maintain.rollback import state_beside
 from lakecdc.metadata import names
+from lakecdc.metadata.positions import Position
 from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
@@ -128,6 +135,76 @@ def test_a_job_that_always_loses_stops_and_loses_nothing(wide: Wide, monkeypatch
     assert wide.people.files == 4
     wide.places.run()
     assert wide.rows == [(1, "Eve", "Eve@x", "Bonn")]
+
+
+def test_a_reload_never_removes_what_another_job_feeds(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide.people.take([wide.person(1, "Ada")])
+    wide.places.write([wide.address(1, "Bonn"), wide.address(2, "Nice")])
+    wide.people.options |= {"reload": [wide.table]}
+    assert wide.people.run().outcome == "done", "alone, it may"
+    with monkeypatch.context() as during:
+        meanwhile(during, "before_commit", wide.places.run)
+        assert wide.people.run().outcome == "conflict"
+    assert wide.rows == [(1, "Ada", "Ada@x", "Bonn"), (2, None, None, "Nice")]
+    assert "rows of the other jobs" in str(wide.people.run().reason)
+
+
+def test_a_job_with_a_feed_reloads_while_it_is_alone(wide: Wide) -> None:
+    wide.places.take([wide.address(1, "Bonn"), wide.address(2, "Nice"), wide.address(2, "", "d")])
+    wide.lake.spark.sql(f"UPDATE lake.{wide.table} SET city = 'by hand'")
+    wide.places.options |= {"reload": [wide.table]}
+    assert wide.places.run().outcome == "done"
+    assert wide.rows == [(1, None, None, "Bonn")]
+
+
+def test_a_full_load_that_loses_to_anothers_first_commit_is_merged(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide.people.write([wide.person(1, "Ada")])
+    wide.places.write([wide.address(1, "Bonn"), wide.address(2, "Nice")])
+    apply = TableRun.apply
+
+    def load(run: TableRun, batch: Batch) -> None:
+        is_load = run.feed.target.feed == ""
+        apply(run, replace(batch, full_load=True, source=replace(batch.source, in_order=True)) if is_load else batch)
+
+    monkeypatch.setattr(TableRun, "apply", load)
+    meanwhile(monkeypatch, "before_commit", wide.places.run)
+    assert wide.people.run().outcome == "done"
+    assert wide.rows == [(1, "Ada", "Ada@x", "Bonn"), (2, None, None, "Nice")]
+
+
+def test_a_job_goes_on_with_its_history_and_no_other_does(lake: Lake, tmp_path: Path) -> None:
+    wide = Wide(lake, tmp_path, history_table=f"{lake.new_name('wide')}_history")
+    for city in ("Bonn", "Rome"):
+        wide.places.take([wide.address(1, city)])
+    wide.people.write([wide.person(1, "Ada")])
+    report = wide.people.run()
+    assert "another of its feeds writes to it" in str(report.reason)
+    assert wide.rows == [(1, None, None, "Rome")]
+    log = wide.places.rows(wide.places.target["history_table"], "_lakecdc_op, city")
+    assert log == [("u", "Bonn"), ("u", "Rome")]
+    # the batches of the other job are none of the history's
+    del wide.people.target["history_table"]
+    assert wide.people.run().outcome == "done"
+    lineage = list(lake.table(wide.table).ancestors())
+    history = lake.table(wide.places.target["history_table"])
+    assert state_beside(history, lake.table(wide.table), lineage) == history.head()
+
+
+def test_a_feed_that_is_renamed_is_refused(wide: Wide) -> None:
+    wide.places.take([wide.address(1, "Bonn")])
+    wide.places.target["feed"] = "towns"
+    report = wide.places.run()
+    assert "feeds it with feed 'places' already" in str(report.reason)
+
+
+def test_a_default_of_a_new_column_fills_the_rows_of_its_source(wide: Wide) -> None:
+    wide.people.take([wide.log.event("person", "c", {"id": 1, "name": "Ada"})])
+    wide.places.take([wide.address(2, "Bonn")])
+    (target,) = parse_spec(wide.people.spec).targets
+    columns = (Column("id", "bigint", True), Column("name", "string"), Column("mail", "string", fill="none"))
+    batch = Batch(target, ("id",), columns, None, Position("files", "f"))
+    prepare(wide.lake.spark, "lake", wide.lake.table(wide.table), batch)
+    assert wide.rows == [(1, "Ada", "none", None), (2, None, None, "Bonn")]
 
 
 def test_a_foreign_update_between_look_up_and_commit(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
