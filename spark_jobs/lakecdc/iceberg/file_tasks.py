@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lakecdc.contract.errors import ConflictError
@@ -172,6 +173,12 @@ class PlannedTasks:
         answers = self._calls.rows(stored, disjoint(deletes, self.deletes))
         return {number for number, (none,) in zip(numbers, answers, strict=True) if not none}
 
+    def under(self, deletes: Any, tasks: Sequence[FileTask]) -> Any:
+        """Return a Java list of the paired tasks that deletes of a Java set apply to, with these alone."""
+        numbers = self.reached(deletes, tasks)
+        chosen = [task.number for task in tasks if task.number in numbers]
+        return self.tasks(chosen, "paired", self._those(self.among(deletes)))
+
     def _those(self, predicate: Any) -> JavaFunction:
         types = "java.lang.Iterable", f"{GUAVA}.base.Predicate"
         return self._calls.method(f"{GUAVA}.collect.Iterables", "filter", *types)(self.deletes, predicate)
@@ -205,12 +212,31 @@ def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:
 def tasks_under(table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]) -> Any:
     """Return a Java list of scan tasks with the equality deletes alone that apply; files with none are left out."""
     java, by_place = java_list(table.spark, []), dict[tuple[int, int], list[int]]()
+    if paired := [task for task in tasks if task.paired]:
+        java.addAll(paired[0].store.under(delete_file_set(table, deletes), paired))
     for task in tasks:
+        if task.paired:
+            continue
         by_place.setdefault((task.scope, task.sequence_number), []).append(task.number)
     for place, numbers in by_place.items():
         if reaching := [delete for delete in deletes if delete.reaches(*place)]:
             java.addAll(tasks[0].store.tasks(numbers, "others", java_deletes(table, reaching)))
     return java
+
+
+def parts_by_pairs(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[list[FileTask]]:
+    """Cut data files into parts whose pairs with deletes the driver can hold at once."""
+    by_scope: dict[int | None, list[int]] = {}
+    for delete in sorted(deletes, key=lambda one: one.sequence_number):
+        by_scope.setdefault(delete.scope, []).append(delete.sequence_number)
+
+    def pairs(task: FileTask) -> int:
+        if task.paired:
+            return task.equality_deletes
+        applying = (by_scope.get(scope, []) for scope in (task.scope, None))
+        return sum(len(numbers) - bisect_right(numbers, task.sequence_number) for numbers in applying)
+
+    return cut(tasks, MAX_PAIRS, pairs)
 
 
 def others_of(tasks: Iterable[FileTask]) -> dict[int, tuple[OtherDelete, ...]]:
@@ -368,32 +394,3 @@ def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[
     dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
     known = {**types, **field_types(table, dropped)} if dropped else types
     return [delete for delete in deletes if any(known[field_id] == "uuid" for field_id in delete.field_ids)]
-
-
-def pairs_with(
-    table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete], tasks: Sequence[FileTask]
-) -> frozenset[int]:
-    """Return the numbers of the data files that one of the deletes applies to.
-
-    For files without stored pairs, scopes and sequence numbers decide, possibly including too many.
-    """
-    delete_set, newest = delete_file_set(table, deletes), dict[int | None, int]()
-    for delete in deletes:
-        if isinstance(delete, EqualityDelete):
-            newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
-    everywhere = newest.get(None, 0)
-    paired, others = [task for task in tasks if task.paired], [task for task in tasks if not task.paired]
-    older = {t.number for t in others if t.sequence_number < max(newest.get(t.scope, 0), everywhere)}
-    numbers = [part[0].store.reached(delete_set, part) for part in (paired, others) if part]
-    return frozenset(older.union(*numbers))
-
-
-def planned_without(
-    table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]
-) -> list[FileTask]:
-    """Return the same data files, planned as if these equality deletes did not apply to them."""
-    if not tasks or not deletes:
-        return list(tasks)
-    left = tasks[0].store.without(delete_file_set(table, deletes))
-    counts = left.equality_deletes(task.number for task in tasks if task.paired)
-    return [replace(t, store=left, equality_deletes=next(counts) if t.paired else t.equality_deletes) for t in tasks]

@@ -41,12 +41,15 @@ class TaskBuilder:
         self._residuals = view.org.apache.iceberg.expressions.ResidualEvaluator.unpartitioned(always)
         self._specs: dict[int, str] = {}
 
-    def task(self, data_file: Any, deletes: Iterable[Any] = ()) -> Any:
-        """Build a task that reads a Java ``DataFile`` as if only these delete files applied, committed or not."""
+    def task(self, data_file: Any, deletes: Iterable[Any] = (), spec: str | None = None) -> Any:
+        """Build a task that reads a Java ``DataFile`` as if only these delete files applied, committed or not.
+
+        :param spec: its partition spec as JSON; default: the table's of its id.
+        """
         # copied in the JVM: one call, however many deletes apply
         array = self._iterables.toArray(java_list(self._table.spark, deletes), self._delete_file_class)
         return self._view.org.apache.iceberg.BaseFileScanTask(
-            data_file, array, self._schema, self._spec(data_file.specId()), self._residuals
+            data_file, array, self._schema, spec or self._spec(data_file.specId()), self._residuals
         )
 
     def with_deletes(self, deletes: Any) -> JavaFunction:
@@ -67,17 +70,17 @@ class TaskBuilder:
         )
 
     def keys_of(self, delete_file: Any) -> Any:
-        """Build a task that reads an equality-delete file like a data file, by field id and with its partition."""
+        """Build a task that reads an equality-delete file like a data file, but no value from its partition."""
+        apache = self._view.org.apache.iceberg
+        nowhere = apache.PartitionSpec.unpartitioned()
         builder = (
-            self._view.org.apache.iceberg.DataFiles.builder(self._table.java.specs().get(delete_file.specId()))
+            apache.DataFiles.builder(nowhere)
             .withPath(delete_file.location())
             .withFormat(delete_file.format().toString())
             .withFileSizeInBytes(delete_file.fileSizeInBytes())
             .withRecordCount(delete_file.recordCount())
         )
-        if delete_file.partition().size():
-            builder = builder.withPartition(delete_file.partition())
-        return self.task(builder.build())
+        return self.task(builder.build(), spec=str(apache.PartitionSpecParser.toJson(nowhere)))
 
     def _spec(self, spec_id: int) -> str:
         if spec_id not in self._specs:

@@ -23,7 +23,7 @@ from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
 from lakecdc.iceberg.reader_memory import fit_surely, most_keys, tasks_with_too_many_keys
 from lakecdc.iceberg.scan import TaskBuilder, dropped_beyond_readers, field_types, read_staged, scan_tasks
 from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.key_search.match import KeySearch, convert, refusal
+from lakecdc.key_search.match import KeySearch, SearchFacts, convert, refusal
 from lakecdc.metadata.debt import doubt
 from lakecdc.writer.deletes import Target, writer_of
 
@@ -120,7 +120,10 @@ def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterato
         files.append(FileTask(number, *known, *rest))
     search, builder = KeySearch(tuple(deletes), tuple(files)), TaskBuilder(table)
     target = Target(folder, storage_properties(table), {file.number: file.location for file in files})
-    written = {w.file_number: w for w in convert(table, search, target, writer_of(table))} if deletes else {}
+    facts, written = SearchFacts(), {}
+    if deletes:
+        written = {w.file_number: w for w in convert(table, search, target, writer_of(table), facts)}
+        facts.log_iceberg(table)
     for file in files:
         yield builder.task(file.java, _deletes_of(table, file, written.get(file.number)))
 

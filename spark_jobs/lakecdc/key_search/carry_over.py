@@ -163,7 +163,7 @@ def _search(table: IcebergTable, folder: str, keys: pa.Table, files: Mapping[int
         lookup = Lookup(columns, (sent_keys(table, stack, packed([keys], columns)),))
         task = SearchTask((lookup,), stored_in(table), target, writer_of(table))
         rows: list[Sequence[Any]] = [
-            (number, file.location, 0, 0, None, file.rows, [], None) for number, file in files.items()
+            (number, file.location, 0, 0, None, file.rows, [], None, None) for number, file in files.items()
         ]
         results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
         return collect_results(results)[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_bounds import READ, file_bounds
@@ -17,19 +18,22 @@ from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, others_of
 from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete
 from lakecdc.iceberg.partition_fields import identity_columns
-from lakecdc.iceberg.scan import columns_ever
+from lakecdc.iceberg.scan import TaskBuilder, columns_ever, read_staged
+from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.tasks import DELETE_FILE, KEYS, KeysTask, Stored, unpacked, without
-from lakecdc.local_relation import dealt
+from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.debt import doubt
-from lakecdc.model.iceberg_columns import UnknownTypeError
+from lakecdc.model.iceberg_columns import UnknownTypeError, holds_uuid
 from lakecdc.reader.projection import ReadColumn, UnreadError, read_columns
+from lakecdc.sql import quoted_column
 
 #: keys that a task holds at a time
 MOST_KEYS = 1_000_000
 _NAME_MAPPING = "schema.name-mapping.default"
 #: formats of position deletes that tasks read
 FORMATS = ("PUFFIN", "PARQUET")
+Range = tuple[EqualityDelete, int, int | None]
 #: a data file's location, and the position deletes and vectors that apply to it: what a search has found holds for it
 FileState = tuple[str, frozenset[DeleteKey]]
 
@@ -94,12 +98,12 @@ def sent_keys(table: IcebergTable, stack: ExitStack, keys: bytes) -> Any:
     return broadcast
 
 
-def key_ranges(deletes: Iterable[EqualityDelete], most: int) -> Iterator[list[tuple[EqualityDelete, int, int | None]]]:
+def key_ranges(deletes: Iterable[EqualityDelete], most: int) -> Iterator[list[Range]]:
     """Yield parts of deletes with limited keys: delete files, each with its first row and the one after its last.
 
     The last range of a file is open: what it holds is known from the file alone.
     """
-    part, size = list[tuple[EqualityDelete, int, int | None]](), 0
+    part, size = list[Range](), 0
     for delete in deletes:
         begin = 0
         while begin + most - size < delete.records:
@@ -116,15 +120,15 @@ def key_ranges(deletes: Iterable[EqualityDelete], most: int) -> Iterator[list[tu
 def deleted_keys(
     table: IcebergTable,
     columns: tuple[ReadColumn, ...],
-    ranges: Sequence[tuple[EqualityDelete, int, int | None]],
+    ranges: Sequence[Range],
     among: Any = None,
 ) -> tuple[list[pa.Table], dict[str, str]]:
     """Read keys of equality-delete files of one key.
 
     :param ranges: see :func:`key_ranges`.
     :param among: a broadcast of packed keys, which alone are wanted; default: all.
-    :return: tables as of :func:`lakecdc.key_search.tasks.read_keys`; and why tasks cannot read delete files, by
-        location.
+    :return: tables as of :func:`lakecdc.key_search.tasks.read_keys`; and why tasks cannot know the keys of delete
+        files, by location.
     """
     unread = {d.location: "tasks cannot read a path with '#' or '?'" for d, *_ in ranges if not reaches(d.location)}
     near = [
@@ -138,7 +142,39 @@ def deleted_keys(
         for row in dealt(table.spark, near, DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
             keys.append(unpacked(row["keys"]))
             unread |= {ranges[number][0].location: why for number, why in row["unread"].items()}
+    if among is None:
+        # otherwise the driver would take all keys for a few
+        legible = [one for one in ranges if one[0].location in unread and _is_legible(table, columns, one[0])]
+        if legible:
+            keys.append(_keys_through_iceberg(table, columns, legible))
+        for delete, *_ in legible:
+            del unread[delete.location]
     return keys, unread
+
+
+def _keys_through_iceberg(table: IcebergTable, columns: Sequence[ReadColumn], ranges: Sequence[Range]) -> pa.Table:
+    """Read keys of ranges of equality-delete files with Iceberg's reader, as :func:`deleted_keys` does in tasks."""
+    names = {field.id: field.name for field in table.fields}
+    of_key = [F.col(quoted_column(names[column.id])).alias(f"d{place}") for place, column in enumerate(columns)]
+    facts = [(d.location, d.scope, d.sequence_number, begin, end) for d, begin, end in ranges]
+    schema = "_file string, reach int, deleted_at long, begin long, end long"
+    known, builder = F.broadcast(local_relation(table.spark, facts, schema)), TaskBuilder(table)
+    with staged_tasks(table, [builder.keys_of(delete.java) for delete, *_ in ranges]) as staged:
+        rows = read_staged(table, staged).select(*of_key, "_file", "_pos").join(known, "_file")
+        inside = (F.col("_pos") >= F.col("begin")) & (F.col("end").isNull() | (F.col("_pos") < F.col("end")))
+        return rows.where(inside).drop("_file", "_pos", "begin", "end").toArrow()
+
+
+def _is_legible(table: IcebergTable, columns: Sequence[ReadColumn], delete: EqualityDelete) -> bool:
+    """Check whether Iceberg's reader finds the same keys in a delete file when it reads this like a data file.
+
+    Only then does a task search for keys that tasks cannot read: of Avro files, and of paths with ``#`` or ``?``.
+    """
+    if reaches(delete.location) and str(delete.java.format().toString()) != "AVRO":
+        return False
+    now = {field.id for field in table.fields}
+    known = all(column.id in now and not holds_uuid(column.field().type) for column in columns)
+    return known and _NAME_MAPPING not in table.properties
 
 
 def near_files(

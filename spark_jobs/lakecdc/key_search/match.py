@@ -28,7 +28,14 @@ from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import new_folder, reaches
-from lakecdc.iceberg.file_tasks import FileTask, java_tasks, others_of, parts_by_others, tasks_under
+from lakecdc.iceberg.file_tasks import (
+    FileTask,
+    java_tasks,
+    others_of,
+    parts_by_others,
+    parts_by_pairs,
+    tasks_under,
+)
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.reader_memory import most_keys
 from lakecdc.iceberg.scan import read_staged
@@ -109,25 +116,38 @@ class SearchFacts:
     :param rows: takes newly deleted rows with keys, ``d0`` …, ``row_id`` and ``file``, as far as tasks find these; None
         if they are not wanted.
     :param searched: number of data files whose rows were compared.
+    :param by_iceberg: why Iceberg's reader searched data files, one reason for each.
     """
 
     rows: list[pa.Table] | None = None
     searched: int = 0
+    by_iceberg: list[str] = field(default_factory=list)
+
+    def log_iceberg(self, table: IcebergTable) -> None:
+        """Log how many data files Iceberg's reader searched and the first reasons, if there are any."""
+        if self.by_iceberg:
+            first = "; ".join(list(dict.fromkeys(self.by_iceberg))[:3])
+            log.info("%s: Iceberg's reader searched %d data files: %s", table.name, len(self.by_iceberg), first)
 
 
 @dataclass(frozen=True)
 class _SentKeys:
     """The keys of a search.
 
-    :param near: numbers of the data files that can have one.
+    :param near: places of the parts of keys that a data file can have, by its number and the lookup's place.
     :param found: positions that are known to have one, by number of the data file, as 64-bit integers.
     :param unread: the newest of the deletes whose keys tasks cannot read or compare, by scope: sequence number, reason.
     """
 
     lookups: tuple[Lookup, ...]
-    near: set[int]
+    near: Mapping[int, Mapping[int, list[int]]]
     found: Mapping[int, bytes]
     unread: Mapping[int | None, tuple[int, str]]
+
+    def parts(self, task: FileTask) -> list[list[int]]:
+        """Return the places of the parts of each lookup's keys to search a data file for."""
+        near = self.near.get(task.number, {})
+        return [near.get(place, []) for place in range(len(self.lookups))]
 
     def why_unread(self, task: FileTask) -> str | None:
         """Return why tasks do not know all keys to search a data file for; None if they do."""
@@ -147,16 +167,15 @@ def convert(
     with ExitStack() as stack:
         sent = _sent(table, stack, search, facts)
         task = SearchTask(sent.lookups, stored_in(table), target, writer, with_rows=facts.rows is not None)
-        searched = sent.near | target.merge
-        wanted = searched | sent.found.keys()
+        wanted = sent.near.keys() | sent.found.keys() | target.merge
         tasks = [one for one in search.tasks if one.number in wanted or sent.why_unread(one)]
         # largest first, so that no large file starts last
         for part in parts_by_others(sorted(tasks, key=lambda one: one.records, reverse=True)):
             known = delete_files(part)
             left |= {one.number: why for one in part if (why := _why_iceberg(one, known, sent))}
             near = [one for one in part if one.number not in left]
-            facts.searched += sum(one.number in searched for one in near)
-            rows = [file_row(one, known[one.number], sent.found.get(one.number)) for one in near]
+            facts.searched += sum(one.number in sent.near for one in near)
+            rows = [file_row(t, known[t.number], sent.found.get(t.number), sent.parts(t)) for t in near]
             results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
             if facts.rows is not None:
                 facts.rows += [unpacked(row["found"]) for row in results if row["found"] is not None]
@@ -164,20 +183,25 @@ def convert(
             written, left = written + described, left | unread
     if not left:
         return written
-    log.info("%s: Iceberg's reader searches %d data files: %s", table.name, len(left), next(iter(left.values())))
+    facts.by_iceberg += left.values()
     rest = [one for one in tasks if one.number in left]
     facts.searched += len(rest)
-    count = min(len(rest), 4 * table.spark.sparkContext.defaultParallelism)
-    with deleted_positions(table, search.deletes, rest) as positions:
-        return written + write(positions, target, writer, count)
+    for part in parts_by_pairs(rest, search.deletes):
+        count = min(len(part), 4 * table.spark.sparkContext.defaultParallelism)
+        with deleted_positions(table, search.deletes, part) as positions:
+            written += write(positions, target, writer, count)
+    return written
 
 
 def file_row(
-    task: FileTask, deletes: Sequence[Mapping[str, Any]], found: bytes | None = None
-) -> tuple[int, str, int, int, int | None, int, Sequence[Mapping[str, Any]], bytes | None]:
+    task: FileTask,
+    deletes: Sequence[Mapping[str, Any]],
+    found: bytes | None = None,
+    parts: Sequence[Sequence[int]] | None = None,
+) -> tuple[Any, ...]:
     """Describe a data file to tasks, see :data:`FILE`."""
     known = task.number, task.location, task.scope, task.sequence_number, task.first_row_id, task.records
-    return *known, deletes, found
+    return *known, deletes, found, parts
 
 
 def _why_iceberg(task: FileTask, known: Mapping[int, Any], sent: _SentKeys) -> str | None:
@@ -225,8 +249,9 @@ def _records(delete: EqualityDelete) -> int:
 
 def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: SearchFacts) -> _SentKeys:
     """Send the keys of a search to tasks, as long as the stack is open."""
-    lookups, near, found = list[Lookup](), set[int](), dict[int, bytes]()
+    lookups, near, found = list[Lookup](), dict[int, dict[int, list[int]]](), dict[int, bytes]()
     unread, seen = list[tuple[EqualityDelete, str]](), search.seen
+    left = seen.rows if seen else None
     for field_ids, deletes, tasks in _reached_by_key(search):
         try:
             columns = key_columns(table, field_ids)
@@ -239,11 +264,13 @@ def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: Searc
             unread += [(delete, why[delete.location]) for delete, *_ in part if delete.location in why]
             content = packed(tables, columns)
             keys = unpacked(content)
-            near |= near_files(table, tasks, columns, keys, seen)
+            for number in near_files(table, tasks, columns, keys, seen):
+                near.setdefault(number, {}).setdefault(len(lookups), []).append(len(sent))
             sent.append(sent_keys(table, stack, content))
-            if seen:
+            if seen and left is not None:
                 others.append(sent_keys(table, stack, serialized(without(keys, seen.keys))))
-                rows = only(seen.rows, keys)
+                # a key may be in several parts
+                rows, left = only(left, keys), without(left, keys)
                 found |= {number: found.get(number, b"") + places for number, places in _by_file(rows).items()}
                 if facts.rows is not None:
                     facts.rows.append(rows)

@@ -94,6 +94,7 @@ class Resolution:
         seen = known.seen_in({task.number: states[task.number] for task in unknown}) if known else None
         found = self._find(KeySearch(tuple(staged), tuple(unknown), seen=seen), others, facts)
         self._known |= {states[task.number]: found.get(task.number) for task in unknown}
+        facts.log_iceberg(self.table)
         self.searched += facts.searched
         of_rows = [*(f"d{place}" for place in range(len(staged[0].field_ids))), "row_id"]
         for table in facts.rows or ():

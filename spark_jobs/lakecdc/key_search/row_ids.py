@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.tasks import serialized, unpacked
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
+from lakecdc.model.iceberg_columns import holds_uuid
 from lakecdc.reader.projection import ReadColumn
 from lakecdc.writer.parquet import FileColumn
 
@@ -59,12 +60,12 @@ class RowIds:
 def sent_to_tasks(
     table: IcebergTable, columns: Mapping[str, ReadColumn], found: Sequence[pa.Table]
 ) -> Iterator[RowIds | None]:
-    """Send keys and row ids of found rows to tasks; None without any.
+    """Send keys and row ids of found rows to tasks; None without any, and for keys that Spark has as another type.
 
     A key that several rows have keeps the id of one of them.
     """
     tables = [one for one in found if one.num_rows]
-    if not tables:
+    if not tables or any(holds_uuid(column.field().type) for column in columns.values()):
         yield None
         return
     names = [f"d{index}" for index in range(len(columns))]

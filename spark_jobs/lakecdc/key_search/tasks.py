@@ -23,10 +23,11 @@ from lakecdc.writer.deletes import RESULT, FilePositions, Target, Writer, descri
 
 #: the column of row ids, of which a file stores only those that differ from the ids of its places
 ROW_IDS = ReadColumn(ROW_ID_ID, ROW_ID, "long", False)
-#: a data file to search; ``found`` are positions that are known to have a key, as 64-bit integers
+#: a data file to search; ``found`` are positions that are known to have a key, as 64-bit integers, and ``parts`` the
+#: numbers of the keys to search for among those of each lookup; null: all
 FILE = (
     "number int, location string, scope int, sequence_number long, first_row_id long, records long, "
-    f"deletes {DELETES}, found binary"
+    f"deletes {DELETES}, found binary, parts array<array<int>>"
 )
 
 
@@ -68,17 +69,25 @@ class Lookup:
     seen: frozenset[int] = field(default=frozenset(), repr=False)
 
     def hits(
-        self, file: Mapping[str, Any], stored: Stored, hidden: Lookup | None = None, *, with_rows: bool = False
+        self,
+        file: Mapping[str, Any],
+        stored: Stored,
+        hidden: Lookup | None = None,
+        *,
+        parts: Sequence[int] | None = None,
+        with_rows: bool = False,
     ) -> Iterator[tuple[pa.Array, pa.Table | None]]:
-        """Yield the positions of a data file's rows with one of the keys, and these rows.
+        """Yield the positions of a data file's rows with one of the keys, and these rows, again for each part of keys.
 
         :param file: described as in :data:`FILE`.
         :param hidden: keys to leave out.
+        :param parts: places of the keys to search for; default: all.
         :param with_rows: with the rows, as :class:`SearchTask` returns them; otherwise None.
         :raises UnreadError: Iceberg's own reader has to search the file.
         """
-        once = list(self._applying(file, hidden)) if len(self.keys) == 1 else None
-        if once == []:
+        applying = self._applying(file, hidden, parts)
+        keys = next(applying, None)
+        if keys is None:
             return
         location = file["location"]
         with source(stored.properties, location).open() as stream:
@@ -89,22 +98,25 @@ class Lookup:
             columns = stored.projection(data.schema, [*self.columns, *([ROW_IDS] if with_rows else [])])
             if not columns.leaves:
                 raise UnreadError(f"{location} has none of the key columns")
-            for group in data.groups(columns):
-                rows: pa.Table | None = None
-                for keys in self._applying(file, hidden) if once is None else once:
+            # rows are read again for each part of the keys, which takes less than to unpack the part for each row group
+            while keys is not None:
+                for group in data.groups(columns):
                     likely = _likely(group, keys)
                     if not likely.num_rows:
                         continue
-                    if rows is None:
-                        rows = pa.table(_named(map(storage, group.read().columns)))
+                    rows = pa.table(_named(map(storage, group.read().columns)))
                     places = rows_among(rows.columns[: len(self.columns)], likely)
                     positions = pa.array(places + group.begin, pa.int64())
                     taken = rows.take(pa.array(places)) if with_rows and len(places) else None
                     yield positions, None if taken is None else _placed(taken, positions, group, file)
+                keys = next(applying, None)
 
-    def _applying(self, file: Mapping[str, Any], hidden: Lookup | None) -> Iterator[pa.Table]:
+    def _applying(
+        self, file: Mapping[str, Any], hidden: Lookup | None, parts: Sequence[int] | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the keys to search a data file for: of its scope or the whole table, and strictly newer."""
-        for sent in self.others if file["number"] in self.seen else self.keys:
+        every = self.others if file["number"] in self.seen else self.keys
+        for sent in every if parts is None else [every[part] for part in parts]:
             keys = unpacked(sent.value)
             if len(self.keys) > 1 and hasattr(sent, "_path"):
                 # Spark keeps what it has read until the task ends, and all of it may not fit
@@ -169,11 +181,11 @@ def read_keys(
         data = data_file(stream, file["location"])
         # a key has no default
         wanted = projection(data.schema, [replace(column, required=True, default=None) for column in columns])
-        for group in data.groups(wanted):
-            begin = max(file["begin"], group.begin)
-            end = group.end if file["end"] is None else min(file["end"], group.end)
-            if begin < end:
-                rows = group.read().slice(begin - group.begin, end - begin)
+        end = data.rows if file["end"] is None else file["end"]
+        for position, batch in data.batches(file["begin"], end, wanted):
+            first, last = max(file["begin"] - position, 0), min(end - position, batch.num_rows)
+            if first < last:
+                rows = wanted(batch.slice(first, last - first))
                 reach = {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts}
                 yield pa.table(_named(map(storage, rows.columns)) | reach)
 
@@ -263,11 +275,16 @@ class SearchTask:
 
         number, hit, tables = row["number"], BitMap64(), list[pa.Table]()
         try:
-            for lookup in self.lookups:
-                for positions, rows in lookup.hits(row, self.stored, self.hidden, with_rows=self.with_rows):
-                    hit |= bitmap(positions.to_numpy())
+            for place, lookup in enumerate(self.lookups):
+                parts = None if row["parts"] is None else row["parts"][place]
+                for positions, rows in lookup.hits(
+                    row, self.stored, self.hidden, parts=parts, with_rows=self.with_rows
+                ):
                     if rows is not None:
-                        tables.append(rows)
+                        # a key may be in several parts
+                        new = [position not in hit for position in positions.to_pylist()]
+                        tables.append(rows.filter(pa.array(new, pa.bool_())))
+                    hit |= bitmap(positions.to_numpy())
                     if self.most is not None and len(hit) > self.most:
                         raise UnreadError(f"more than {self.most} rows of {row['location']} have them")
         except UnreadError as error:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakecdc.iceberg import file_tasks
+from lakecdc.iceberg.file_pairs import pairs_with, planned_without
 from lakecdc.iceberg.file_tasks import (
     FileTask,
     java_tasks,
     others_of,
-    pairs_with,
+    parts_by_pairs,
     planned_tasks,
-    planned_without,
     tasks_under,
 )
 from lakecdc.iceberg.jvm import iterate, listed
@@ -113,6 +114,25 @@ def test_the_forms_of_tasks(table: IcebergTable) -> None:
     assert _deletes(tasks_under(table, two, equality)) == [(FILES[2], {"equality-1", "equality-all"})]
     of_two = [delete for delete in equality if delete.location == "equality-1"]
     assert [location for location, _ in _deletes(tasks_under(table, [*two, *three], of_two))] == [FILES[2], FILES[3]]
+    # by the specification's rule where no pairs are stored
+    for under in ([replace(task, paired=False) for task in of] for of in (two, [*two, *three])):
+        assert _deletes(tasks_under(table, under, equality)) == [
+            (t.location, {"equality-1", "equality-all"}) for t in under
+        ]
+
+
+def test_parts_of_limited_pairs(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_tasks, "MAX_PAIRS", 3)
+    equality, _, tasks = planned(table)
+    for paired in (True, False):
+        some = [replace(task, paired=paired) for task in tasks]
+        parts = parts_by_pairs(some, equality)
+        assert [task for part in parts for task in part] == some
+        assert [_pairs(part, equality) for part in parts] == [2, 2, 2, 2, 1 + 1]
+
+
+def _pairs(tasks: list[FileTask], deletes: list[EqualityDelete]) -> int:
+    return sum(delete.reaches(task.scope, task.sequence_number) for task in tasks for delete in deletes)
 
 
 def _deletes(tasks: Any) -> list[tuple[str, set[str]]]:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import datetime
 import itertools
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.key_search.keys import key_ranges
-from lakecdc.key_search.tasks import rows_among
+from lakecdc.key_search.row_ids import sent_to_tasks
+from lakecdc.key_search.tasks import Lookup, SearchTask, Stored, packed, read_keys, rows_among, searched_keys, unpacked
+from lakecdc.model.iceberg_columns import arrow_field
+from lakecdc.reader.projection import ReadColumn
+from lakecdc.writer.deletes import Target, count_only
 
 # few values of each type, so that many are equal
 VALUES: dict[pa.DataType, list[Any]] = {
@@ -64,3 +70,62 @@ def test_each_key_is_in_one_part(most: int) -> None:
         assert len(rest) <= delete.records
     counts = [sum((d.records if end is None else end) - begin for d, begin, end in part) for part in parts]
     assert sum(counts) == sum(sizes) and max(counts) <= most and counts[:-1] == [most] * (len(counts) - 1)
+
+
+ID = (ReadColumn(1, "id", "long", True),)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> dict[str, Any]:
+    """A file with the ids 0 … 999 in row groups of 300 rows, as tasks are told of it."""
+    place = tmp_path / "a.parquet"
+    pq.write_table(pa.table([range(1000)], schema=pa.schema([arrow_field(1, "id", "long", True)])), place, 300)
+    known = {"number": 7, "location": str(place), "scope": 1, "sequence_number": 1, "first_row_id": 5000}
+    return {**known, "records": 1000, "deletes": [], "found": None, "parts": None}
+
+
+@pytest.mark.parametrize("ends", [[], [10], [300, 600], [1, 299, 301, 950]])
+def test_ranges_of_a_delete_file_have_each_key_once(file: dict[str, Any], ends: list[int]) -> None:
+    found = []
+    for begin, end in itertools.pairwise([0, *ends, None]):
+        of_range = {**file, "reach": 1, "deleted_at": 9, "begin": begin, "end": end}
+        found.append([key for table in read_keys(of_range, ID, {}) for key in table["d0"].to_pylist()])
+    assert [keys[0] for keys in found] == [0, *ends] and sum(found, []) == list(range(1000))
+
+
+class Sent:
+    """Keys as tasks get them, with the number of times that they were unpacked."""
+
+    def __init__(self, *keys: int) -> None:
+        self._packed = packed([searched_keys([pa.chunked_array([pa.array(keys, pa.int64())])])], ID)
+        self.taken = 0
+
+    @property
+    def value(self) -> bytes:
+        self.taken += 1
+        return self._packed
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(None, [1, 5, 400, 900]), ([1], [5, 900]), ([], [])])
+def test_a_file_takes_the_parts_of_keys_that_it_can_have_and_each_once(
+    file: dict[str, Any], wanted: list[int] | None, found: list[int]
+) -> None:
+    parts = Sent(1, 5, 400, 2000), Sent(5, 900)
+    task = SearchTask((Lookup(ID, parts),), Stored({}), Target("", {}, {}), count_only, with_rows=True)
+    row = {**file, "parts": None if wanted is None else [wanted]}
+    if found == []:
+        # no file is opened
+        row["location"] = "/nowhere"
+    results = [one for batch in task([pa.RecordBatch.from_pylist([row])]) for one in batch.to_pylist()]
+    assert [result["unread"] for result in results if result["unread"]] == []
+    # a row whose key is in both parts comes once
+    rows = [unpacked(result["found"]) for result in results if result["found"]]
+    assert sorted(position for table in rows for position in table["position"].to_pylist()) == found
+    assert [part.taken for part in parts] == [int(wanted is None or number in wanted) for number in (0, 1)]
+
+
+def test_row_ids_of_uuids_are_not_sent() -> None:
+    rows: Any = pa.table({"d0": pa.array([b"0" * 16], pa.binary(16)), "row_id": [1]})
+    table: Any = None
+    with sent_to_tasks(table, {"u": ReadColumn(1, "u", "uuid", True)}, [rows]) as ids:
+        assert ids is None

@@ -24,7 +24,7 @@ from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import IcebergTable, Snapshot
-from lakecdc.key_search.match import convert, refuse_table
+from lakecdc.key_search.match import SearchFacts, convert, refuse_table
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
 from lakecdc.maintain.delete_files.verify import Proof, Proving
@@ -82,6 +82,7 @@ class Rewrite:
         self._seconds: dict[str, float] = {}
         self._plan: Plan | None = None
         self._own: set[int] = set()
+        self._facts = SearchFacts()
 
     def run(self) -> TableReport:
         """Try until a plan is complete, with a new plan after each conflict."""
@@ -200,7 +201,7 @@ class Rewrite:
             return []
         data_files = {task.number: task.location for task in group.tasks}
         target = Target(folder, storage_properties(self._table), data_files, group.merged)
-        return convert(self._table, group, target, writer)
+        return convert(self._table, group, target, writer, self._facts)
 
     def _dry_run(self) -> TableReport:
         planned = self._planned(self._before)
@@ -213,6 +214,7 @@ class Rewrite:
         return self._report()
 
     def _report(self, error: LakecdcError | None = None) -> TableReport:
+        self._facts.log_iceberg(self._table)
         after = self._table.refresh().head(self._options.branch)
         facts = ends(self._before, after) | {"metrics": self._metrics(after)}
         if error is not None:
@@ -242,6 +244,7 @@ class Rewrite:
             "dangling_position_deletes": len(planned.positions.dangling),
             "scopes": planned.scopes,
             "data_files_reached": sum(len(group.tasks) for group in planned.groups),
+            "data_files_by_iceberg": len(self._facts.by_iceberg),
             "data_files_touched": self._data_files,
             "positions": self._positions,
             "delete_files_added": 0 if vectors(self._table) else added,

@@ -102,15 +102,19 @@ def connect(where: Address, *, texts: bool = False) -> Session:
             connect_timeout=_CONNECT_SECONDS,
             init_command="SET " + ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items()) + _MYSQL_ONLY,
         )
-        for name, value in _KEEPALIVE.items():
-            if hasattr(socket, name):
-                session._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # type: ignore[attr-defined]
+        try:
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    session._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # type: ignore[attr-defined]
+        except OSError:
+            session.close()
+            raise
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
         # a RuntimeError: the package that MySQL's passwords ask for without encryption is missing
         refused = isinstance(error, FileNotFoundError) or bool(error.args and error.args[0] in _REFUSED)
         raise (InputError if refused else SourceUnavailableError)(
             f"The MySQL server at {where.place} {'refuses the login' if refused else 'cannot be reached'}: "
-            f"{one_line(error)}.",
+            f"{one_line(getattr(error, 'original_exception', error))}.",
             hint="Check host, port, user, password and source.ssl, and that the server runs.",
         ) from error
     return session
