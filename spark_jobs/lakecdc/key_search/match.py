@@ -240,7 +240,8 @@ def deleted_positions(
             for java, is_known in parts
             if java.size()
         ]
-        yield reduce(DataFrame.unionByName, frames)
+        none = local_relation(table.spark, [], "file_number int, position long, known boolean")
+        yield reduce(DataFrame.unionByName, frames, none)
 
 
 def _records(delete: EqualityDelete) -> int:
