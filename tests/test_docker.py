@@ -60,7 +60,7 @@ def test_what_a_service_needs_is_there_before_it(name: str) -> None:
         assert set(SERVICES[needed].get("profiles", [])) <= set(SERVICES[name].get("profiles", []))
 
 
-def test_ports_of_this_machine_are_told_apart() -> None:
+def test_ports_of_this_machine_are_distinguished() -> None:
     ports = [port.split(":")[1] for service in SERVICES.values() for port in service.get("ports", [])]
     assert len(set(ports)) == len(ports)
 

@@ -98,7 +98,7 @@ def public_definitions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.Async
         ("from . import pyspark", []),
     ],
 )
-def test_module_level_imports_are_told_from_lazy_ones(source: str, expected: list[str]) -> None:
+def test_module_level_imports_are_distinguished_from_lazy_ones(source: str, expected: list[str]) -> None:
     assert [name for _, name in imports(ast.parse(source), module_level=True)] == expected
 
 

@@ -44,7 +44,7 @@ BASES = {
 }
 
 
-def test_the_registry_is_told_each_operator_and_sensor() -> None:
+def test_the_registry_lists_each_operator_and_sensor() -> None:
     told = yaml.safe_load((home.REPOSITORY / ".airflow-registry.yaml").read_text())
     info = get_provider_info()
     for kind, base in (("operators", BaseOperator), ("sensors", BaseSensorOperator)):

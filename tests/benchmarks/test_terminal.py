@@ -49,7 +49,7 @@ def test_only_own_lines_are_shown(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "\x1b[0mouterr"
 
 
-def test_a_failure_says_where_the_rest_is(tmp_path: Path) -> None:
+def test_a_failure_names_the_full_log(tmp_path: Path) -> None:
     done = run("-c", LOUD, str(tmp_path / "log"), "fail")
     assert done.stdout == "half of it\n[1]\n"
     assert done.stderr.endswith(f"LookupError: it broke\nWhat Spark and the others have said is in {tmp_path}/log.\n")

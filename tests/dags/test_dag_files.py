@@ -119,7 +119,7 @@ def test_getting_started_shows_their_tasks() -> None:
     assert {dag: sorted([*tasks, "finished"]) for dag, tasks in shown.items()} == STEPS
 
 
-def test_without_a_configuration_they_say_what_to_set(parse: Parse) -> None:
+def test_without_a_configuration_errors_name_the_setting(parse: Parse) -> None:
     found = parse()
     assert found["dags"] == {}
     assert isinstance(found["errors"], dict) and len(found["errors"]) == len(FILES)

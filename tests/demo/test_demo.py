@@ -179,7 +179,7 @@ def test_an_interrupt_ends_everything_well(shown: Shown, settings: Settings) -> 
 
 
 @pytest.mark.soak
-def test_a_run_that_fails_says_where_to_look(tmp_path: Path) -> None:
+def test_a_failed_run_names_its_log(tmp_path: Path) -> None:
     from demo.dags import DagRunner, DemoError
     from demo.environment import prepare
 

@@ -57,7 +57,7 @@ def test_report_lists_differences() -> None:
     assert "only at the source: (7, x)" in text
 
 
-def test_report_tells_what_reconcile_has_found() -> None:
+def test_report_shows_mismatches_of_reconcile() -> None:
     reason = "rows differ from the source: 1 different"
     equal, text = printed(Comparison(10, 10), {"outcome": "skipped", "reason": reason})
     assert not equal

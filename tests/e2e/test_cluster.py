@@ -142,11 +142,11 @@ def writing(table: Table, job: str) -> Callable[[], bool]:
     """Tell when a job has begun to write files that it has not written before."""
     folder = Path(table.location().removeprefix("file://"))
 
-    def found() -> set[Path]:
+    def written_files() -> set[Path]:
         return {path for path in folder.glob(f"data/lakecdc-{job}-*/**/*") if path.suffix in (".parquet", ".puffin")}
 
-    before = found()
-    return lambda: bool(found() - before)
+    before = written_files()
+    return lambda: bool(written_files() - before)
 
 
 def unreachable(table: Table) -> set[str]:
@@ -256,7 +256,7 @@ def test_no_file_of_a_lost_executor_stays_of_events_and_deletes(
         (f"{sys.base_prefix}/bin/python3", f"lacks {PACKAGES[0]}"),
     ],
 )
-def test_a_python_that_does_not_fit_is_told_before_anything_is_written(
+def test_an_unsupported_python_is_reported_before_any_write(
     context: Any, lake: dict[str, str], tmp_path: Path, python: str, told: str
 ) -> None:
     (tmp_path / "0.jsonl").write_text(lines(History.of(1, 5).events))

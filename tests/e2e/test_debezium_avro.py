@@ -79,11 +79,11 @@ class Goods:
         """Wait until the topic holds so many records."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
         deadline = time.monotonic() + 120
-        while self._held(admin) < records:
+        while self._count_messages(admin) < records:
             assert time.monotonic() < deadline, "the connector does not deliver"
             time.sleep(0.2)
 
-    def _held(self, admin: AdminClient) -> int:
+    def _count_messages(self, admin: AdminClient) -> int:
         places = [TopicPartition("pg.public.goods", p) for p in range(2)]
         try:
             ends = admin.list_offsets({p: OffsetSpec.latest() for p in places})

@@ -23,24 +23,24 @@ from tests.lakecdc.maintain.support import append, append_parts, create, delete_
 PAGE = (Path(__file__).parents[2] / "docs/guides/changes.md").read_text()
 
 
-def told(
+def count_changes(
     lake: Lake, name: str, since: str | int, until: str | int | None = None, key: list[str] | None = None
 ) -> Counter[tuple[Any, ...]]:
     found = changes.read(lake.spark, f"lake.{name}", since=since, until=until, key=key)
     return Counter((row[changes.CHANGE_TYPE], *row[:-1]) for row in found.collect())
 
 
-def test_maintenance_is_no_change_and_untouched_files_are_not_read(lake: Lake) -> None:
+def test_maintenance_is_not_a_change_and_untouched_files_are_not_read(lake: Lake) -> None:
     name = create(lake, 2)
     append_parts(lake, name, 0, 40, 2)
     delete_by_key(lake, name, [3])
     first = head(lake, name)
     run(lake, rewrite_delete_files, name)
     run(lake, compact_data_files, name, min_input_files=2)
-    assert not told(lake, name, first)
+    assert not count_changes(lake, name, first)
     compacted = head(lake, name)
     append(lake, name, 50, 51)
-    assert told(lake, name, compacted) == Counter([("insert", 50, "old50", 0)])
+    assert count_changes(lake, name, compacted) == Counter([("insert", 50, "old50", 0)])
     table = lake.table(name)
     newest, oldest = (table.snapshot(id) for id in (head(lake, name), first))
     assert newest and oldest
@@ -82,7 +82,7 @@ def test_rows_without_a_key_are_counted_and_new_columns_are_null_before(lake: La
     assert rows == Counter({("delete", 1, "{'a': 1}", None): 2, ("insert", 2, "None", 5): 2})
 
 
-def test_rows_are_told_apart_exactly(lake: Lake) -> None:
+def test_rows_are_distinguished_exactly(lake: Lake) -> None:
     name = create(lake, 3, columns="id bigint, x double, m map<string, timestamp>, v variant")
 
     def row(id: int, x: str = "1.0D", micros: int = 1, v: int = 1) -> str:
@@ -116,24 +116,24 @@ def test_a_rollback_leads_back(lake: Lake) -> None:
     delete_by_key(lake, name, [3], "new")
     undone = head(lake, name)
     run(lake, rollback_tables, name, to=str(first))
-    assert told(lake, name, undone, key=["id"]) == Counter(
+    assert count_changes(lake, name, undone, key=["id"]) == Counter(
         [("update_before", 3, "new3", 1), ("update_after", 3, "old3", 1)]
     )
 
 
-def test_what_cannot_be_told_is_refused(lake: Lake) -> None:
+def test_unanswerable_requests_are_refused(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 10)
     first = head(lake, name)
     for since in ("1234", "2020-01-01"):
         message = rf"{name}: The snapshot .* does not exist\. The oldest snapshot is {first} of 20"
         with pytest.raises(InputError, match=message):
-            told(lake, name, since)
+            count_changes(lake, name, since)
     with pytest.raises(InputError, match=r"key columns \['x'\]"):
-        told(lake, name, first, key=["x"])
+        count_changes(lake, name, first, key=["x"])
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN _change_type string")
     with pytest.raises(InputError, match="of its own"):
-        told(lake, name, first)
+        count_changes(lake, name, first)
 
 
 def test_the_page_shows_what_works(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def test_old_go_fetches_a_toolchain_and_makes_it_run(tmp_path: Path, monkeypatch
     assert all(program.stat().st_mode & 0o111 for program in programs)
 
 
-def test_a_failing_go_says_what_it_said(tmp_path: Path) -> None:
+def test_a_failing_go_build_shows_its_output(tmp_path: Path) -> None:
     fake = tmp_path / "go"
     fake.write_text("#!/bin/sh\necho no network >&2\nexit 1\n")
     fake.chmod(0o755)

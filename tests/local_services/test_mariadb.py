@@ -60,7 +60,7 @@ def test_a_server_that_starts_leaves_the_temporary_tables_of_others(folder: Path
     assert not list(folder.glob("*.tmp"))
 
 
-def test_start_says_why_the_server_ended(folder: Path) -> None:
+def test_start_reports_why_the_server_ended(folder: Path) -> None:
     with pytest.raises(ServiceError, match="PSYCHIC"):
         MariaDB(folder / "data", settings={"binlog-format": "PSYCHIC"}).start()
 

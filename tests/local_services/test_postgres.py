@@ -61,7 +61,7 @@ def test_recovers_after_a_crash_on_the_same_port(folder: Path) -> None:
         server.stop()
 
 
-def test_start_says_why_the_server_ended(folder: Path) -> None:
+def test_start_reports_why_the_server_ended(folder: Path) -> None:
     server = Postgres(folder / "data", settings={"wal_level": "psychic"})
     with pytest.raises(ServiceError, match="psychic"):
         server.start()

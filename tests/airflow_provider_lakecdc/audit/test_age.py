@@ -89,14 +89,14 @@ def test_the_weekly_plan_has_both_tables_once_rows_are_old(
     own = {**kept, **({"shop.orders": kept[names.HEALTH]} if is_alike else {})}
     steps = Steps({JOB: {}}, {JOB: [names.AUDIT, names.HEALTH]}, {JOB: own})
 
-    def found() -> Assessment:
+    def assess_orders() -> Assessment:
         return assess(catalog, TableSelection(("shop.orders",)), steps)
 
     planned = {"shop.orders"} if is_alike else set()
-    assert {action.table for action in found().actions} == planned
-    assert {each.table for each in found().tables if JOB in each.idle} == {names.AUDIT, names.HEALTH}
+    assert {action.table for action in assess_orders().actions} == planned
+    assert {each.table for each in assess_orders().tables if JOB in each.idle} == {names.AUDIT, names.HEALTH}
     measured(catalog, 500)
-    old = found()
+    old = assess_orders()
     assert {action.table for action in old.actions} == planned | {names.HEALTH}
     (tasks,) = tasks_of(choose(old.actions), old, [JOB])
     assert tasks[JOB]["tables"] == [*planned, names.HEALTH]

@@ -104,7 +104,7 @@ def test_a_task_that_ends_before_its_job(
     assert "run for an hour" in (row.reason or "")
 
 
-def test_the_row_of_a_killed_worker_says_that_commits_stand(
+def test_the_row_of_a_killed_worker_notes_that_commits_remain(
     spark_submit: FakeSpark, context: Any, catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose_the_supervisor(*_: Any) -> None:

@@ -223,7 +223,7 @@ class TestOutbox:
         assert all_rows(catalog) == sorted(f"{found.id}/0" for found in (*applications, *own))
         assert waiting(tmp_path) == []
 
-    def test_a_document_that_nobody_can_read_keeps_none_from_going(
+    def test_an_unreadable_document_does_not_keep_others_from_removal(
         self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None]
     ) -> None:
         assert not record_application(catalog, application())
@@ -248,7 +248,7 @@ class TestOutbox:
         assert record_application(other, application())
         assert len(all_rows(other)) == 1 and len(waiting(tmp_path)) == 1
 
-    def test_what_is_left_for_long_is_told_and_kept(
+    def test_old_leftovers_are_reported_and_stay(
         self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None], capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert not record_application(catalog, application())
@@ -265,7 +265,7 @@ class TestOutbox:
         assert record_application(catalog, application())
         assert len(all_rows(catalog)) == 1
 
-    def test_a_catalog_that_does_not_answer_holds_nobody_up(
+    def test_an_unresponsive_catalog_delays_no_other_table(
         self, catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(recording, "_ALL", 0.3)

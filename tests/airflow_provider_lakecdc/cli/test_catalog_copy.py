@@ -30,7 +30,7 @@ def catalogs(lake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return {name: get_catalog(name).load() for name in ("lake", "bare")}
 
 
-def _made(catalog: Catalog, name: str, **properties: str) -> Table:
+def _create_table(catalog: Catalog, name: str, **properties: str) -> Table:
     catalog.create_namespace_if_not_exists(name.rpartition(".")[0], {"owner": "shop-team"})
     table = catalog.create_table(name, ROW.schema, properties=properties)
     table.append(ROW)
@@ -46,9 +46,11 @@ def test_the_other_catalog_has_the_tables_and_commits_to_them(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, old: str, new: str
 ) -> None:
     before, after = catalogs[old], catalogs[new]
-    tables = [_made(before, name, note="kept") for name in ("shop.orders", "shop.orders__changes", "crm.people")]
+    tables = [
+        _create_table(before, name, note="kept") for name in ("shop.orders", "shop.orders__changes", "crm.people")
+    ]
     if old == "bare":
-        _made(before, "shop.eu.orders")
+        _create_table(before, "shop.eu.orders")
     dry = lakecdc(*COPY, old, "--to", new, "shop", "--dry-run")
     assert dry.code == 0 and "shop.orders copy " in " ".join(dry.out.split()) and not after.list_namespaces()
 
@@ -81,8 +83,8 @@ def test_a_second_copy_finds_the_first_one_unless_one_was_written(
     # without properties, which a database marks
     catalogs["lake"].create_namespace("shop")
     # a catalog in an object store does not let clients delete its metadata
-    _made(catalogs["lake"], "shop.orders", **{"write.metadata.delete-after-commit.enabled": "true"})
-    _made(catalogs["lake"], "shop.items")
+    _create_table(catalogs["lake"], "shop.orders", **{"write.metadata.delete-after-commit.enabled": "true"})
+    _create_table(catalogs["lake"], "shop.items")
     assert lakecdc(*COPY, "lake", "--to", "bare").code == 0
     assert catalogs["bare"].load_namespace_properties("shop") == {}
     files = _files(tmp_path)
@@ -101,19 +103,19 @@ def test_a_second_copy_finds_the_first_one_unless_one_was_written(
 def test_another_table_of_the_name_is_left_alone_and_the_others_are_copied(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc
 ) -> None:
-    _made(catalogs["lake"], "shop.items")
-    _made(catalogs["lake"], "shop.orders")
-    other = _made(catalogs["bare"], "shop.orders")
+    _create_table(catalogs["lake"], "shop.items")
+    _create_table(catalogs["lake"], "shop.orders")
+    other = _create_table(catalogs["bare"], "shop.orders")
     ended = lakecdc(*COPY, "lake", "--to", "bare", "--json")
     assert ended.code == 1 and "another table of this name" in ended.document["shop.orders"]["error"]
     assert ended.document["shop.items"]["outcome"] == "copied"
     assert catalogs["bare"].load_table("shop.orders").metadata == other.metadata
 
 
-def test_a_table_written_meanwhile_is_told(
+def test_a_table_written_meanwhile_is_reported(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, register = _made(catalogs["lake"], "shop.orders"), ObjectStoreCatalog.register_table
+    table, register = _create_table(catalogs["lake"], "shop.orders"), ObjectStoreCatalog.register_table
 
     def late(catalog: ObjectStoreCatalog, identifier: tuple[str, ...], location: str) -> Table:
         table.append(ROW)
@@ -137,7 +139,7 @@ def test_other_storage_is_refused_before_anything_is_written(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
 ) -> None:
     here = catalogs["bare"]
-    orders = _made(here, "shop.orders")
+    orders = _create_table(here, "shop.orders")
     older = orders.metadata.metadata_log[-1].metadata_file
     empty, other = (here.create_table(name, ROW.schema) for name in ("shop.empty", "shop.other"))
     connection(monkeypatch, "other", conn_type="iceberg", extra={**lake, "py-io-impl": f"{__name__}.OtherStore"})
@@ -155,7 +157,7 @@ def test_other_storage_is_refused_before_anything_is_written(
 
 
 def test_a_warehouse_in_another_kind_of_storage_is_refused(catalogs: Mapping[str, Catalog]) -> None:
-    _made(catalogs["lake"], "shop.orders")
+    _create_table(catalogs["lake"], "shop.orders")
     catalogs["bare"].properties["warehouse"] = "s3://bucket/lake"
     copying = Copying(catalogs["lake"], catalogs["bare"])
     planned = copying.plan(["shop.orders"])
@@ -180,7 +182,7 @@ def test_bad_input_is_one_line(
     said: str,
 ) -> None:
     connection(monkeypatch, "second", conn_type="iceberg", extra={"type": "object_store", "warehouse": "/second"})
-    _made(catalogs["lake"], "shop.orders")
+    _create_table(catalogs["lake"], "shop.orders")
     ended = lakecdc(*COPY, *arguments)
     assert (ended.code, ended.out) == (4, "") and ended.err.startswith(f"Error: {said}")
     assert not catalogs["bare"].list_namespaces()

@@ -149,7 +149,7 @@ def test_a_configuration_that_makes_no_dags(configured: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"table": ["shop.orders"]}', '{"dag_id_prefix": "shop"}'])
-def test_a_configuration_that_says_nothing_is_the_only_error(
+def test_an_empty_configuration_is_the_only_error(
     lakecdc: Lakecdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     path = tmp_path / "lakecdc.json"
@@ -160,7 +160,7 @@ def test_a_configuration_that_says_nothing_is_the_only_error(
     assert "iceberg_default" not in ended.out and "spark_default" not in ended.out
 
 
-def test_a_misspelt_table_of_the_configuration_is_told_with_its_nearest(configured: Any) -> None:
+def test_a_misspelt_configured_table_is_reported_with_near_misses(configured: Any) -> None:
     _, found = configured(tables=["shop.orders", "shop.ordrs", "shop.*", "!shop.tmp_*"])
     assert found["tables"]["found"] == "1 exist" and found["table shop.ordrs"]["state"] == "warn"
     assert found["table shop.ordrs"]["remedy"].startswith("Did you mean 'shop.orders'?")
@@ -241,7 +241,7 @@ def test_jars_from_a_cache_and_from_a_repository(monkeypatch: pytest.MonkeyPatch
     assert machine.jars([JAR], conf, None).found == f"{JAR} in {tmp_path}/ivy"
 
 
-def test_people_see_each_remedy_below_what_it_mends(
+def test_each_remedy_is_shown_below_its_finding(
     lakecdc: Lakecdc, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")

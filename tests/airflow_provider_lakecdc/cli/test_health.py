@@ -42,7 +42,7 @@ def config(folder: Path, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Path:
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_table_that_is_later_than_promised_says_so(
+def test_a_table_later_than_its_freshness_is_reported(
     lakecdc: Lakecdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = [{"table": f"shop.{name}", "key": ["id"]} for name in ("orders", "empty")]
@@ -58,7 +58,7 @@ def test_a_table_that_is_later_than_promised_says_so(
 
 
 @pytest.mark.usefixtures("shop")
-def test_the_worst_table_comes_first_and_says_why(lakecdc: Lakecdc) -> None:
+def test_the_worst_table_comes_first_with_its_reason(lakecdc: Lakecdc) -> None:
     ended = lakecdc("health", "--catalog", "lake")
     assert (ended.code, ended.err) == (0, "")
     heading, _, orders, items, empty, *_ = ended.out.splitlines()
@@ -72,7 +72,7 @@ def test_the_worst_table_comes_first_and_says_why(lakecdc: Lakecdc) -> None:
     assert orders.index(" 4 ") + 2 == heading.index("files") + len("files")
 
 
-def test_a_table_that_breaks_a_promise_to_readers_says_so(shop: FedTable, lakecdc: Lakecdc) -> None:
+def test_a_table_that_its_readers_cannot_read_is_reported(shop: FedTable, lakecdc: Lakecdc) -> None:
     assert "set_readers" not in lakecdc("health", "--catalog", "lake").out
     with shop.table.transaction() as transaction:
         transaction.set_properties({names.READERS: "snowflake,trino"})
@@ -129,7 +129,7 @@ def test_the_tables_of_the_configuration(
     ],
 )
 @pytest.mark.usefixtures("lake")
-def test_bad_input_is_one_line_that_says_what_to_do(lakecdc: Lakecdc, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_one_line_with_a_remedy(lakecdc: Lakecdc, arguments: tuple[str, ...], said: str) -> None:
     ended = lakecdc("health", *arguments)
     assert (ended.code, ended.out) == (4, "")
     assert ended.err.startswith(f"Error: {said}") and ended.err.count("\n") == 1

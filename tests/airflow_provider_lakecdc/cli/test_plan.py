@@ -72,7 +72,7 @@ def test_only_some_tables(plan: Plan) -> None:
     assert ended.code == 4 and ended.err.startswith("Error: Governance works on none of crm.*.")
 
 
-def test_what_does_not_fit_a_budget_is_told(plan: Plan) -> None:
+def test_work_beyond_the_budget_is_reported(plan: Plan) -> None:
     everything = plan("--dag", "hourly", "--json")
     assert chosen(everything) == {("orders", "compact_data_files"), ("people", "rewrite_delete_files")}
     least = min(each["core_seconds"] for each in everything.document["chosen"])
@@ -82,7 +82,7 @@ def test_what_does_not_fit_a_budget_is_told(plan: Plan) -> None:
     assert "Skipped:" in plan("--dag", "hourly", budgets=budgets).out
 
 
-def test_what_nobody_has_allowed_is_not_planned(plan: Plan) -> None:
+def test_forbidden_work_is_not_planned(plan: Plan) -> None:
     assert chosen(plan("--json", policy={"shop.*": {"allow": ["rewrite_delete_files"]}})) == {
         ("people", "rewrite_delete_files")
     }

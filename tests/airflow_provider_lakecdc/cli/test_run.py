@@ -60,7 +60,7 @@ def test_a_job_is_submitted_for_the_tables_that_need_it(
 
 
 @pytest.mark.usefixtures("shop")
-def test_where_nothing_is_to_be_done_spark_is_not_started(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
+def test_spark_is_not_started_without_work(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
     ended = lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.items", "--json")
     assert ended.code == 0 and spark_submit.calls == []
     assert ended.document["tables"]["shop.items"]["outcome"] == "nothing"
@@ -102,9 +102,7 @@ def test_a_dry_run(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
 
 
 @pytest.mark.usefixtures("shop")
-def test_nobody_is_asked_for_an_approval_but_one_can_be_given(
-    lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path
-) -> None:
+def test_an_approval_is_optional(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path) -> None:
     job = "remove_orphan_files"
     policy = {"shop.orders": {"approve": [job], "options": {job: {"dry_run": False}}}}
     run = ("run", job, "--config", config(tmp_path, policy=policy), "--tables", "shop.orders", "--json")
@@ -134,7 +132,7 @@ def test_the_exit_code_is_that_of_the_report(
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_job_without_a_report_says_what_spark_said(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
+def test_a_job_without_a_report_shows_the_error_of_spark(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
     spark_submit.behave(report=False, exit=1, output=("java.lang.OutOfMemoryError: heap",))
     ended = lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.orders", "--json")
     (error,) = ended.document["errors"]
@@ -174,9 +172,7 @@ def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_job_is_told_the_window_of_the_configuration(
-    lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path
-) -> None:
+def test_a_job_receives_the_configured_window(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path) -> None:
     policy = {"*": {"window": {"begins": "00:00", "ends": "23:59:59.999"}}}
     run = ("run", "expire_snapshots", "--tables", "shop.orders", "--options", '{"max_age": 0, "retain_last": 1}')
     ended = lakecdc(*run, "--config", config(tmp_path, policy=policy, schedules={"timezone": "Asia/Tokyo"}))

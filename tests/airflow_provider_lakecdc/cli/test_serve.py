@@ -59,7 +59,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, str]]:
     return clients
 
 
-def test_reads_only_unless_told(lakecdc: Lakecdc, served: list[tuple[bool, str]], tmp_path: Path) -> None:
+def test_it_only_reads_by_default(lakecdc: Lakecdc, served: list[tuple[bool, str]], tmp_path: Path) -> None:
     for path in list(tmp_path.rglob("version-hint.text")) + list(tmp_path.rglob("store.json")):
         path.unlink()
     _proven.clear()

@@ -58,14 +58,14 @@ class TestAnApproval:
 
         sleep = time.sleep
 
-        def asked(seconds: float) -> None:
+        def respond(seconds: float) -> None:
             # dag.test sleeps while it waits for an answer
             with create_session() as session:
                 for request in session.query(HITLDetail).filter(HITLDetail.responded_at.is_(None)).all():
                     answer(request, session)
             sleep(min(seconds, 0.01))
 
-        monkeypatch.setattr(time, "sleep", asked)
+        monkeypatch.setattr(time, "sleep", respond)
         return install("lakecdc_weekly_governance", dag_file("lakecdc_weekly_governance")).test()
 
     def test_a_person_approves_one_of_two_tables(self, run: Any, spark_submit: FakeSpark) -> None:
@@ -113,7 +113,7 @@ class TestAnApproval:
         assert [call["spec"]["options"]["dry_run"] for call in spark_submit.calls] == [False, True]
 
     @pytest.mark.soak
-    def test_nobody_is_asked_where_nothing_was_found(self, run: Any, spark_submit: FakeSpark) -> None:
+    def test_no_approval_is_requested_without_findings(self, run: Any, spark_submit: FakeSpark) -> None:
         spark_submit.behave()
         ended = run(lambda *_: pytest.fail("nobody is to be asked"))
         assert ended.state == "success"

@@ -160,7 +160,7 @@ class TestGovernance:
         assert row.guessed_core_seconds and row.predicted_core_seconds == row.guessed_core_seconds
         assert {each.table for each in health_history(get_catalog("lake"))} == {"shop.orders", "shop.items"}
 
-    def test_a_group_of_which_nothing_is_known_is_left_alone(
+    def test_an_unknown_group_is_left_alone(
         self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None]
     ) -> None:
         untold(*NAMED)

@@ -81,7 +81,7 @@ class TestIngestion:
     @pytest.mark.parametrize(
         "name", ["lakecdc_ingest", pytest.param("lakecdc_nightly_governance", marks=pytest.mark.soak)]
     )
-    def test_a_key_that_nobody_looks_at_is_refused(
+    def test_an_unused_option_is_refused(
         self, install: Install, spark_submit: FakeSpark, capfd: pytest.CaptureFixture[str], name: str
     ) -> None:
         run = install(name, dag_file(name)).test(run_conf={"table": ["shop.items"], "dry_run": True})

@@ -33,7 +33,7 @@ LOW = (
 )
 
 
-def test_people_are_told_when_it_begins_and_when_it_is_over(
+def test_alerts_are_sent_at_the_start_and_at_the_end(
     install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
 ) -> None:
     mail = tmp_path / "folder" / "mail"
@@ -52,25 +52,25 @@ def test_people_are_told_when_it_begins_and_when_it_is_over(
     # a run's conf stays with the DAG that it was tested on
     dry, dag = (install(HOURLY, dag_file(HOURLY)) for _ in range(2))
 
-    def told(state: str = "failed", **conf: Any) -> dict[str, list[str]]:
+    def run_report(state: str = "failed", **conf: Any) -> dict[str, list[str]]:
         run = dry.test(run_conf=conf) if conf else dag.test()
         assert (run.state, states(run)["report"]) == (state, ["success"])
         return xcoms(run.run_id).get("hurts", [{}])[0]
 
     spark_submit.behave({"shop.orders": {"outcome": "failed", "failure_class": "bad input", "reason": "no"}}, exit=4)
     # a dry run pays nothing and tells nothing
-    assert told(dry_run=True) == {}
+    assert run_report(dry_run=True) == {}
     # what the notifier does not take is told by the next run
     assert states(dag.test())["report"] == ["failed"]
     mail.parent.mkdir()
-    assert told() == {"began": [LOW], "over": []}
-    assert told() == {"began": [UNDONE], "over": []}
+    assert run_report() == {"began": [LOW], "over": []}
+    assert run_report() == {"began": [UNDONE], "over": []}
     spark_submit.behave()
-    assert told("success") == {"began": [], "over": [OVER]}
+    assert run_report("success") == {"began": [], "over": [OVER]}
     assert mail.read_text().splitlines() == [f"{HOURLY}: {line}" for line in (LOW, UNDONE, OVER)]
 
 
-def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again(
+def test_missed_freshness_alerts_once_and_once_more_on_recovery(
     install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
 ) -> None:
     mail = tmp_path / "mail"
@@ -87,14 +87,14 @@ def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again(
     items.ingest(now.isoformat())
     dag = install(HOURLY, dag_file(HOURLY))
 
-    def told() -> dict[str, list[str]]:
+    def run_report() -> dict[str, list[str]]:
         return xcoms(dag.test().run_id)["hurts"][0]
 
-    (line,) = told()["began"]
+    (line,) = run_report()["began"]
     assert line.startswith("shop.orders: readers see its source as of ") and "missed by 1 h 30 min" in line
-    assert told() == {"began": [], "over": []}
+    assert run_report() == {"began": [], "over": []}
     orders.ingest(now.isoformat())
-    assert told() == {"began": [], "over": ["shop.orders: its promised freshness is kept again"]}
+    assert run_report() == {"began": [], "over": ["shop.orders: its promised freshness is kept again"]}
     assert mail.read_text().splitlines() == [line, "shop.orders: its promised freshness is kept again"]
 
 
@@ -118,7 +118,7 @@ def test_an_alert_is_forgotten_with_its_target_but_not_that_of_another_configura
     assert alerted(HOURLY, late)[0] == 1
 
 
-def test_airflow_tells_of_a_run_that_does_not_succeed_within_the_promise(
+def test_airflow_alerts_on_a_run_later_than_the_freshness(
     install: Install, config: dict[str, Any], tmp_path: Path
 ) -> None:
     from airflow.dag_processing.bundles.manager import DagBundlesManager
@@ -168,13 +168,13 @@ def test_airflow_tells_of_a_run_that_does_not_succeed_within_the_promise(
     assert mail.read_text().splitlines() == [line]
 
 
-def test_deadlines_of_backfills_are_not_told(tmp_path: Path) -> None:
+def test_deadlines_of_backfills_do_not_alert(tmp_path: Path) -> None:
     context = {"dag_run": {"dag_id": INGEST, "dag_run_id": "backfill__1", "run_type": "backfill"}}
     # there is no such notifier
     asyncio.run(alert_missed_deadline("30m", "no.Notifier", {}, context))
 
 
-def test_the_mail_of_the_guide_escapes_what_it_tells() -> None:
+def test_the_mail_of_the_guide_escapes_its_values() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "govern.md").read_text()
     (content,) = re.findall(r'"html_content": "(.*?)"', guide)
     assert "&lt;b&gt;" in Template(content).render(hurts="shop.<b>orders</b>: <b>")

@@ -57,7 +57,7 @@ def steps(**own: Any) -> Steps:
     return Steps({job: {} for job in JOBS}, BESIDE, own)
 
 
-def test_only_what_needs_something_is_to_be_done(shop: Any) -> None:
+def test_only_tables_that_need_work_are_planned(shop: Any) -> None:
     found = assess(shop(orders=6, items=1), TableSelection(("shop.orders", "shop.items")), steps())
     assert needs(found) == {("orders", "compact_data_files")}
     (action,) = found.actions
@@ -88,7 +88,7 @@ def test_tables_beside_others_need_what_is_for_them(shop: Any) -> None:
     assert tasks["rewrite_delete_files"] == {}
 
 
-def test_policies_say_when_and_how(shop: Any) -> None:
+def test_policies_define_when_and_how(shop: Any) -> None:
     now = datetime.now(UTC)
     begins, ends = (f"{now + timedelta(hours=hours):%H:%M}" for hours in (2, 3))
     policies = {
@@ -244,9 +244,7 @@ def test_the_tighter_policy_holds_for_a_table_beside_another(shop: Any) -> None:
         assert action(orders=orders, history=own) is None
 
 
-def test_a_table_that_goes_while_the_catalog_is_listed_is_no_failure(
-    shop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_dropped_during_the_listing_is_not_a_failure(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = shop(a=1)
     monkeypatch.setattr(
         assess_tables, "select_tables", lambda *_: SelectedTables(["shop.a", "shop.gone"], frozenset({"shop.a"}))

@@ -43,7 +43,7 @@ def catalog(lake: dict[str, str]) -> Any:
     return SimpleNamespace(load=lambda: FedTable.open(lake))
 
 
-def found(catalog: Any, *tables: str, fed: tuple[str, ...] = (), **policies: tuple[str, ...]) -> dict[str, Assessed]:
+def assessed(catalog: Any, *tables: str, fed: tuple[str, ...] = (), **policies: tuple[str, ...]) -> dict[str, Assessed]:
     policy = {"shop.*" if name == "shop" else name: TablePolicy(jobs) for name, jobs in policies.items()}
     wanted = TableSelection(tables, fed, policy)
     told = {each.table: each for each in assess(catalog, wanted, Steps({})).tables}
@@ -52,14 +52,14 @@ def found(catalog: Any, *tables: str, fed: tuple[str, ...] = (), **policies: tup
 
 
 def test_named_tables_come_first_and_everything_may_be_done_to_them(catalog: Any) -> None:
-    told = found(catalog, "x.absent", "shop.orders")
+    told = assessed(catalog, "x.absent", "shop.orders")
     assert list(told) == ["x.absent", "shop.orders"]
     assert [each.jobs for each in told.values()] == [(), ALL]
     assert told["x.absent"].is_absent and told["x.absent"].error is None
 
 
 def test_what_a_pattern_finds_may_only_be_looked_at(catalog: Any) -> None:
-    tables = found(catalog, "*", "!*.tmp_*", "shop.orders")
+    tables = assessed(catalog, "*", "!*.tmp_*", "shop.orders")
     assert list(tables) == ["shop.orders", "crm.eu.people", "crm.people", "shop.items"]
     assert tables["shop.orders"].jobs == ALL
     assert tables["shop.items"].jobs == ()
@@ -69,8 +69,8 @@ def test_what_a_pattern_finds_may_only_be_looked_at(catalog: Any) -> None:
     assert error and "compaction" in error and not tables["crm.eu.people"].jobs
 
 
-def test_policies_say_more(catalog: Any) -> None:
-    tables = found(catalog, "shop.*", shop=("compact_data_files", "expire_snapshots"))
+def test_policies_add_conditions(catalog: Any) -> None:
+    tables = assessed(catalog, "shop.*", shop=("compact_data_files", "expire_snapshots"))
     jobs = ("compact_data_files", "expire_snapshots")
     assert {name: each.jobs for name, each in tables.items()} == dict.fromkeys(
         ["shop.items", "shop.orders", "shop.tmp_1"], jobs
@@ -81,7 +81,7 @@ def test_what_ingestion_feeds_is_governed_like_targets(catalog: Any, lake: dict[
     # a property makes no table a fed one, nor do changes of another table that are exported to it
     orders = FedTable(lake, "shop.exported")
     orders.take_changes(orders, 1)
-    tables = found(catalog, fed=("shop.*",))
+    tables = assessed(catalog, fed=("shop.*",))
     assert {name for name, each in tables.items() if each.jobs == ALL} == {"shop.items"}
     assert {name for name, each in tables.items() if not each.jobs} == {"shop.orders", "shop.tmp_1", "shop.exported"}
 
@@ -113,7 +113,7 @@ def test_reads_of_the_last_week_count(lake: dict[str, str], kind: pa.DataType, o
     assert found == {"shop.a": 2, "shop.b": 1, "shop.c": 0}
 
 
-def test_a_log_of_other_tables_tells_nothing(lake: dict[str, str]) -> None:
+def test_a_log_of_other_tables_proves_nothing(lake: dict[str, str]) -> None:
     catalog = logged(lake, [("shop.x", date(2026, 3, 8))], pa.date32())
     assert LOG.reads(catalog, TABLES, NOW) == {}
     with pytest.raises(SpecError, match="max_age"):

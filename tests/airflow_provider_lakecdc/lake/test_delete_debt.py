@@ -39,7 +39,7 @@ def test_an_empty_table_owes_nothing(orders: FedTable) -> None:
     assert read() == DeleteDebt()
 
 
-def test_it_is_told_from_summaries(orders: FedTable, request: pytest.FixtureRequest) -> None:
+def test_row_counts_come_from_summaries(orders: FedTable, request: pytest.FixtureRequest) -> None:
     orders.ingest(None)
     orders.delete(10, 20)
     orders.maintain()

@@ -39,7 +39,7 @@ def test_an_empty_table(orders: FedTable) -> None:
     assert status("shop.nothing") == {"error": "The table does not exist."}
 
 
-def test_a_table_in_debt_says_who_cannot_read_it_and_when_it_was_written(orders: FedTable) -> None:
+def test_a_table_with_delete_debt_names_engines_that_cannot_read_it_and_its_last_write(orders: FedTable) -> None:
     fed = orders.ingest(FIVE)
     orders.delete(7, 3, summary={names.JOB: "ingest"})
     written = orders.table.current_snapshot()
@@ -113,7 +113,7 @@ def test_when_each_partition_was_changed(orders: FedTable) -> None:
     assert len(status(partitions=True)["partitions"]) == 1
 
 
-def test_health_is_measured_on_demand_and_told_by_score(orders: FedTable) -> None:
+def test_health_is_measured_on_demand_and_sorted_by_score(orders: FedTable) -> None:
     assert status(health=True)["health"] is None and "health" not in status()
     for _ in range(3):
         orders.ingest(None)

@@ -53,7 +53,7 @@ def tell(spark_submit: FakeSpark, context: Context, lake: dict[str, str], monkey
     for name in ("shop.orders", "shop.orders_history", "shop.versions"):
         FedTable(lake, name)
 
-    def told(operator: LakecdcJobOperator, /, **reported: Any) -> OperatorLineage[Any, Any]:
+    def emitted_lineage(operator: LakecdcJobOperator, /, **reported: Any) -> OperatorLineage[Any, Any]:
         spark_submit.behave({"shop.orders": reported} if reported else {})
         has_failed = reported.get("outcome") == "failed"
         with pytest.raises(LakecdcJobError) if has_failed else nullcontext():
@@ -61,7 +61,7 @@ def tell(spark_submit: FakeSpark, context: Context, lake: dict[str, str], monkey
         state = TaskInstanceState.FAILED if has_failed else TaskInstanceState.SUCCESS
         return ExtractorManager().extract_metadata(SimpleNamespace(run_id="r"), operator, state, context["ti"])
 
-    return told
+    return emitted_lineage
 
 
 def names(datasets: list[Any]) -> list[tuple[str, str]]:
@@ -96,7 +96,7 @@ def test_a_history_table_is_written_too(tell: Tell, tmp_path: Path) -> None:
     assert [output.outputFacets["outputStatistics"].rowCount for output in found.outputs] == [7, 9]
 
 
-def test_what_was_committed_before_a_failure_is_told(tell: Tell, tmp_path: Path) -> None:
+def test_commits_before_a_failure_are_reported(tell: Tell, tmp_path: Path) -> None:
     failed = {"outcome": "failed", "failure_class": "unknown", "reason": "x", **WRITTEN}
     found = tell(IngestOperator(source=POSTGRES, targets=ORDERS, **ARGUMENTS), **failed)
     assert names(found.outputs) == [located(tmp_path, "orders")]
@@ -117,7 +117,7 @@ def test_a_table_that_is_gone_is_left_out(tell: Tell) -> None:
     assert tell(CompactDataFilesOperator(tables=["shop.gone"], **ARGUMENTS)).outputs == []
 
 
-def test_a_job_without_a_report_tells_nothing(tell: Tell) -> None:
+def test_a_job_without_a_report_emits_nothing(tell: Tell) -> None:
     operator = CompactDataFilesOperator(tables=["shop.orders"], **ARGUMENTS)
     assert operator.get_openlineage_facets_on_complete(None) is None
 
@@ -165,7 +165,7 @@ def test_an_aggregated_table_is_made_of_its_history_table(tell: Tell, tmp_path: 
     assert names(found.outputs) == [located(tmp_path, "orders")]
 
 
-def test_steps_are_told_as_their_own_jobs(tell: Tell, tmp_path: Path) -> None:
+def test_steps_are_reported_as_jobs_of_their_own(tell: Tell, tmp_path: Path) -> None:
     steps: list[dict[str, Any]] = [
         {"job": "compact_data_files"},
         {"job": "expire_snapshots", "options": DRY},

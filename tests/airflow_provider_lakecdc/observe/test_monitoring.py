@@ -97,7 +97,7 @@ def test_panels_do_not_overlap() -> None:
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) == 23
 
 
-def test_every_alert_is_explained_on_the_page_and_says_what_to_do() -> None:
+def test_every_alert_is_documented_with_a_remedy() -> None:
     assert re.findall(r"^\| `(Lakecdc\w+)` ", PAGE, re.MULTILINE) == [rule["alert"] for rule in rules()]
     for rule in rules():
         assert rule["labels"]["severity"] in ("critical", "warning")

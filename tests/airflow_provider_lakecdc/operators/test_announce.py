@@ -31,7 +31,7 @@ def maintain(table: FedTable) -> int:
     return table.delete(1, by_position=True, summary={names.JOB: "rewrite_delete_files"})
 
 
-def test_writes_are_told_from_maintenance(orders: FedTable, catalog: CatalogConnection) -> None:
+def test_writes_are_distinguished_from_maintenance(orders: FedTable, catalog: CatalogConnection) -> None:
     assert new(catalog, None) is None
     first = orders.ingest(MOMENT)
     assert new(catalog, None) == first

@@ -28,7 +28,7 @@ def lists(*tables: str) -> dict[str, dict[str, str]]:
     return {table: {"uri": f"file:///{table}", "sha256": table} for table in tables}
 
 
-def test_the_job_is_told_of_the_chosen_tables_alone() -> None:
+def test_the_job_receives_only_the_chosen_tables() -> None:
     assert approved_groups(GROUPS, {}) == []
     options = {"dry_run": False, "longest_job": 9.0}
     assert approved_groups(GROUPS, lists("a.y", "a.x_s")) == [

@@ -110,7 +110,7 @@ def test_the_links_of_a_mapped_task_over_several_tables(spark_submit: FakeSpark,
     assert ti.xcom["lakecdc_table_link"] == "lakehouse/tables?lake=lake"
 
 
-def test_how_the_job_stands_is_told_when_it_begins_and_when_it_ends(spark_submit: FakeSpark, context: Context) -> None:
+def test_job_state_is_reported_at_its_start_and_end(spark_submit: FakeSpark, context: Context) -> None:
     pushed: list[Any] = []
 
     class Noting(TaskInstance):

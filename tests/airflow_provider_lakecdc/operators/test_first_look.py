@@ -171,7 +171,7 @@ def test_work_starts_spark(
     assert len(spark_submit.calls) == 1
 
 
-def test_whoever_wants_the_job_itself_gets_it(
+def test_the_job_itself_is_available(
     spark_submit: FakeSpark, context: Context, orders: FedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator(CompactDataFilesOperator, look_first=False).execute(context)

@@ -70,7 +70,7 @@ def test_the_return_value_holds_the_outcome_by_table_and_step(spark_submit: Fake
     assert json.loads(json.dumps(found)) == found == context["ti"].xcom[REPORT_KEY]
 
 
-def test_a_table_that_a_step_fails_for_is_told_with_it(
+def test_a_failed_step_is_reported_with_its_table(
     spark_submit: FakeSpark, context: Context, capsys: pytest.CaptureFixture[str]
 ) -> None:
     conflict = {"outcome": "conflict", "failure_class": "conflict", "reason": "too late"}

@@ -113,7 +113,7 @@ def test_a_password_written_out_is_refused_without_repeating_it(spark_submit: Fa
         ({"type": "mysql", "host": "h", "user": "u", "password": {"env": "NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE"),
     ],
 )
-def test_what_no_retry_mends_is_refused_before_spark_is_started(
+def test_permanent_errors_are_refused_before_spark_starts(
     spark_submit: FakeSpark, context: Any, source: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobBadInputError, match=message):

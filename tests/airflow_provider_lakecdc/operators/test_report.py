@@ -38,7 +38,7 @@ def report(folder: Path, *tables: Assessed) -> dict[str, Any]:
     return ReportOperator(task_id="report", jobs=[], **uris).execute(context)
 
 
-def test_tables_that_nobody_could_look_at_fail_the_run_by_name(tmp_path: Path) -> None:
+def test_unreadable_tables_fail_the_run_by_name(tmp_path: Path) -> None:
     with pytest.raises(JobBadInputError) as raised:
         report(tmp_path, *TABLES)
     first, *lines = str(raised.value).splitlines()
@@ -65,7 +65,7 @@ def test_they_are_named_in_the_log_of_the_look(monkeypatch: pytest.MonkeyPatch) 
     assert [line.split()[2].rstrip(",") for line in told] == ["shop.found", "shop.own"] and "503 Slow Down" in told[0]
 
 
-def test_they_count_in_alerts_until_somebody_could_look() -> None:
+def test_unread_tables_count_in_alerts_until_they_are_read() -> None:
     unseen, seen = Assessment("2026-01-31", TABLES), Assessment("2026-01-31", (FINE, Assessed("shop.own")))
     undone, paid = _undone(Plan(), [], unseen), _paid([], unseen)
     news, runs = unpaid_debts(undone, paid, {"assess": {"shop.own": 1}}, 2, {"shop.own": "sales"})

@@ -32,7 +32,7 @@ def test_every_route_is_the_apps_own_and_only_reads() -> None:
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_nobody_sees_anything_without_a_token_and_the_right(browser: Browser, address: str) -> None:
+def test_the_page_requires_a_token_and_the_right(browser: Browser, address: str) -> None:
     assert browser(None).get(address).status_code == 401
     client = browser(None)
     client.cookies.set("_token", "forged")
@@ -97,7 +97,7 @@ def _parameters(route: APIRoute) -> Iterator[ModelField]:
         waiting += [each for each in dependant.dependencies if each.call in (app.PageRequest, Task, HistoryFilter)]
 
 
-def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_connection_is_reported(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__LAKECDC__CATALOG_CONN_ID", "elsewhere")
     assert viewer.get("tables").status_code == 200
     answer = viewer.get("parts/tables")
@@ -106,7 +106,7 @@ def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: p
 
 
 @pytest.mark.sqlite
-def test_what_failed_is_looked_for_again_and_tells_no_secret(
+def test_a_failed_check_is_repeated_and_shows_no_secret(
     viewer: TestClient, lake: dict[str, str], tmp_path: Path
 ) -> None:
     FedTable(lake)

@@ -168,7 +168,7 @@ def picture(page: Page, name: str) -> None:
     page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
 
-def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) -> None:
+def test_the_lake_is_shown(address: str, compacted: str, page: Page) -> None:
     for each in ADDRESSES:
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{address}/lakehouse/{each}")

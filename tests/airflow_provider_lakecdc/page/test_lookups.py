@@ -47,7 +47,7 @@ def test_an_old_answer_is_looked_for_again() -> None:
     assert asyncio.run(ask()) == ["look 1", "look 2"]
 
 
-def test_a_failure_is_told_to_who_waits_and_not_kept() -> None:
+def test_a_failure_reaches_waiting_callers_and_is_not_cached() -> None:
     def fail() -> str:
         raise OSError("the catalog is away")
 

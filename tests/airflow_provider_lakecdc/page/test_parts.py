@@ -210,7 +210,7 @@ class TestPlan:
         assert re.search(r"shop.orders compact_data_files \d+ \d+ 12 files of", text)
 
     @pytest.mark.usefixtures("lake")
-    def test_without_a_configuration_nobody_knows_what_may_be_done(self, viewer: TestClient) -> None:
+    def test_without_a_configuration_nothing_is_allowed(self, viewer: TestClient) -> None:
         assert viewer.get("plan").status_code == 200
         assert "A plan needs a configuration" in viewer.get("parts/plan").text
         assert viewer.get("plan", params={"dag": "yearly"}).status_code == 422

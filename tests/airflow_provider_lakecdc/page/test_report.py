@@ -147,7 +147,7 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     assert "Nothing is recorded for this try" in unknown.text
 
 
-def test_the_report_of_a_dag_that_somebody_may_not_read(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_of_a_forbidden_dag(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     # Airflow's simple auth manager knows no rights by DAG
     def is_authorized(*, details: Any = None, **_: Any) -> bool:
         return details is None or details.id != "secret"

@@ -71,7 +71,7 @@ def lakes_of(client: TestClient) -> list[str]:
 
 
 @pytest.mark.usefixtures("shared")
-def test_a_team_sees_its_own_tables_and_those_that_nobody_else_governs(browser: Browser, lake: dict[str, str]) -> None:
+def test_a_team_sees_its_own_tables_and_ungoverned_ones(browser: Browser, lake: dict[str, str]) -> None:
     quarantined(lake, ("shop.staff", "type", NOW))
     client = browser("VIEWER", "sales")
     assert lakes_of(client) == ["lake (sales)"]
@@ -131,7 +131,7 @@ def test_quarantines_and_history_tables_of_hidden_configurations_are_hidden(
 
 
 @pytest.mark.usefixtures("shared")
-def test_who_is_in_both_teams_or_an_admin_sees_all_and_who_is_in_none_is_told_so(browser: Browser) -> None:
+def test_members_of_both_teams_and_admins_see_all_and_others_see_why_not(browser: Browser) -> None:
     for who in (("VIEWER", *TEAMS), ("ADMIN",)):
         client = browser(*who)
         assert lakes_of(client) == ["lake (sales)", "lake (people)"]

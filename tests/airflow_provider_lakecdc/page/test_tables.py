@@ -110,7 +110,7 @@ def test_a_lake_without_tables(viewer: TestClient) -> None:
     assert "There are no tables yet." in viewer.get("parts/tables").text
 
 
-def test_a_lake_that_nobody_has_measured(viewer: TestClient, lake: dict[str, str]) -> None:
+def test_a_lake_without_measurements(viewer: TestClient, lake: dict[str, str]) -> None:
     FedTable(lake)
     text = viewer.get("parts/tables").text
     assert "No table was measured" in text and cells(text, "shop.orders")[0] == "shop.orders"

@@ -24,7 +24,7 @@ def check(tables: Sequence[str], limits: Mapping[str, int], until: Side) -> dict
     return DeleteDebtSensor.check(get_catalog("lake"), tables=tables, limits=limits, until=until)
 
 
-def test_what_no_run_can_pay_is_no_reason_for_one(orders: FedTable) -> None:
+def test_debt_that_cannot_be_removed_does_not_start_a_run(orders: FedTable) -> None:
     """A DAG that starts the job whenever there is debt would start it for ever."""
     limits = {"max_equality_delete_files": 1, "max_equality_deletes": 5}
     with orders.table.update_schema() as update:

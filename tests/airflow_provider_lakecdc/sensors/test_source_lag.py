@@ -103,7 +103,7 @@ def test_it_waits_until_the_log_has_moved_on_or_the_table_has(
     assert sensor(**both).execute(context) == {"shop.items": None}
 
 
-def test_the_trigger_tells_the_sensor(context: Any, orders: FedTable, postgres: Postgres) -> None:
+def test_the_trigger_resumes_the_sensor(context: Any, orders: FedTable, postgres: Postgres) -> None:
     write(postgres)
     path, arguments = sensor(deferrable=True).trigger().serialize()
     assert "s3cr3t" not in str(arguments)

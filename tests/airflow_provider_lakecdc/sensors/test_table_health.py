@@ -50,7 +50,7 @@ def test_it_waits(context: Any, arguments: dict[str, Any]) -> None:
     assert isinstance(deferred.value.trigger, PollingTrigger)
 
 
-def test_the_trigger_tells_the_sensor(score: float, context: Any) -> None:
+def test_the_trigger_resumes_the_sensor(score: float, context: Any) -> None:
     path, arguments = sensor(deferrable=True).trigger().serialize()
     module, _, name = path.rpartition(".")
     waiting = getattr(importlib.import_module(module), name)(**arguments)

@@ -88,7 +88,7 @@ def test_a_worker_that_ends_before_the_report_leaves_what_the_job_committed() ->
         ("Segmentation fault", "unknown", "log"),
     ],
 )
-def test_without_a_report_the_output_tells(output: str, kind: str, hint: str) -> None:
+def test_without_a_report_the_output_is_read(output: str, kind: str, hint: str) -> None:
     found = verdict(None, AirflowException(f"Cannot execute: spark-submit. Error code is: 1.\n{output}"))
     assert found is not None
     assert found.failure_class == kind

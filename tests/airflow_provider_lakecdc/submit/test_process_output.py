@@ -59,7 +59,7 @@ def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
         (f"{INFO}: Spark UI at http://elsewhere\n", []),
     ],
 )
-def test_what_the_job_says_is_told_to_who_listens_for_it(line: str, found: list[str]) -> None:
+def test_progress_of_the_job_reaches_its_listeners(line: str, found: list[str]) -> None:
     told: list[str] = []
     assert line in list(JobOutput({"Spark UI at ": told.append, "Spark keeps": lambda _: None}).fold([line]))
     assert told == found

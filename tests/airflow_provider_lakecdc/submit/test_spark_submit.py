@@ -64,7 +64,7 @@ def test_they_are_named_here_and_used_in_one_module_only() -> None:
 
 
 @pytest.mark.parametrize("package", ["apache-airflow-providers-apache-spark", "pymysql", "pyspark", "confluent-kafka"])
-def test_packages_of_which_private_members_are_used_have_an_upper_bound(package: str) -> None:
+def test_packages_with_used_private_members_have_an_upper_bound(package: str) -> None:
     setup = ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
     lists = [setup["options"]["install_requires"], setup["options.extras_require"]["spark"]]

@@ -53,7 +53,7 @@ def test_airflows_setting_serves_if_the_variable_is_not_set(tmp_path: Path, monk
     assert load_config().catalog == "lake"
 
 
-def test_without_either_it_says_what_to_set() -> None:
+def test_without_either_the_error_names_the_setting() -> None:
     with pytest.raises(SpecError, match=r"Set the environment variable LAKECDC_CONFIG, or config_file in"):
         load_config()
 

@@ -99,7 +99,7 @@ class TestEveryDag:
             operator: Any = task.unmap({"tables": ["shop.t0"]})
             assert (operator._conn_id, operator.conf, operator._driver_memory) == ("spark_x", {"a": "b"}, "3g")
 
-    def test_a_run_can_be_told_what_to_do_and_nothing_else(self, factory: Any) -> None:
+    def test_a_run_accepts_known_parameters_and_refuses_others(self, factory: Any) -> None:
         dag = factory(config())
         assert dag.params.validate() == {"tables": None, "dry_run": False, **RELOAD.get(factory, {})}
         for task in steps(dag):
@@ -110,7 +110,7 @@ class TestEveryDag:
                 _with(dag.params, wrong).validate()
         assert _with(dag.params, {"tables": ["shop.t1"], "dry_run": True}).validate()
 
-    def test_what_is_configured_to_be_dry_stays_dry(self, factory: Any) -> None:
+    def test_dry_configuration_stays_dry(self, factory: Any) -> None:
         options = {job: {"dry_run": True} for job in OPTIONS}
         assert all(task.partial_kwargs["dry_run"] is True for task in steps(factory(config(options=options))))
 
@@ -221,7 +221,7 @@ def test_quarantines_of_their_own_are_maintained_too() -> None:
     assert cleaning.unmap({"tables": ["shop.a"]}).options["quarantine_table"] == "bad.{table}"
 
 
-def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else() -> None:
+def test_old_rows_are_removed_only_where_configured() -> None:
     without: Any = weekly_governance_dag(config(audit_max_age=0.0))
     assert "expire_partitions" not in without.task_dict and assessed(without).own == {}
     assert assessed(hourly_governance_dag(config(retention=RETENTION))).own == {}
@@ -264,7 +264,7 @@ def test_statistics_are_computed_of_the_tables_alone_unless_the_configuration_le
     assert [task.task_id for task in steps(left)] == ["expire_partitions", "remove_orphan_files"]
 
 
-def test_old_documents_are_removed_at_the_end_of_the_night_unless_they_are_to_be_kept() -> None:
+def test_old_documents_are_removed_at_the_end_of_the_night_unless_retained() -> None:
     documents = nightly_governance_dag(config(documents_max_age=172800.0)).task_dict["remove_documents"]
     assert isinstance(documents, RemoveDocumentsOperator)
     assert (documents.max_age, documents.is_dry) == (172800.0, "{{ params.dry_run }}")
@@ -272,7 +272,7 @@ def test_old_documents_are_removed_at_the_end_of_the_night_unless_they_are_to_be
     assert "remove_documents" not in nightly_governance_dag(config(documents_max_age=0.0)).task_dict
 
 
-def test_orphans_are_only_told_unless_the_configuration_says_otherwise() -> None:
+def test_orphans_are_only_reported_by_default() -> None:
     def is_dry(**options: Any) -> Any:
         dag: Any = weekly_governance_dag(config(options={"remove_orphan_files": options}))
         return dag.task_dict["remove_orphan_files"].unmap({"tables": []}).options["dry_run"]
@@ -281,7 +281,7 @@ def test_orphans_are_only_told_unless_the_configuration_says_otherwise() -> None
     assert is_dry(dry_run=False) == "{{ params.dry_run }}"
 
 
-def test_a_person_is_asked_apart_from_the_chain_where_a_policy_says_so() -> None:
+def test_approval_runs_outside_the_chain_when_policy_requires_it() -> None:
     policy = {"shop.*": TablePolicy(approve=("remove_orphan_files",))}
     given = config(retention=RETENTION, policy=policy, approval_timeout=3600.0)
     dag: Any = weekly_governance_dag(given)
@@ -358,7 +358,7 @@ def compaction(dag: Any) -> Any:
     return dag.task_dict["compact_data_files"].unmap({"tables": []}).options
 
 
-def test_the_hourly_compaction_is_light_unless_told_otherwise() -> None:
+def test_the_hourly_compaction_is_light_by_default() -> None:
     def options(**changes: Any) -> Any:
         return compaction(hourly_governance_dag(config(**changes)))
 
@@ -367,7 +367,7 @@ def test_the_hourly_compaction_is_light_unless_told_otherwise() -> None:
     assert compaction(nightly_governance_dag(config()))["max_runtime"] == 0.0
 
 
-def test_the_hourly_rewrite_of_deletes_is_bounded_unless_told_otherwise() -> None:
+def test_the_hourly_rewrite_of_deletes_is_bounded_by_default() -> None:
     def limit(**options: Any) -> Any:
         dag: Any = hourly_governance_dag(config(options={"rewrite_delete_files": options}))
         return dag.task_dict["rewrite_delete_files"].unmap({"tables": []}).options["max_runtime"]

@@ -73,7 +73,7 @@ def test_alerts_and_policies_need_a_target_to_promise_for(changes: dict[str, Any
         parse_config({**CONFIG, **changes})
 
 
-def test_a_run_that_takes_longer_than_the_shortest_promise_is_told() -> None:
+def test_a_run_longer_than_the_shortest_freshness_is_reported() -> None:
     assert ingest_dag(parse_config(CONFIG)).deadline is None
     dag = ingest_dag(parse_config({**CONFIG, "alerts": ALERTS}))
     (deadline,) = dag.deadline if isinstance(dag.deadline, list) else [dag.deadline]

@@ -32,7 +32,7 @@ def test_the_source_feeds_the_history_table() -> None:
     assert [each.table for each in spec.aggregated] == ["shop.totals"]
 
 
-def test_the_table_alone_is_promised_to_be_fresh() -> None:
+def test_freshness_applies_to_the_table_alone() -> None:
     spec = parsed({}, freshness="30m")
     assert [each.freshness for each in (*spec.targets, *spec.aggregated)] == [None, "30m"]
 

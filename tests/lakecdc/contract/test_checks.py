@@ -16,7 +16,7 @@ def parsed(*checks: dict[str, Any]) -> tuple[Any, ...]:
     return parse(CheckTablesOptions, {"checks": {"shop.orders": list(checks)}}, "options").checks["shop.orders"]
 
 
-def test_a_check_is_told_apart_by_its_type() -> None:
+def test_checks_are_distinguished_by_type() -> None:
     found = parsed(
         {"type": "not_null", "columns": ["id"]},
         {"type": "condition", "condition": "amount >= 0", "where": "day > '2026-01-01'", "severity": "warn"},
@@ -54,6 +54,6 @@ def test_a_check_is_told_apart_by_its_type() -> None:
         ({"type": "freshness", "max_age": 60, "where": "id > 1"}, "no column"),
     ],
 )
-def test_a_check_that_says_nothing_is_refused(check: Any, message: str) -> None:
+def test_an_empty_check_is_refused(check: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parsed(check)

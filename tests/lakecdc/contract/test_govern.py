@@ -52,7 +52,7 @@ def test_steps_report_to_where_the_job_does() -> None:
     assert (told.documents, told.steps[0].documents) == ("s3://lake/try-1", "s3://lake/try-1")
 
 
-def test_what_a_dry_step_reports_is_no_change() -> None:
+def test_a_dry_step_reports_no_change() -> None:
     dry = step(tables=["a.b"], options={"dry_run": True, "side_tables": ["a.s"]})
     parsed = govern(dry, step(tables=["a.c"]), step("rewrite_manifests"))
     told = [("compact_data_files", "a.b"), ("compact_data_files", "a.s"), ("compact_data_files", "a.c")]

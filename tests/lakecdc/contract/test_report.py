@@ -50,7 +50,7 @@ def test_a_job_that_stopped_fails() -> None:
     assert report(error="no catalog", failure_class="bad input").exit_code() == 4
 
 
-def test_failures_in_the_jvm_are_told_by_its_own_words() -> None:
+def test_failures_in_the_jvm_are_reported_in_its_words() -> None:
     text = 'An error occurred while calling o372.jdbc.\n: org.postgresql.util.PSQLException: ERROR: no "t"\n\tat org.x'
     found = TableReport.failure("shop.orders", RuntimeError(text))
     assert found.reason == 'org.postgresql.util.PSQLException: ERROR: no "t"'

@@ -17,7 +17,7 @@ def test_references_are_resolved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert resolve(given, "x") == {"a": "from-env", "b": ["from-file"], "c": 1}
 
 
-def test_missing_references_say_where() -> None:
+def test_missing_references_are_reported_with_their_place() -> None:
     with pytest.raises(SpecError, match=r"catalog\.token refers to the environment variable NOT_SET"):
         resolve({"token": {"env": "NOT_SET"}}, "catalog")
     with pytest.raises(SpecError, match="cannot be read"):

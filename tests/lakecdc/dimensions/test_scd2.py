@@ -118,7 +118,7 @@ def test_late_events_find_their_place(lake: Lake, tmp_path: Path) -> None:
     assert rows(feed) == expected(history)
 
 
-def test_a_version_that_has_turned_out_to_be_none_goes(lake: Lake, tmp_path: Path) -> None:
+def test_a_void_version_is_removed(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path), Remembered(random.Random(10))
     history.insert(1)
     history.insert(2)

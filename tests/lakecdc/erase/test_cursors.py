@@ -54,7 +54,7 @@ def test_order_keys_made_of_a_key_move_above_it(order: str, after: str) -> None:
     assert bool(cursor_entries(SideOf("uuid", None, False, order).encode(), KEYS)) == (order != after)
 
 
-def test_the_bound_of_an_unfinished_load_tells_a_key() -> None:
+def test_the_bound_of_an_unfinished_load_is_a_key() -> None:
     position = Position("mysql", "server", {"load": {"bound": "'M'", "leading": "f"}})
     assert cursor_entries({names.POSITIONS: position.encode()}, KEYS)
     over = Position("mysql", "server", {"load": {"bound": None, "leading": "f"}})
@@ -70,7 +70,7 @@ def test_the_bound_of_an_unfinished_load_tells_a_key() -> None:
         ({"added-records": "7", "history.expire.min-snapshots-to-keep": "6", "engine-version": "4.7.1"}, False),
     ],
 )
-def test_settings_tell_a_key_where_it_stands_as_a_value(settings: dict[str, str], is_told: bool) -> None:
+def test_settings_recognize_a_key_given_as_a_value(settings: dict[str, str], is_told: bool) -> None:
     assert Mentions(["id"], [["7"], ["6"]], {"t"}).in_settings(settings) == is_told
 
 

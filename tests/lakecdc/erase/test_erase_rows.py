@@ -113,7 +113,7 @@ def ids(file: Path, column: str = "id") -> set[Any]:
     return set(read[column].to_pylist()) if column in read.column_names else set()
 
 
-def held(report: TableReport) -> dict[str, dict[str, int]]:
+def files_with_keys(report: TableReport) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for place in report.metrics["places"]:
         # other tests may have left a quarantine under the default name as well
@@ -145,10 +145,12 @@ def skipped_wholly(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
             skip(more, job_module, "erase", dict(NOT_ERASED))
             failed = planted.erase()
         assert failed.outcome == "failed"
-        assert {place for place, kinds in held(failed).items() if kinds} == {*planted.tables()}
+        assert {place for place, kinds in files_with_keys(failed).items() if kinds} == {*planted.tables()}
         kept = planted.erase()
-    assert kept.outcome == "failed" and {"data", "manifests", "statistics", "trash"} <= {*held(kept)["table"]}
-    assert {place for place, kinds in held(kept).items() if kinds} == {*planted.tables()}
+    assert kept.outcome == "failed" and {"data", "manifests", "statistics", "trash"} <= {
+        *files_with_keys(kept)["table"]
+    }
+    assert {place for place, kinds in files_with_keys(kept).items() if kinds} == {*planted.tables()}
 
 
 def skipped_in_part(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,8 +161,8 @@ def skipped_in_part(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(job_module, "places", lambda *given: [p for p in places(*given) if p.kind != "quarantine"])
         failed = planted.erase()
     assert f"1 files of {planted.report.parent}" in (failed.reason or "")
-    assert failed.outcome == "failed" and held(failed)["table"].keys() == {"manifests", "trash"}
-    assert held(failed)["history"].keys() == {"manifests"} and "quarantine" not in held(failed)
+    assert failed.outcome == "failed" and files_with_keys(failed)["table"].keys() == {"manifests", "trash"}
+    assert files_with_keys(failed)["history"].keys() == {"manifests"} and "quarantine" not in files_with_keys(failed)
     assert planted.holding() == {"table", "quarantine"}
 
 
@@ -180,7 +182,7 @@ def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
     with pytest.raises(InputError, match="tag old of .*"):
         planted.erase(drop_refs=("asi*",))
     dry = planted.erase(dry_run=True)
-    before = held(dry)
+    before = files_with_keys(dry)
     assert dry.metrics["documents_with_keys"] == [str(planted.report)]
     assert planted.holding() == {*planted.tables()}
     assert {*before["table"]} >= {"data", "deletes", "manifests", "trash"}
@@ -191,7 +193,7 @@ def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
     done = planted.erase()
     assert done.metrics["documents_with_keys"] == [] and done.metrics["documents"] == 0
     assert done.outcome == "done", done.reason
-    assert not any(held(done).values()) and planted.holding() == set()
+    assert not any(files_with_keys(done).values()) and planted.holding() == set()
     told = documents(planted) + "".join(json.dumps(asdict(report), default=str) for report in (dry, done))
     assert not [key for key in GONE if str(key) in told]
 

@@ -151,7 +151,7 @@ def test_further_tables_lose_the_keys_that_they_can_hold(lake: Lake, name: str) 
         run(lake, erase_rows, name, **given)
 
 
-def test_nothing_is_dropped_that_nobody_has_agreed_to(lake: Lake, name: str, tmp_path: Path) -> None:
+def test_nothing_is_dropped_without_approval(lake: Lake, name: str, tmp_path: Path) -> None:
     lake.sql(f"ALTER TABLE lake.{name} CREATE TAG old")
     given = {"condition": "v = 'gone'", "drop_refs": ["*"]}
     spec = parse_spec(lake.spec("erase_rows", name, options={**given, "dry_run": True}))

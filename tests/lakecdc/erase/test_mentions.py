@@ -52,7 +52,7 @@ def test_a_count_is_none(value: Any) -> None:
     assert not ONE.in_value(json.loads(json.dumps(value)))
 
 
-def test_all_values_of_a_key_have_to_be_there() -> None:
+def test_every_value_of_a_key_is_required() -> None:
     assert TWO.in_value({"key": '{"id":7,"name":"Jane Doe"}'})
     assert TWO.in_text("name = 'Jane Doe' AND id = 7")
     assert not TWO.in_text("name = 'Jane Doe' AND id = 9")

@@ -19,7 +19,7 @@ from tests.lakecdc.maintain.support import append, create, head, run
 GONE, STATISTICS = 2, "metadata/partition-stats*.parquet"
 
 
-def told(folder: Path) -> set[int | None]:
+def keys_in_statistics(folder: Path) -> set[int | None]:
     """Keys that files of partition statistics have, read without the job's own reading."""
     tables = [pq.read_table(file) for file in folder.rglob(STATISTICS)]
     return {row.get("id") for table in tables for row in table["partition"].to_pylist()}
@@ -51,7 +51,7 @@ def test_partition_statistics_of_an_older_spec_do_not_keep_a_key(lake: Lake, mon
     plant(lake, name, planted)
     compute_columns(lake.table(name), head(lake, name), ["id"])
     run(lake, expire_snapshots, name, max_age=0, retain_last=1)
-    assert GONE in told(folder) and not made.exists()
+    assert GONE in keys_in_statistics(folder) and not made.exists()
     lake.sql(f"CREATE TABLE lake.{name}_keys USING iceberg AS SELECT {GONE}L AS id")
 
     dry = run(lake, erase_rows, name, keys_table=f"{name}_keys", dry_run=True)
@@ -64,7 +64,7 @@ def test_partition_statistics_of_an_older_spec_do_not_keep_a_key(lake: Lake, mon
 
     done = run(lake, erase_rows, name, keys_table=f"{name}_keys")
     assert (done.outcome, done.metrics["statistics_deleted"]) == ("done", 1), done.reason
-    assert GONE not in told(folder) and not partition_statistics(lake.table(name))
+    assert GONE not in keys_in_statistics(folder) and not partition_statistics(lake.table(name))
     # the sketch of the head knows nothing of it
     assert done.metrics["places"][-1]["files"]["statistics"] == 1
     assert sorted(lake.duckdb_rows(name, "id")) == [(1,), (3,), (4,)]

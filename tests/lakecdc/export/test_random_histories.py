@@ -55,17 +55,17 @@ class History:
         ways = (self.upsert, self.update, self.delete_by_key, self.change_keys, self.delete, self.merge, self.append)
         self._steps += 1
         ways[number % len(ways)](self.random.sample(range(40), 5))
-        self._kept()
+        self._record_state()
         if self.random.random() < 0.4:
             work, options = MAINTENANCE[self.random.randrange(len(MAINTENANCE))]
             run(self.lake, work, self.name, **options)
-            self._kept()
+            self._record_state()
 
     def append(self, _: Iterable[int] = ()) -> None:
         low = 100 * (self._steps + 1)
         append(self.lake, self.name, low, low + 20)
         self._put(range(low, low + 20), "old")
-        self._kept()
+        self._record_state()
 
     def upsert(self, ids: list[int]) -> None:
         delete_by_key(self.lake, self.name, ids, f"upsert{self._steps}-")
@@ -101,13 +101,13 @@ class History:
         self.lake.sql(f"ALTER TABLE lake.{self.name} ADD COLUMN w int")
         self.lake.sql(f"UPDATE lake.{self.name} SET w = 1 WHERE id < 20")
         self.rows = {i: (*row[:3], 1) if i < 20 else row for i, row in self.rows.items()}
-        self._kept()
+        self._record_state()
 
     def roll_back(self) -> None:
         snapshot, rows = self.states[-3]
         run(self.lake, rollback_tables, self.name, to=str(snapshot))
         self.rows = dict(rows)
-        self._kept()
+        self._record_state()
 
     @property
     def _text(self) -> str:
@@ -120,7 +120,7 @@ class History:
     def _put(self, ids: Iterable[int], text: str) -> None:
         self.rows |= {i: (i, f"{text}{i}", i % 2, None) for i in ids}
 
-    def _kept(self) -> None:
+    def _record_state(self) -> None:
         self.states.append((head(self.lake, self.name), dict(self.rows)))
 
 

@@ -48,7 +48,7 @@ class Exports:
         found = read_consumers(self.lake.table(self.name).properties)
         return {name: consumer.snapshot_id for name, consumer in found.items()}
 
-    def told(self, way: str) -> list[Change]:
+    def exported(self, way: str) -> list[Change]:
         """What the newest export tells."""
         columns = "_change_type, id, strftime(\"at\", '%m'), _lakecdc_order IS NOT NULL, _commit_snapshot_id"
         rows = self.lake.duckdb_rows(self.places[way], columns)
@@ -80,9 +80,9 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
     for way in exports.places:
         assert exports.next(way).outcome == "done"
     update = [("update_after", 2, "03", True), ("update_before", 2, "02", True)]
-    assert exports.told("steps") == [("delete", 1, "01", True), ("delete", 5, "01", False), *update]
+    assert exports.exported("steps") == [("delete", 1, "01", True), ("delete", 5, "01", False), *update]
     net = [("delete", 1, "01", True), ("delete", 5, "01", True), update[0], update[1]]
-    assert exports.told("net") == net
+    assert exports.exported("net") == net
 
     def erase(key: int) -> None:
         lake.sql(f"CREATE OR REPLACE TABLE lake.{name}_keys USING iceberg AS SELECT {key}L AS id")
@@ -101,7 +101,7 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
         report = exports.next(way)
         assert (report.outcome, report.metrics.get("rows_erased")) == ("done", 1 if way == "steps" else None)
         after = [("insert", 3, "03", True), ("update_after", 4, "03", True), ("update_before", 4, "02", True)]
-        assert exports.told(way) == after
+        assert exports.exported(way) == after
     assert exports.consumers() == dict.fromkeys(exports.places, head(lake, name))
 
     fed(source, (10, 2, NEW))
@@ -110,11 +110,11 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
         exports.next("steps")
 
 
-def test_a_full_load_is_told_net_and_steps_go_on_after_it(lake: Lake) -> None:
+def test_a_full_load_is_exported_as_net_changes_and_steps_resume_after_it(lake: Lake) -> None:
     loads = Loads(lake)
     exports = Exports(lake, loads.target.table)
 
-    def told() -> list[tuple[Any, ...]]:
+    def exported() -> list[tuple[Any, ...]]:
         rows = lake.duckdb_rows(exports.places["steps"], "_change_type, id, v, _commit_snapshot_id")
         return sorted(row[:3] for row in rows if row[3] == head(lake, exports.name))
 
@@ -127,7 +127,7 @@ def test_a_full_load_is_told_net_and_steps_go_on_after_it(lake: Lake) -> None:
     assert exports.next("steps", history_tables={}).outcome == "done"
     # whose order is another one
     anew = [("update_after", 1, "a"), ("update_before", 1, "a")]
-    assert told() == [("delete", 2, "a"), ("insert", 3, "c"), *anew]
+    assert exported() == [("delete", 2, "a"), ("insert", 3, "c"), *anew]
     loads.feed(in_order(loads.batch(4, {1: "d"}, full_load=False)))
     assert exports.next("steps").outcome == "done"
-    assert told() == [("update_after", 1, "d"), ("update_before", 1, "a")]
+    assert exported() == [("update_after", 1, "d"), ("update_before", 1, "a")]

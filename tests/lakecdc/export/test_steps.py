@@ -166,7 +166,7 @@ def test_every_step_of_a_random_history(lake: Lake, tmp_path: Path, version: int
     assert export(feed, way, folder).outcome == "nothing"
 
 
-def test_steps_that_come_late_are_told_upon_what_was_before_them(lake: Lake, tmp_path: Path) -> None:
+def test_late_steps_are_exported_on_top_of_earlier_ones(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path / "files", partition_by=["bucket(2, id)"]), KnownPlain(random.Random(71))
     for _ in range(40):
         history.statement(6)
@@ -183,7 +183,7 @@ def test_steps_that_come_late_are_told_upon_what_was_before_them(lake: Lake, tmp
         assert exported(feed, "table", tmp_path) == history.steps(arriving)
 
 
-def test_what_no_event_tells(lake: Lake, tmp_path: Path) -> None:
+def test_values_without_an_event(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path / "files", partition_by=["truncate(4, id)"]), Known(random.Random(81))
     for key in range(8):
         history.insert(key)

@@ -49,6 +49,6 @@ def test_what_others_have_changed_beside_it_does_not_matter() -> None:
     assert is_in_effect(BEFORE, wanted, found)
 
 
-def test_what_others_have_changed_since_is_no_longer_in_effect() -> None:
+def test_settings_changed_by_others_are_no_longer_in_effect() -> None:
     day = changed(refs={**BEFORE["refs"], "day": TAG})
     assert not is_in_effect(BEFORE, day, changed(refs={**BEFORE["refs"], "day": TAG | {"snapshot-id": 3}}))

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lakecdc.iceberg.explain import explain
 
 
-def test_the_error_of_a_python_task_is_told_whatever_it_is_called(spark: SparkSession) -> None:
+def test_the_error_of_a_python_task_is_reported_whatever_its_type(spark: SparkSession) -> None:
     def refused(batches: Iterable[Any]) -> Iterator[Any]:
         import psycopg
 

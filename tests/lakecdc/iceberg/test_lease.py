@@ -98,13 +98,13 @@ def take(table: IcebergTable, lease: Lease) -> None:
     retried(table, commit)
 
 
-def held(table: IcebergTable) -> Lease | None:
+def current_lease(table: IcebergTable) -> Lease | None:
     return read_lease(table.refresh().properties)
 
 
 def end_of_time(table: IcebergTable) -> None:
     """Let the lease be as one whose holder was killed long ago."""
-    found = held(table)
+    found = current_lease(table)
     assert found is not None
     dead = Lease(found.token, found.holder, now_ms() - 3_600_000)
     table.java.updateProperties().set(LEASE, dead.encode()).commit()
@@ -138,7 +138,7 @@ def test_one_of_several_contenders_gets_it(opened: Opened) -> None:
     for _ in range(4):
         end_of_time(tables[0])
         (second,) = contend(tables)
-        found = held(tables[0])
+        found = current_lease(tables[0])
         assert found is not None and found.token == second
         assert f"{LEASE_TAKEN_PREFIX}{first}" in read_refs(tables[0])
         first = second
@@ -165,20 +165,20 @@ def test_the_later_of_two_prepared_ones_is_refused(opened: Opened, expired: bool
 def test_it_is_given_back_with_the_tag_in_one_commit(table: IcebergTable) -> None:
     versions = table.refresh().java.operations().current().previousFiles().size()
     with start_tag(table, head(table), "sort_data_files"):
-        found = held(table)
+        found = current_lease(table)
         assert found is not None and found.holder.startswith("sort_data_files in Spark application ")
         assert LEASE_TAG in read_refs(table)
-    assert held(table) is None and set(read_refs(table)) == {"main"}
+    assert current_lease(table) is None and set(read_refs(table)) == {"main"}
     assert table.java.operations().current().previousFiles().size() == versions + 2
 
 
 @pytest.mark.usefixtures("short")
-def test_it_is_renewed_while_the_job_runs_and_others_are_told_who_holds_it(lake: Lake, table: IcebergTable) -> None:
+def test_a_lease_is_renewed_while_the_job_runs_and_names_its_holder(lake: Lake, table: IcebergTable) -> None:
     other = lake.table(table.name)
     with start_tag(table, head(table), "sort_data_files"):
-        taken = held(table)
+        taken = current_lease(table)
         time.sleep(3)
-        found = held(table)
+        found = current_lease(table)
         assert taken is not None and found is not None
         assert found.token == taken.token and found.until_ms > taken.until_ms
         with pytest.raises(LeaseHeldError, match="held by sort_data_files in"), start_tag(other, head(other), "job"):
@@ -191,9 +191,9 @@ def test_run_after_a_killed_one_waits_for_the_end_of_its_lease(table: IcebergTab
     dead = new_lease(table, "killed")
     take(table, dead)
     with start_tag(table, head(table), "sort_data_files"):
-        found = held(table)
+        found = current_lease(table)
         assert found is not None and found.token != dead.token
-    assert held(table) is None
+    assert current_lease(table) is None
     assert set(read_refs(table)) == {"main", f"{LEASE_TAKEN_PREFIX}{dead.token}"}
     with pytest.raises(LeaseLostError):
         renew(table, dead)
@@ -216,7 +216,7 @@ def test_lease_that_ends_in_years_is_over_when_it_is_not_renewed(lake: Lake, tab
     begun = time.monotonic()
     with start_tag(other, head(other), "sort_data_files"):
         assert 2 < time.monotonic() - begun < 20
-        found = held(other)
+        found = current_lease(other)
         assert found is not None and found.token not in (lease.token, None)
         # its holder was alive: it loses a commit
         table.lease = lease.token
@@ -256,7 +256,7 @@ def test_commit_of_a_run_that_was_paused_past_its_lease_is_refused(
     removed = [task.file() for task in iterate(table.java.newScan().planFiles())]
     changes = RowChanges([new], removed_rows=removed)
     with start_tag(table, start, "sort_data_files"):
-        own = held(table)
+        own = current_lease(table)
         assert own is not None
         end_of_time(table)
         if meanwhile != "nobody else came":

@@ -83,7 +83,7 @@ def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypat
 
 
 @pytest.mark.parametrize("act", on_demand(("property", "alter", "delete"), in_ci=("alter", "delete")))
-def test_statements_whose_commit_nobody_knows_about_are_told_as_such(
+def test_statements_of_unknown_outcome_are_reported_as_such(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     monkeypatch.setattr(lost_answers, "CHECKS", 1)
@@ -132,7 +132,7 @@ def test_members_of_iceberg_that_only_reflection_reaches(lake: Lake) -> None:
         assert java_class(lake.spark, f"org.apache.iceberg.{owner}").getDeclaredField(name).getName() == name
 
 
-def test_loaded_tables_pass_on_what_operations_say_and_throw(lake: Lake) -> None:
+def test_loaded_tables_forward_results_and_exceptions_of_operations(lake: Lake) -> None:
     name = lake.new_name("forwarded")
     lake.sql(f"CREATE TABLE lake.{name} (id bigint) USING iceberg")
     operations = lake.table(name).java.operations()

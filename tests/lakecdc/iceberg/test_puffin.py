@@ -71,7 +71,7 @@ def test_pyiceberg_reads_every_vector_of_a_file() -> None:
         assert blob.cardinality == len(files[blob.data_file])
 
 
-def test_footer_says_what_readers_look_for() -> None:
+def test_footer_has_what_readers_look_for() -> None:
     builder = PuffinBuilder("lakecdc test")
     blob = builder.add("s3://b/a.parquet", BitMap64([3]))
     content = builder.finish()

@@ -140,7 +140,7 @@ def test_an_update_outside_the_filter_needs_nothing_of_what_it_leaves_out(lake: 
 
 
 @pytest.mark.soak
-def test_what_is_no_moment_moves_no_watermark(lake: Lake, tmp_path: Path) -> None:
+def test_an_invalid_moment_moves_no_watermark(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean={"event_time": "day"})
     days = ["2026-01-02", "soon", "+12026-01-01", None]
     found = fed.done(*[event(i, "c", {"id": i, "day": day}) for i, day in enumerate(days)])

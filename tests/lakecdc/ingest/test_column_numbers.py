@@ -19,7 +19,7 @@ from lakecdc.ingest.column_numbers import places
         ({"a": 1}, (), ()),
     ],
 )
-def test_places_are_told_only_for_sure(
+def test_places_are_returned_only_if_certain(
     numbers: dict[str, int | None], wanted: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
     assert places(numbers, wanted) == expected

@@ -24,7 +24,7 @@ def repair(fed: Fed) -> None:
     table = f"lake.{fed.quarantine}"
     fed.lake.sql(f"UPDATE {table} SET raw_value = CAST(replace(CAST(raw_value AS string), '\"x\"', '2') AS binary)")
     report = fed.run("replay_quarantine").tables[0]
-    assert report.outcome == "done" and fed.kept() == [], report.reason
+    assert report.outcome == "done" and fed.quarantined_rows() == [], report.reason
 
 
 @pytest.mark.parametrize("apart", [pytest.param(False, marks=pytest.mark.soak), True], ids=["one batch", "several"])
@@ -48,12 +48,12 @@ def test_the_next_whole_row_ends_the_wait(lake: Lake, tmp_path: Path, apart: boo
         assert report.outcome == "done", report.reason
     columns = "id, n, doc"
     assert sorted(lake.duckdb_rows(fed.name, columns)) == [(1, 1, "a"), (2, 6, "c"), (3, 1, "a"), (5, 9, "a")]
-    rules = [rule for rule, _ in fed.kept()]
+    rules = [rule for rule, _ in fed.quarantined_rows()]
     # what the next whole row follows in its batch need not wait, but does
     assert rules.count("type") == 3 and rules.count("unchanged") == 4
     # a replay of these alone keeps what cannot go yet; the table holds a newer row of one
     fed.run("replay_quarantine", rules=["unchanged"])
-    assert [rule for rule, _ in fed.kept()].count("unchanged") == 3
+    assert [rule for rule, _ in fed.quarantined_rows()].count("unchanged") == 3
     repair(fed)
     rows = [(1, 3, "b"), (2, 6, "c"), (4, 8, "b"), (5, 9, "a")]
     assert sorted(lake.duckdb_rows(fed.name, columns)) == rows

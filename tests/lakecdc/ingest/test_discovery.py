@@ -23,7 +23,7 @@ def names(*targets: Target) -> dict[str, str | None]:
     return {t.table: t.source_table for t in named_targets(targets, FOUND)[0]}
 
 
-def test_a_pattern_stands_for_every_table_it_matches() -> None:
+def test_a_pattern_selects_every_table_it_matches() -> None:
     pattern = Target(
         "lake.{schema}_{table}", source_tables=(r"shop\..*", r"crm\.orders"), exclude_source_tables=("tmp.*",)
     )
@@ -48,7 +48,7 @@ def test_two_tables_of_one_name_are_refused_and_the_others_are_not() -> None:
     assert "pg.shop.orders and pg.crm.orders would both feed it" in str(shared["lake.orders"])
 
 
-def test_a_pattern_never_stands_for_tables_of_lakecdc() -> None:
+def test_a_pattern_never_matches_tables_of_lakecdc() -> None:
     found = ["s.a", "s.a_lakecdc_deletes", "s.A_LAKECDC_FILES", "s.lakecdc_quarantine", "s.lakecdc_parked", "s.kept"]
     pattern = Target("lake.{table}", source_tables=(".*",))
     assert [t.table for t in named_targets([pattern], found, quarantine="lake.kept")[0]] == ["lake.a"]

@@ -211,7 +211,7 @@ def test_partition_that_does_not_derive_from_the_key_is_refused(lake: Lake, tmp_
 
 
 @pytest.mark.soak
-def test_placeholder_nobody_can_fill_is_refused(lake: Lake, tmp_path: Path) -> None:
+def test_a_placeholder_that_cannot_be_filled_is_refused(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History(random.Random(1))
     history.insert(1)

@@ -56,7 +56,7 @@ class Fed:
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted(self.lake.duckdb_rows(self.name, "id, n"))
 
-    def kept(self) -> list[tuple[Any, ...]]:
+    def quarantined_rows(self) -> list[tuple[Any, ...]]:
         return sorted(self.lake.duckdb_rows(self.quarantine, "rule, raw_value"))
 
 
@@ -74,7 +74,9 @@ def test_bad_messages_are_kept_whole_and_the_rest_is_applied(lake: Lake, tmp_pat
     assert report.metrics["quarantined"] == 6
     assert fed.rows() == [(1, 1), (4, None)]
     rules = ["type", "not-json", "no-key", "unknown-message", "not-json", "not-json"]
-    assert fed.kept() == sorted((rule, line.encode("latin-1")) for rule, line in zip(rules, bad, strict=True))
+    assert fed.quarantined_rows() == sorted(
+        (rule, line.encode("latin-1")) for rule, line in zip(rules, bad, strict=True)
+    )
 
 
 @pytest.mark.soak
@@ -106,7 +108,7 @@ def test_equal_messages_are_kept_and_enter_again_each_by_itself(lake: Lake, tmp_
     bad = event(2, "c", {"id": 2, "n": "x"})
     fed.write(bad, event(1, "c", {"id": 1, "n": 1}), bad, "{broken", bad, "{broken")
     assert fed.run().tables[0].metrics["quarantined"] == 5
-    assert fed.kept() == sorted([("type", bad.encode())] * 3 + [("not-json", b"{broken")] * 2)
+    assert fed.quarantined_rows() == sorted([("type", bad.encode())] * 3 + [("not-json", b"{broken")] * 2)
     fed.target["columns"]["n"] = "string"
     lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN m string")
     lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
@@ -114,7 +116,7 @@ def test_equal_messages_are_kept_and_enter_again_each_by_itself(lake: Lake, tmp_
     for _ in range(2):
         assert fed.run("replay_quarantine").tables[0].metrics["quarantined_still"] == 2
         assert fed.rows() == [(1, None), (2, "x"), (2, "x"), (2, "x")]
-        assert fed.kept() == [("not-json", b"{broken")] * 2
+        assert fed.quarantined_rows() == [("not-json", b"{broken")] * 2
 
 
 def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> None:
@@ -128,10 +130,10 @@ def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> 
         event(6, "d", {"id": 5}),
     )
     fed.run()
-    assert fed.rows() == [(1, 4)] and len(fed.kept()) == 3
+    assert fed.rows() == [(1, 4)] and len(fed.quarantined_rows()) == 3
     # nothing has been corrected: all stay, kept once
     still = fed.run("replay_quarantine").tables[0]
-    assert still.metrics["quarantined_still"] == 3 and len(fed.kept()) == 3
+    assert still.metrics["quarantined_still"] == 3 and len(fed.quarantined_rows()) == 3
     lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN m string")
     lake.sql(f"UPDATE lake.{fed.name} SET m = CAST(n AS string)")
     lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
@@ -141,7 +143,7 @@ def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> 
     assert report.outcome == "done", report.reason
     # 1 had a newer state, 5 had been deleted
     assert fed.rows() == [(1, "4"), (3, "3x")]
-    assert fed.kept() == []
+    assert fed.quarantined_rows() == []
     assert fed.run("replay_quarantine").tables[0].outcome == "nothing"
 
 
@@ -156,7 +158,7 @@ def test_excluded_columns_are_in_no_quarantine_and_each_target_may_have_its_own(
     own, fed.quarantine = "{namespace}.{table}_kept", f"{fed.name}_kept"
     report = fed.run(quarantine_table=own).tables[0]
     assert report.metrics["quarantine_table"] == fed.quarantine
-    assert fed.kept() == [("not-json", None), ("type", event(2, "c", {"id": 2, "n": "many"}).encode())]
+    assert fed.quarantined_rows() == [("not-json", None), ("type", event(2, "c", {"id": 2, "n": "many"}).encode())]
     # what has been withheld stays, the rest enters again
     lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
     lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN n string")
@@ -164,7 +166,7 @@ def test_excluded_columns_are_in_no_quarantine_and_each_target_may_have_its_own(
     report = fed.run("replay_quarantine", quarantine_table=own).tables[0]
     assert report.outcome == "done", report.reason
     assert (2, "many") in lake.duckdb_rows(fed.name, "id, n")
-    assert fed.kept() == [("not-json", None)]
+    assert fed.quarantined_rows() == [("not-json", None)]
 
 
 @pytest.mark.parametrize("shown", [False, True])
@@ -195,10 +197,10 @@ def test_one_rule_can_be_replayed_alone(lake: Lake, tmp_path: Path) -> None:
     del fed.target["columns"]["n"]
     report = fed.run("replay_quarantine", rules=["not-json"]).tables[0]
     assert report.metrics["quarantined_before"] == 1
-    assert len(fed.kept()) == 2
+    assert len(fed.quarantined_rows()) == 2
 
 
-def test_a_row_that_nobody_can_complete_waits_for_its_past(lake: Lake, tmp_path: Path) -> None:
+def test_incomplete_row_is_quarantined_until_replay(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, n="int", doc="string")
     unchanged = "__debezium_unavailable_value"
     lost = event(5, "u", {"id": 2, "n": 5, "doc": unchanged})
@@ -207,10 +209,10 @@ def test_a_row_that_nobody_can_complete_waits_for_its_past(lake: Lake, tmp_path:
     assert report.outcome == "done", report.reason
     assert report.metrics["quarantined"] == 1
     assert lake.duckdb_rows(fed.name, "id, n, doc") == [(1, 6, "a")]
-    assert fed.kept() == [("unchanged", lost.encode())]
+    assert fed.quarantined_rows() == [("unchanged", lost.encode())]
     # a replay that changes nothing keeps it
     assert fed.run("replay_quarantine").tables[0].outcome != "failed"
-    assert fed.kept() == [("unchanged", lost.encode())]
+    assert fed.quarantined_rows() == [("unchanged", lost.encode())]
     fed.write(event(2, "c", {"id": 2, "n": 2, "doc": "b"}), event(7, "u", {"id": 3, "n": 7, "doc": unchanged}))
     report = fed.run(max_quarantined_fraction=0.4).tables[0]
     assert "REPLICA IDENTITY FULL" in str(report.reason) and "1 of 2 messages" in str(report.reason)
@@ -218,7 +220,7 @@ def test_a_row_that_nobody_can_complete_waits_for_its_past(lake: Lake, tmp_path:
     report = fed.run("replay_quarantine").tables[0]
     assert report.outcome == "done", report.reason
     assert sorted(lake.duckdb_rows(fed.name, "id, n, doc")) == [(1, 6, "a"), (2, 5, "b")]
-    assert [rule for rule, _ in fed.kept()] == ["unchanged"]
+    assert [rule for rule, _ in fed.quarantined_rows()] == ["unchanged"]
 
 
 @pytest.mark.parametrize("key", [("id",), pytest.param((), marks=pytest.mark.soak)], ids=["key", "no key"])

@@ -129,7 +129,7 @@ def test_a_value_that_an_expression_cannot_take_is_hidden(lake: Lake, orders: st
         check(lake, orders, bad, report_values=True)
 
 
-def test_an_empty_table_and_one_of_which_nobody_said_anything(lake: Lake) -> None:
+def test_an_empty_table_and_one_without_facts(lake: Lake) -> None:
     name = create(lake, 3)
     wanted: list[Check] = [{"type": "row_count", "min": 1}, {"type": "freshness", "max_age": 60.0}]
     report = check(lake, name, *wanted, {"type": "unique", "columns": ["id"]})
@@ -166,7 +166,7 @@ def test_a_branch_is_checked_alone_and_nothing_is_changed(lake: Lake) -> None:
     assert metadata_location(lake, name) == before
 
 
-def test_a_table_that_shrinks_is_told_by_its_snapshots(lake: Lake) -> None:
+def test_a_shrinking_table_is_recognized_by_its_snapshots(lake: Lake) -> None:
     name, wanted = create(lake, 2), {"type": "row_count", "max_change": 0.2}
     append(lake, name, 0, 100)
     assert check(lake, name, wanted).outcome == "nothing", "there is nothing to compare with"

@@ -83,7 +83,7 @@ K = "kafka"
         (Position(K, "t", {"epoch": 2}, truncate_order="0002b"), [Position(K, "t", {"epoch": 1})], order_key(1, 0)),
     ],
 )
-def test_the_oldest_event_to_come_is_told_by_source(
+def test_the_oldest_event_to_come_is_reported_by_source(
     position: Position | None, before: Sequence[Position], oldest: str | None
 ) -> None:
     assert tombstones.oldest_order_to_come(position, before) == oldest
@@ -101,7 +101,7 @@ def dismissal(**rest: Any) -> dict[str, Any]:
         ({"rule": "x"}, "'rules'"),
     ],
 )
-def test_a_dismissal_says_what_and_why(lake: Lake, rest: dict[str, Any], told: str) -> None:
+def test_a_dismissal_names_messages_and_reason(lake: Lake, rest: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError, match=told):
         parse_spec(lake.spec("clean_side_tables", "a.b", options={"dismiss": [dismissal(**rest)]}))
 
@@ -155,7 +155,7 @@ class Beside:
         return run(self.lake, clean_side_tables, self.name, quarantine_table=self.kept, **options)
 
 
-def test_what_nobody_needs_goes_and_the_rest_is_told(lake: Lake) -> None:
+def test_unneeded_files_go_and_the_rest_is_reported(lake: Lake) -> None:
     low, high, next_ = order_key(1, 1), order_key(1, 5), order_key(1, 6)
     beside = Beside(lake, stands("0/5", high=high))
     beside.park(a_round(5), a_round(6))
@@ -256,7 +256,7 @@ def test_rows_of_targets_that_are_gone_wait_for_a_word(lake: Lake) -> None:
     assert missing(clean(beside.name, forget_tables=[gone])) == told[1:]
 
 
-def test_what_nobody_can_mean_is_refused(lake: Lake) -> None:
+def test_nonsense_is_refused(lake: Lake) -> None:
     name = create(lake, 2)
     with pytest.raises(SpecError, match="Cannot forget the table"):
         run(lake, clean_side_tables, name, forget_tables=[f"{name}_not_there", name])
@@ -296,7 +296,7 @@ class Thrown:
         (Thrown("SparkException", Thrown("IOException")), False),
     ],
 )
-def test_a_lost_race_is_told_from_other_failures(thrown: Thrown, lost: bool) -> None:
+def test_a_lost_race_is_distinguished_from_other_failures(thrown: Thrown, lost: bool) -> None:
     error = RuntimeError("of Spark's")
     error._origin = thrown  # type: ignore[attr-defined]
     assert is_conflict(error) is lost

@@ -293,7 +293,7 @@ def test_partitions_that_differ_by_a_microsecond(lake: Lake) -> None:
 
 
 @pytest.mark.soak
-def test_position_deletes_of_a_whole_partition_stay_until_nobody_needs_them(lake: Lake) -> None:
+def test_position_deletes_of_a_partition_stay_while_needed(lake: Lake) -> None:
     name = create(lake, 2, "d", **{"write.delete.granularity": "partition"})
     fill(lake, name)
     rows = lake.spark.range(2_000, 60_000).selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
@@ -343,7 +343,7 @@ def test_tampered_output_is_not_published(lake: Lake, monkeypatch: pytest.Monkey
     assert files_on_disk(lake, name) == known
 
 
-def test_sample_and_off_say_what_they_prove(lake: Lake) -> None:
+def test_sample_and_off_report_what_they_prove(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name)
     with pytest.raises(SpecError, match="without a reason"):

@@ -124,7 +124,7 @@ def test_old_rows_stay_as_long_as_they_are_there(lake: Lake) -> None:
     assert manifests_of_spec(lake, name, 0) == old
 
 
-def test_ingestion_by_key_says_what_is_in_its_way(lake: Lake) -> None:
+def test_ingestion_by_key_reports_what_prevents_it(lake: Lake) -> None:
     """A deleted key cannot be placed in a partition of a column that neither the table nor an event has."""
     name = create(lake, 2, "d, truncate(1, v)")
     for field, column in [("d", "d"), ("truncate(1, v)", None)]:

@@ -47,7 +47,7 @@ BEFORE = history(1, 2, 3, 4)
         (history(1, 4, consumers={"mart": 1}), "consumer mart"),
     ],
 )
-def test_who_came_to_need_it_is_told(after: History, who: str) -> None:
+def test_new_users_of_a_file_are_reported(after: History, who: str) -> None:
     with pytest.raises(ConflictError, match=f"needed meanwhile by .*{who}.* No file was deleted"):
         _refuse_if_needed_has_gone(TABLE, BEFORE, after)
 

@@ -75,9 +75,7 @@ def test_tag_and_expiry_are_one_commit(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("who", on_demand(("consumer", "tag"), in_ci=("consumer",)))
-def test_what_somebody_comes_to_need_before_the_commit_is_kept(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
+def test_files_needed_before_the_commit_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     name = create(lake, 2)
     fill(lake, name, files=4, rows=10)
     made = snapshots(lake, name)
@@ -92,7 +90,7 @@ def test_what_somebody_comes_to_need_before_the_commit_is_kept(
     assert lake.pyiceberg().load_table(name).scan(snapshot_id=made[1]).to_arrow().num_rows == 20
 
 
-def test_no_file_goes_that_somebody_came_to_need_after_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_needed_since_the_commit_are_not_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2)
     fill(lake, name, files=3, rows=10)
     lake.sql(f"INSERT OVERWRITE lake.{name} SELECT 1L, 'x', 1")

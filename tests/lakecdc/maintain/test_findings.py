@@ -59,7 +59,7 @@ def test_memory_does_not_grow_with_a_list(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_a_table_of_which_nobody_was_asked_is_refused() -> None:
+def test_a_table_without_approval_is_refused() -> None:
     options = RemoveOrphanFilesOptions(approved={"a.b": Approved("u", "d")})
     assert options.approval_of("a.b") == Approved("u", "d")
     with pytest.raises(InputError, match=r"a\.c: Removals from it have not been approved"):

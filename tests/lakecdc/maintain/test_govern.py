@@ -88,7 +88,7 @@ def test_a_dry_run_changes_nothing(lake: Lake, orders: str) -> None:
     assert head(lake, orders) == before and report.exit_code() == 0
 
 
-def test_a_step_that_cannot_begin_is_no_trouble_of_the_next_one(
+def test_a_step_that_cannot_start_does_not_stop_the_next_one(
     lake: Lake, orders: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(TABLE_WORK, "rebucket", "lakecdc.maintain.not_installed:rebucket")

@@ -178,7 +178,7 @@ def test_no_table_is_among_the_catalogs_documents(shop: Shop) -> None:
         shop.catalog.create_table(("_lakecdc",), {"name": "catalog"})
 
 
-def test_no_client_is_told_to_delete_versions(shop: Shop) -> None:
+def test_no_client_is_asked_to_delete_versions(shop: Shop) -> None:
     assert DELETION not in shop.catalog.load(NAME).text
     assert json.loads(shop.catalog.load(NAME).text)["properties"]["n"] == "5"
 

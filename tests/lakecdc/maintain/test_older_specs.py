@@ -174,7 +174,7 @@ def test_a_conversion_does_not_drop_deletes_that_apply_to_rows_since_they_moved(
     assert fed.feed.rows() == final_rows(fed.history)
 
 
-def test_rows_stay_where_somebody_else_deletes_by_key(lake: Lake) -> None:
+def test_rows_stay_while_another_writer_deletes_by_key(lake: Lake) -> None:
     name = create(lake, 2, "bucket(2, id)")
     append_parts(lake, name, 0, 60, 6)
     deleted_by_somebody(lake, name)

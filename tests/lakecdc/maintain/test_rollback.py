@@ -28,7 +28,7 @@ def fed(lake: Lake, folder: Path) -> tuple[Feed, str]:
     return Feed(lake, folder, {"history_table": f"{name}_history"}, table=name), f"{name}_history"
 
 
-def held(lake: Lake, name: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def read_both(lake: Lake, name: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """Rows of a table and of its history table, by DuckDB."""
     own, log = lake.duckdb_rows(name), lake.duckdb_rows(f"{name}_history", "_lakecdc_order, _lakecdc_op")
     return sorted(own, key=str), sorted(log)
@@ -44,35 +44,35 @@ def test_a_table_goes_back_with_its_history_and_is_fed_on(lake: Lake, tmp_path: 
     batches = in_batches(history, 15, 30)
     for events in batches[:2]:
         feed.take(events)
-    then, snapshot = held(lake, feed.table), head(lake, feed.table)
+    then, snapshot = read_both(lake, feed.table), head(lake, feed.table)
     for table in (feed.table, log):
         # no batch: it belongs to the state it was made of
         run(lake, compact_data_files, table, min_input_files=2)
     feed.take(batches[2])
-    after, newest = held(lake, feed.table), head(lake, feed.table)
+    after, newest = read_both(lake, feed.table), head(lake, feed.table)
 
     assert back(lake, feed.table, snapshot, dry_run=True).metrics["snapshots_undone"] > 0
-    assert held(lake, feed.table) == after
+    assert read_both(lake, feed.table) == after
     report = back(lake, feed.table, snapshot)
     assert (report.outcome, report.metrics["tables_moved"]) == ("done", [feed.table, log])
     assert report.metrics["next_ingestion"].startswith("continues from")
-    assert held(lake, feed.table) == then
+    assert read_both(lake, feed.table) == then
     refs, kept = read_refs(lake.table(feed.table)), report.metrics["kept_as"]
     assert (refs[kept].snapshot_id, refs[POSITIONS_TAG].snapshot_id) == (newest, snapshot)
     assert back(lake, feed.table, snapshot).outcome == "nothing"
 
     # the undoing undone: history has to be found by its tag
     assert back(lake, feed.table, kept).metrics["tables_moved"] == [feed.table, log]
-    assert held(lake, feed.table) == after
+    assert read_both(lake, feed.table) == after
 
     back(lake, feed.table, snapshot)
     assert feed.run().outcome == "done", "what came since is read again"
-    assert held(lake, feed.table) == after
+    assert read_both(lake, feed.table) == after
     assert feed.rows() == final_rows(history)
     assert feed.rows(log, EVENT_COLUMNS) == event_rows(history.events)
 
 
-def test_a_moment_stands_for_the_snapshot_of_then(lake: Lake) -> None:
+def test_a_moment_selects_the_snapshot_of_that_time(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 10)
     first = head(lake, name)

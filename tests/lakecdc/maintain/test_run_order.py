@@ -129,7 +129,7 @@ def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Ta
 
 
 @pytest.mark.parametrize(("descending", "nulls_first"), [*itertools.product((True, False), (True, False))])
-def test_many_values_that_begin_alike_are_told_apart(descending: bool, nulls_first: bool) -> None:
+def test_values_with_a_shared_prefix_are_distinguished(descending: bool, nulls_first: bool) -> None:
     dice = random.Random(7)
     texts = ["".join(dice.choices(["a", "\0", "aaaaaaaa", "bbbbbbb"], k=dice.randint(0, 12))) for _ in range(1000)]
     # a column whose values repeat is sorted by its distinct ones

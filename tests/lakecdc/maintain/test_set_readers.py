@@ -127,7 +127,7 @@ def test_readers_of_everything_are_only_recorded(lake: Lake) -> None:
     assert (lake.table(empty).format_version, recorded(lake, empty)) == (3, "databricks")
 
 
-def test_a_dry_run_says_what_would_be_done(lake: Lake) -> None:
+def test_a_dry_run_reports_what_it_would_do(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 20)
     delete_by_key(lake, name, [1])

@@ -74,7 +74,7 @@ def test_next_job_removes_stale_tags_only(table: IcebergTable) -> None:
     assert set(dict(table.refresh().java.refs())) == {"main", "of-a-user"}
 
 
-def test_tag_that_is_gone_already_is_no_error(table: IcebergTable) -> None:
+def test_a_missing_tag_is_not_an_error(table: IcebergTable) -> None:
     with start_tag(table, head(table), "job") as tag:
         table.java.manageSnapshots().removeTag(tag).commit()
     assert not job_tags(read_refs(table.refresh()))

@@ -38,7 +38,7 @@ def test_what_lies_across_the_cutoff_stays_with_all_that_overlaps_it() -> None:
 
 
 @pytest.mark.parametrize("odd", [file(1, 2, nulls=True), file(None), FileTimes(1, 1, 0, None)])
-def test_nothing_is_parted_from_files_of_which_too_little_is_known(odd: FileTimes) -> None:
+def test_files_with_unknown_bounds_are_not_separated(odd: FileTimes) -> None:
     cut = between_files([odd, file(3)], 5 * DAY, "day", 9)
     assert (cut.below, cut.whole, len(cut.mixed)) == (None, (), 2)
 

@@ -25,7 +25,7 @@ def test_a_table_takes_its_share_of_what_the_job_takes_elsewhere() -> None:
     assert found.corrected("compact_data_files", "wide", 10.0) == 10.0
 
 
-def test_one_run_that_was_disturbed_says_nothing() -> None:
+def test_a_disturbed_run_is_not_counted() -> None:
     found = calibrated([*runs("a", 2.0, 2.0, 90.0, 2.0), *runs("b", 2.0, 2.0)])
     assert found.corrected(SORT, "a", 10.0) == found.corrected(SORT, "new", 10.0) == 20.0
 

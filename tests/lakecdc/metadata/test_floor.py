@@ -21,7 +21,7 @@ def test_it_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"column": "at", "field_id": 3, "below": "soon"}'])
-def test_what_somebody_has_put_there_by_hand_is_refused(text: str) -> None:
+def test_manually_added_objects_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="Invalid table property"):
         read_floor({EXPIRED_BELOW: text}, "a.b")
 

@@ -29,7 +29,7 @@ def test_a_promise_is_kept_up_to_its_age(promised: str, source_time: str, lag: f
     assert (freshness.problem is None) is freshness.is_kept
 
 
-def test_a_missed_promise_says_by_how_much_and_what_to_do() -> None:
+def test_missed_freshness_reports_lateness_and_remedy() -> None:
     assert judge("30m", "2026-01-01T04:45:00+00:00", NOW).problem == (
         "readers see its source as of 2026-01-01 04:45:00 UTC, 1 h 15 min ago; a freshness of 30 min is promised and "
         f"missed by 45 min. {REMEDY}"

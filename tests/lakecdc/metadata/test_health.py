@@ -59,7 +59,7 @@ def test_data_files_that_a_delete_file_is_read_for(delete: LiveFile, reads: int)
     assert health(*files, delete).delete_file_reads == reads
 
 
-def test_a_score_says_what_it_lacks() -> None:
+def test_a_score_names_what_lowers_it() -> None:
     found = health(*[data(n, 10) for n in range(1, 41)], *[deletes(Content.EQUALITY_DELETES, 50)] * 4)
     assert found.lost == {"deletes": 22.5, "small_files": 29.2, "overlap": 0.0, "manifests": 0.0, "snapshots": 0.0}
     assert found.score == pytest.approx(100 - 22.5 - 29.2)

@@ -19,7 +19,7 @@ def health(**scores: float) -> dict[str, dict[str, Any]]:
     return {f"shop.{name}": {"score": score, "lost": lost} for name, score in scores.items()}
 
 
-def test_a_low_score_is_told_once_and_once_more_when_it_is_over() -> None:
+def test_a_low_score_alerts_once_and_once_more_on_recovery() -> None:
     news, told = low_scores(health(a=59.5, b=60, c=61), [], 60, OWNERS)
     lacks = "it lacks 40 for deletes, 2.5 for small_files"
     assert news == News((f"shop.a (shop-team): its score is 59.5, below 60; {lacks}",))
@@ -33,7 +33,7 @@ def test_a_low_score_is_told_once_and_once_more_when_it_is_over() -> None:
     assert low_scores(health(a=100), told, 99, OWNERS)[1] == []
 
 
-def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again() -> None:
+def test_missed_freshness_alerts_once_and_once_more_on_recovery() -> None:
     late, kept = Freshness(60.0, "2026-01-01T05:00:00+00:00", 90.0), Freshness(60.0, "2026-01-01T05:00:00+00:00", 60.0)
     news, told = missed_promises({"shop.a": late, "shop.b": kept}, [], OWNERS)
     (line,) = news.began
@@ -48,7 +48,7 @@ def test_a_missed_freshness_is_told_once_and_once_more_when_it_is_kept_again() -
     assert missed_promises({"shop.a": None}, told, OWNERS) == (News(), [])
 
 
-def test_work_that_is_left_undone_run_after_run_is_told_once() -> None:
+def test_work_left_undone_run_after_run_alerts_once() -> None:
     undone, runs = {"sort": {"shop.a": "no budget", "shop.b": "failed"}}, dict[str, dict[str, int]]()
     told: list[News] = []
     for _ in range(4):
@@ -68,7 +68,7 @@ def test_work_that_is_left_undone_run_after_run_is_told_once() -> None:
     assert unpaid_debts({}, {("sort", "shop.b")}, {"sort": {"shop.b": 2}}, 3, OWNERS) == (News(), {})
 
 
-def test_both_kinds_are_told_together() -> None:
+def test_both_kinds_are_reported_together() -> None:
     news = News(("a",)) + News(("b",), ("c",))
     assert (str(news), bool(news), bool(News())) == ("a\nb\nc", True, False)
 

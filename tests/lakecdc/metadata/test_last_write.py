@@ -26,7 +26,7 @@ def test_there_is_none_of_an_empty_table_or_of_nothing_but_maintenance() -> None
     assert last_write([CONVERTED, COMPACTED], {}) is None
 
 
-def test_maintenance_is_no_write() -> None:
+def test_maintenance_is_not_a_write() -> None:
     found = last_write([CONVERTED, COMPACTED, FED], {})
     assert found is not None
     assert found.facts(NOON) == {
@@ -39,7 +39,7 @@ def test_maintenance_is_no_write() -> None:
     }
 
 
-def test_anybodys_write_counts_and_the_position_stays_that_of_ingestion() -> None:
+def test_every_write_counts_and_the_position_stays_that_of_ingestion() -> None:
     found = last_write([FOREIGN, COMPACTED, FED], {})
     assert found is not None
     assert (found.snapshot_id, found.job, found.written_at) == ("5", None, "2026-01-01T07:01:40.123+00:00")

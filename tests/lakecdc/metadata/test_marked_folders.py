@@ -19,7 +19,7 @@ START = 1767497400123
         ("..", "", "lakecdc-job-20260104T033000Z-0"),
     ],
 )
-def test_a_mark_is_one_folder_that_nobody_takes_for_hidden(job: str, application: str, folder: str) -> None:
+def test_a_mark_is_one_folder_that_no_engine_hides(job: str, application: str, folder: str) -> None:
     made = mark(job, START, application)
     assert made.folder == folder
     assert mark_in(f"{folder}/x") == made
@@ -53,6 +53,6 @@ def test_other_names_have_none(location: str) -> None:
     assert mark_in(location) is None
 
 
-def test_what_is_no_time_is_told_as_it_stands() -> None:
+def test_an_invalid_time_is_shown_as_it_is() -> None:
     found = mark_in("lakecdc-ingest-20269904T033000Z-1/x")
     assert found is not None and found.started == "20269904T033000Z"

@@ -49,7 +49,7 @@ def test_what_is_due_and_what_only_a_job_can_tell_is_done_whatever_the_budget() 
     assert plan.skipped[0].table == "worth" and "0.0 of the budget" in plan.skipped[0].reason
 
 
-def test_what_nobody_is_asked_about_is_left_out() -> None:
+def test_findings_without_approval_are_left_out() -> None:
     waits = [
         Action(name, job, "why", approve=True)
         for name, job in (("a", "expire_partitions"), ("b", "remove_orphan_files"))

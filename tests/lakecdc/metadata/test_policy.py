@@ -131,7 +131,7 @@ def test_a_team_keeps_rows_longer_and_never_shorter() -> None:
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "a day"])
-def test_what_is_no_number_of_seconds_leaves_the_table_alone(value: str) -> None:
+def test_an_invalid_number_of_seconds_leaves_the_table_alone(value: str) -> None:
     with pytest.raises(SpecError, match="min-row-age"):
         tightened(inherited({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: value})
 
@@ -214,7 +214,7 @@ class TestAJobReadsThePolicyItself:
         assert permit(job, {ALLOW: "none"}, {**options, "dry_run": True}).dry_run
 
     @pytest.mark.parametrize("own", [{MIN_ROW_AGE: "10 years"}, {f"{OWN}min-age": "1"}, {APPROVE: "nothing"}])
-    def test_a_property_that_cannot_be_read_is_no_permission(
+    def test_an_unreadable_property_permits_nothing(
         self, job: str, options: dict[str, Any], own: dict[str, str]
     ) -> None:
         for of_table, of_owner in ((own, {}), ({}, own)):

@@ -27,7 +27,7 @@ from lakecdc.metadata.readers import (
 ALL = {reader.name for reader in READERS}
 
 
-def test_a_table_without_deletes_is_for_everybody_of_its_version() -> None:
+def test_a_table_without_deletes_is_readable_by_all_engines_of_its_version() -> None:
     assert set(readable_by(2, 0, 0)) == ALL
     assert refused_by(2, 0, 0) == []
     assert set(readable_by(3, 0, 0)) | set(refused_by(3, 0, 0)) == ALL
@@ -135,7 +135,7 @@ def test_readers_that_contradict_each_other_are_named_with_what_they_read() -> N
         choose_form(("starrocks", "spark"), (3,))
 
 
-def test_a_table_that_does_not_fit_its_readers_says_what_to_do() -> None:
+def test_a_table_that_does_not_fit_its_readers_names_the_remedy() -> None:
     clean = {"total-equality-deletes": "0", "total-position-deletes": "0"}
     assert find_misfit(("snowflake",), 2, clean, "resolved") is None
     assert find_misfit(("snowflake",), 2, {}, "resolved") is None

@@ -65,13 +65,13 @@ def check(lake: Lake, make: Callable[[Lake], tuple[str, str]], readers: Mapping[
 
 
 @pytest.mark.parametrize("make", MAKE)
-def test_what_is_said_to_be_tried_is_so(lake: Lake, make: Callable[[Lake], tuple[str, str]]) -> None:
+def test_documented_attempts_are_made(lake: Lake, make: Callable[[Lake], tuple[str, str]]) -> None:
     check(lake, make, readers_at_hand(lake))
 
 
 @pytest.mark.services
 @pytest.mark.soak
-def test_servers_do_what_is_said_to_be_tried(lake: Lake, tmp_path: Path) -> None:
+def test_servers_do_what_the_docs_describe(lake: Lake, tmp_path: Path) -> None:
     with all_readers(lake, tmp_path) as readers:
         assert readers.keys() == TRIED.keys()
         for make in MAKE:

@@ -25,7 +25,7 @@ from tests.lakecdc.moments.support import Remembered, fed, iso, restored
 PAGE = (Path(__file__).parents[3] / "docs/guides/restore-moment.md").read_text()
 
 
-def made(feed: Feed, moment: int, name: str = "", **options: Any) -> TableReport:
+def restore_into(feed: Feed, moment: int, name: str = "", **options: Any) -> TableReport:
     """Restore a moment into a table of its own."""
     into = {feed.table: name or f"{feed.table}_then"}
     return restored(feed.lake, feed.table, moment=iso(moment), into=into, **options)[0]
@@ -45,20 +45,20 @@ def test_a_table_of_its_own_is_made_anew_for_another_moment(lake: Lake, feed: tu
     fed, history = feed
     then, before = f"{fed.table}_then", {**read_refs(lake.table(fed.table))}
     early, late = history.moments()[12], history.moments()[24]
-    assert made(fed, early, dry_run=True).outcome == "nothing"
+    assert restore_into(fed, early, dry_run=True).outcome == "nothing"
     assert not lake.spark.catalog.tableExists(f"lake.{then}")
-    report = made(fed, early)
+    report = restore_into(fed, early)
     assert (report.outcome, report.metrics["into"], "branch" in report.metrics) == ("done", then, False), report.reason
     assert fed.rows(then) == history.at(early) and report.metrics["rows_written"] == len(history.at(early))
     table = lake.table(then)
     assert (table.identifier_columns, partitioning(table)) == (["id"], ["bucket(2, `id`)"])
     run(lake, compact_data_files, then, min_input_files=1)
     location = metadata_location(lake, then)
-    assert made(fed, early).reason == "the moment has been restored already"
+    assert restore_into(fed, early).reason == "the moment has been restored already"
     assert metadata_location(lake, then) == location
     first = lake.table(then).head()
     lake.sql(f"ALTER TABLE lake.{fed.table} ADD COLUMN more int")
-    assert made(fed, late).outcome == "done"
+    assert restore_into(fed, late).outcome == "done"
     assert fed.rows(then) == history.at(late)
     assert lake.table(then).column_names == lake.table(fed.table).column_names
     # who reads the earlier state goes on with it
@@ -68,13 +68,13 @@ def test_a_table_of_its_own_is_made_anew_for_another_moment(lake: Lake, feed: tu
     assert read_refs(lake.table(fed.table)) == before
 
 
-def test_what_somebody_else_has_is_not_overwritten(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
+def test_objects_of_others_are_not_overwritten(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
     fed, history = feed
     moment, then = history.moments()[12], f"{fed.table}_other"
 
     def refusal(name: str) -> str:
         location = metadata_location(lake, name)
-        report = made(fed, moment, name)
+        report = restore_into(fed, moment, name)
         assert (report.outcome, metadata_location(lake, name)) == ("failed", location)
         return report.reason or ""
 
@@ -82,7 +82,7 @@ def test_what_somebody_else_has_is_not_overwritten(lake: Lake, feed: tuple[Feed,
     for name in (then, fed.table, f"{fed.table}_history"):
         assert "already exists and does not contain a moment" in refusal(name)
     lake.sql(f"DROP TABLE lake.{then}")
-    made(fed, moment, then)
+    restore_into(fed, moment, then)
     lake.sql(f"DELETE FROM lake.{then} WHERE true")
     assert "already exists and does not contain a moment" in refusal(then)
 

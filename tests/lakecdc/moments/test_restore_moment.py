@@ -86,7 +86,7 @@ def test_late_events_belong_to_their_moment(lake: Lake, tmp_path: Path) -> None:
     assert not [name for name in refs if name.startswith("lakecdc_moment_")]
 
 
-def test_one_table_that_cannot_be_told_keeps_all_from_being_written(lake: Lake, tmp_path: Path) -> None:
+def test_one_table_without_the_moment_prevents_all_writes(lake: Lake, tmp_path: Path) -> None:
     feeds, histories = [fed(lake, tmp_path / name) for name in ("a", "b")], [Remembered.of(n, 20) for n in (31, 32)]
     for feed, history in zip(feeds, histories, strict=True):
         for events in in_batches(history, 10):

@@ -61,7 +61,7 @@ def untimed(batch: Batch, time: str) -> Batch:
     return replace(batch, rows=Rows(batch.rows.frame.withColumn("source_time", F.expr(time))))
 
 
-def test_events_without_a_source_time_keep_moments_before_their_ingestion_from_being_told(lake: Lake) -> None:
+def test_events_without_a_source_time_prevent_moments_before_their_ingestion(lake: Lake) -> None:
     loads = Loads(lake)
     name = loads.target.table
     loads.feed(untimed(read_now(loads.batch(10, {1: "a", 2: "b"})), "NULL"))
@@ -85,7 +85,7 @@ def test_events_without_a_source_time_keep_moments_before_their_ingestion_from_b
     assert drop_stale(rows, table, ["id"], compared).frame.isEmpty()
 
 
-def test_rounds_that_are_parked_keep_their_moments_from_being_told(lake: Lake) -> None:
+def test_parked_rounds_prevent_their_moments(lake: Lake) -> None:
     loads = Loads(lake)
     name = loads.target.table
 

@@ -57,11 +57,11 @@ class MemoryStorage:
     _serial: int = 0
 
     def read(self, location: str) -> Stored | None:
-        self._asked("read", location)
+        self._request("read", location)
         return self._stored(location)
 
     def exists(self, location: str) -> bool:
-        self._asked("exists", location)
+        self._request("exists", location)
         return location in self.objects
 
     def create(self, location: str, body: bytes) -> Answer:
@@ -71,10 +71,10 @@ class MemoryStorage:
         return self._write("replace", location, body, tag)
 
     def delete(self, location: str) -> None:
-        self._asked("delete", location, lambda: self.objects.pop(location, None))
+        self._request("delete", location, lambda: self.objects.pop(location, None))
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        self._asked("list", prefix)
+        self._request("list", prefix)
         found = [(name, *stored) for name, stored in sorted(self.objects.items()) if name.startswith(prefix)]
         return iter([Listed(name, len(body), modified) for name, body, _, modified in found])
 
@@ -105,7 +105,7 @@ class MemoryStorage:
             raise InputError("the login may not")
         return fault
 
-    def _asked(self, request: str, location: str, arrive: Callable[[], object] = lambda: None) -> None:
+    def _request(self, request: str, location: str, arrive: Callable[[], object] = lambda: None) -> None:
         fault = self._next(request, location)
         if fault != "no request":
             arrive()

@@ -86,7 +86,7 @@ def _count(storage: LocalStorage, location: str, times: int) -> None:
         times -= storage.replace(location, str(int(stored.body) + 1).encode(), stored.tag) is Answer.WRITTEN
 
 
-def test_a_write_without_room_says_what_to_do(storage: LocalStorage, tmp_path: Path) -> None:
+def test_a_write_to_a_full_disk_names_the_remedy(storage: LocalStorage, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SourceUnavailableError, match="Cannot write .*Check the rights and the free space"):
         storage.create(f"{tmp_path}/file/below", b"1")

@@ -76,7 +76,7 @@ def test_a_listing_has_more_than_one_page(moto: Glue) -> None:
         ({"s3.secret-access-key": "wrong"}, "lab", "Check the keys"),
     ],
 )
-def test_a_rejected_request_says_what_to_do(s3: S3Server, changes: dict[str, str], bucket: str, hint: str) -> None:
+def test_a_rejected_request_names_the_remedy(s3: S3Server, changes: dict[str, str], bucket: str, hint: str) -> None:
     storage, location = S3Storage({**s3.properties, **changes}), f"s3://{bucket}/lake/a"
     asks: list[Callable[[], object]] = [
         lambda: storage.create(location, b"1"),

@@ -48,7 +48,7 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown(storage: MemorySt
         commit(catalog, 7)
 
 
-def test_a_rejection_after_an_attempt_without_answer_is_no_refusal(
+def test_a_rejection_after_an_unanswered_attempt_is_not_a_refusal(
     storage: MemoryStorage, catalog: ObjectCatalog
 ) -> None:
     """Credentials expire after a write that has landed, and nothing can be read any more."""

@@ -59,6 +59,6 @@ def test_classes_and_tiers_of_what_is_there(properties: dict[str, str]) -> None:
     }
 
 
-def test_a_refused_request_says_so(properties: dict[str, str]) -> None:
+def test_a_refused_request_is_reported(properties: dict[str, str]) -> None:
     with pytest.raises(SourceUnavailableError, match="Cannot look up the storage class of s3://lab/refused"):
         storage_classes(properties, ["s3://lab/refused"])

@@ -123,7 +123,7 @@ class TestPostgres:
         found = check(source, positions={"shop.orders": replace(position, offsets={"lsn": "0/1", "oid": 1}).encode()})
         assert "made anew" in found["source of shop.orders"].found
 
-    def test_a_misspelt_source_table_is_told_with_its_nearest(self, check: Check, postgres: Postgres) -> None:
+    def test_a_misspelt_source_table_is_reported_with_near_misses(self, check: Check, postgres: Postgres) -> None:
         found = check(self.source(postgres, slot="s"), "shop.ordrs")["source of shop.ordrs"]
         assert found.state == "fail" and "Did you mean 'shop.orders'?" in str(found.remedy)
 
@@ -149,7 +149,7 @@ class TestPostgres:
         assert "no primary key" in found["source of shop.items"].found
         assert found["source of shop.absent"].state == "fail" and "source tables" not in found
 
-    def test_a_slot_of_somebody_else(self, check: Check, postgres: Postgres) -> None:
+    def test_a_slot_of_another_owner(self, check: Check, postgres: Postgres) -> None:
         with psycopg.connect(postgres.dsn, autocommit=True) as session:
             session.execute("SELECT pg_create_logical_replication_slot('other', 'test_decoding')")
             found = check(self.source(postgres, slot="other"))
@@ -216,7 +216,7 @@ def test_files_and_jdbc(check: Check, tmp_path: Path) -> None:
     assert found.state == "fail" and "Cannot query the database" in found.found
 
 
-def test_source_tables_of_jdbc_exist_or_are_told_with_their_nearest(check: Check, tmp_path: Path) -> None:
+def test_missing_source_tables_of_jdbc_are_reported_with_near_misses(check: Check, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
         database.execute("CREATE TABLE Orders (id int)")
         database.execute("CREATE VIEW people AS SELECT 1 AS id")

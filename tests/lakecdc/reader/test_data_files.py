@@ -161,7 +161,7 @@ def test_ranges_of_orc_files_hold_their_live_rows(tmp_path: Path) -> None:
         assert found.rows + found.deleted == end - begin
 
 
-def test_orc_attributes_say_the_types(tmp_path: Path) -> None:
+def test_orc_attributes_define_the_types(tmp_path: Path) -> None:
     moment = pa.array([1_577_934_245_123_456_000], pa.timestamp("ns", "UTC"))
     kinds: dict[str, tuple[pa.Array, dict[str, str], Any]] = {
         "timestamptz": (moment, {"iceberg.timestamp-unit": "MICROS"}, datetime(2020, 1, 2, 3, 4, 5, 123_456, UTC)),

@@ -106,9 +106,7 @@ def test_a_key_that_has_no_order_is_cut_by_its_hash(lake: Lake, names: tuple[str
     assert differences(report) == sorted(as_texts)
 
 
-def test_of_a_sample_only_some_ranges_are_read_and_values_are_told_on_demand(
-    lake: Lake, names: tuple[str, str]
-) -> None:
+def test_a_sample_reads_some_ranges_and_shows_values_on_demand(lake: Lake, names: tuple[str, str]) -> None:
     # rows differ in three ranges, so that two that are left out by chance leave one of them
     report = compare(lake, names, ranges=10, sample=0.8, report_values=False)
     assert (report.metrics["ranges_compared"], report.metrics["ranges"]) == (8, 10)

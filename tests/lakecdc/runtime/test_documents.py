@@ -80,6 +80,6 @@ def test_all_documents_below_a_local_folder_are_read(tmp_path: Path) -> None:
     assert not [*documents.read_below(f"{tmp_path}/none", (".json",))]
 
 
-def test_a_folder_that_cannot_be_read_is_told() -> None:
+def test_an_unreadable_folder_is_reported() -> None:
     with pytest.raises(InputError, match="Cannot read"):
         [*documents.read_below("strange://bucket/base", (".json",))]

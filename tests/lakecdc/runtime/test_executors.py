@@ -54,7 +54,7 @@ class Cluster:
         ([("worker-3", ["duckdb", "pyarrow"])], "on worker-3 lacks duckdb, pyarrow"),
     ],
 )
-def test_what_does_not_fit_is_told_with_a_remedy(answer: Any, told: str) -> None:
+def test_misfits_are_reported_with_a_remedy(answer: Any, told: str) -> None:
     cluster: Any = Cluster(answer)
     with pytest.raises(InputError, match=told) as refused:
         check_executors(cluster)

@@ -22,7 +22,7 @@ def test_no_line_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hush" not in told and "hu/sh" not in told
 
 
-def test_what_came_of_it_is_told_by_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_outcome_is_read_from_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text('{"version": 1, "job": "ingest", "tabels": []}')
     caplog.set_level(logging.INFO)

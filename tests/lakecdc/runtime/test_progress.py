@@ -46,7 +46,7 @@ def test_work_of_unknown_size_goes_by_its_pieces(caplog: pytest.LogCaptureFixtur
     ]
 
 
-def test_a_long_stage_is_told_with_its_table_while_it_runs(
+def test_a_long_stage_is_reported_with_its_table_while_it_runs(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "lakecdc.runtime.progress")

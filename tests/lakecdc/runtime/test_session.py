@@ -78,7 +78,7 @@ def test_the_endpoint_of_an_object_store_is_known_to_its_session_alone(lake: Lak
     assert served("objects_alone") is not None and served("lake") is None
 
 
-def test_an_object_store_that_cannot_be_opened_says_why(lake: Lake) -> None:
+def test_an_object_store_that_cannot_be_opened_reports_the_reason(lake: Lake) -> None:
     with pytest.raises(SpecError, match="needs a warehouse"):
         use_catalog(lake.spark, Catalog("objects_nowhere", {"type": "object_store"}))
     with pytest.raises(UnsupportedError, match="gs://"):

@@ -57,7 +57,7 @@ def run(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [DRIVER, WORKER, FILES, THREADS])
-def test_nobody_imports_pandas_and_everybody_still_can(text: str) -> None:
+def test_no_module_imports_pandas_and_users_still_can(text: str) -> None:
     run(f"{text}\nassert 'pandas' not in sys.modules\nimport pandas\nassert pandas.DataFrame([1]).size == 1")
 
 

@@ -19,7 +19,9 @@ from lakecdc.writer.transforms import Transform
 COLUMNS = (FileColumn(1, "id", "long", True, "c0"),)
 
 
-def told(folder: Path, tables: list[pa.Table], file_bytes: int, names: list[str]) -> list[tuple[list[int], list[int]]]:
+def write_and_list(
+    folder: Path, tables: list[pa.Table], file_bytes: int, names: list[str]
+) -> list[tuple[list[int], list[int]]]:
     """Partition values and ids of each file that is written of some tables."""
     by = tuple(PartitionColumn("c0", Transform("identity", "id")) for _ in names)
     files = PartitionFiles(FileLayout(str(folder), {}, COLUMNS, by, file_bytes=file_bytes), "rows")
@@ -30,10 +32,10 @@ def told(folder: Path, tables: list[pa.Table], file_bytes: int, names: list[str]
 
 def test_files_end_at_their_size(tmp_path: Path) -> None:
     tables = [pa.table({"c0": [1, 2], "p0": [7, 8]}), pa.table({"c0": [3, 4], "p0": [8, 9]})]
-    assert told(tmp_path, tables, 1 << 29, ["p0"]) == [([7], [1]), ([8], [2, 3]), ([9], [4])]
-    assert told(tmp_path, tables, 1, ["p0"]) == [([7], [1]), ([8], [2]), ([8], [3]), ([9], [4])]
-    assert told(tmp_path, tables, 1 << 29, []) == [([], [1, 2, 3, 4])]
-    assert told(tmp_path, [tables[0].slice(0, 0)], 1, []) == []
+    assert write_and_list(tmp_path, tables, 1 << 29, ["p0"]) == [([7], [1]), ([8], [2, 3]), ([9], [4])]
+    assert write_and_list(tmp_path, tables, 1, ["p0"]) == [([7], [1]), ([8], [2]), ([8], [3]), ([9], [4])]
+    assert write_and_list(tmp_path, tables, 1 << 29, []) == [([], [1, 2, 3, 4])]
+    assert write_and_list(tmp_path, [tables[0].slice(0, 0)], 1, []) == []
 
 
 def test_rows_of_a_partition_are_brought_together_in_their_order() -> None:
@@ -44,7 +46,7 @@ def test_rows_of_a_partition_are_brought_together_in_their_order() -> None:
     assert in_order(backwards, ["p0"]) is backwards and in_order(mixed, []) is mixed
 
 
-def test_times_beyond_python_s_are_told() -> None:
+def test_times_beyond_those_of_python_are_reported() -> None:
     micros = {-1: "1969-12-31T23:59:59.999999", 253_402_300_800_000_000: "+10000-01-01T00:00:00.000000"}
     for zone, end in ((None, ""), ("UTC", "+00:00")):
         table = pa.table({"p0": pa.array(micros, pa.int64()).cast(pa.timestamp("us", zone))})

@@ -46,7 +46,7 @@ def why_not(table: IcebergTable) -> str | None:
     return refusal(table, partitioning_of(table, types, {name: name for name in types}))
 
 
-def made(lake: Lake, partitioned_by: str, properties: str = "", columns: str = _COLUMNS) -> IcebergTable:
+def make_table(lake: Lake, partitioned_by: str, properties: str = "", columns: str = _COLUMNS) -> IcebergTable:
     """An empty table."""
     name = lake.new_name("frame")
     partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
@@ -104,7 +104,7 @@ def seen(lake: Lake, table: IcebergTable) -> list[list[tuple[Any, ...]]]:
 )
 def test_files_are_those_of_iceberg_s_own_writer(lake: Lake, partitioned_by: str) -> None:
     more = ", 'write.metadata.metrics.column.raw'='none', 'write.metadata.metrics.column.region'='counts'"
-    ours, theirs = made(lake, partitioned_by, more), made(lake, partitioned_by, more)
+    ours, theirs = make_table(lake, partitioned_by, more), make_table(lake, partitioned_by, more)
     assert why_not(ours) is None
     commit(ours, stage_frame(ours, given(ours)))
     commit(theirs, stage_rows(theirs, given(theirs)))
@@ -128,7 +128,7 @@ def test_nested_columns_keep_their_field_ids(lake: Lake) -> None:
         "array(named_struct('c', 'x', 'd', 1.5), null)), map('k', named_struct('x', 0.5D)), array('a', null)), "
         "(2, null, map(), array()), (3, named_struct('a-b', null, 'at', null, 'inner', null), null, null)"
     )
-    ours, theirs = made(lake, "", columns=columns), made(lake, "", columns=columns)
+    ours, theirs = make_table(lake, "", columns=columns), make_table(lake, "", columns=columns)
     assert why_not(ours) is None
     for table, stage in ((ours, stage_frame), (theirs, stage_rows)):
         commit(table, stage(table, given(table, rows, ("id", "s", "m", "texts"))))
@@ -152,7 +152,7 @@ def test_rows_of_format_3_get_their_ids(lake: Lake) -> None:
 
 
 def test_a_value_that_is_missing_leaves_nothing(lake: Lake) -> None:
-    table = made(lake, "bucket(2, id)")
+    table = make_table(lake, "bucket(2, id)")
     rows = given(table).selectExpr("CASE WHEN id < 4 THEN id END AS id", *_NAMES[1:])
     with pytest.raises(Exception, match="non-nullable"):
         stage_frame(table, rows)
@@ -180,7 +180,7 @@ def _with_changes(table: IcebergTable, stage: Callable[..., list[Any]], delete: 
 
 def test_deletes_of_a_joined_frame_reach_the_files_of_an_older_spec(lake: Lake) -> None:
     columns = "id BIGINT NOT NULL, region STRING NOT NULL, v STRING"
-    ours, theirs = (made(lake, "bucket(4, id), truncate(1, region)", columns=columns) for _ in range(2))
+    ours, theirs = (make_table(lake, "bucket(4, id), truncate(1, region)", columns=columns) for _ in range(2))
     _with_changes(ours, stage_frame, stage_frame)
     _with_changes(theirs, stage_rows, stage_equality_deletes)
     assert facts(ours) == facts(theirs)
@@ -205,7 +205,7 @@ def test_deletes_of_a_joined_frame_reach_the_files_of_an_older_spec(lake: Lake) 
 def test_what_tasks_cannot_write_is_left_to_iceberg_s_own_writer(
     lake: Lake, partitioned_by: str, properties: str, why: str
 ) -> None:
-    table = made(lake, partitioned_by, properties)
+    table = make_table(lake, partitioned_by, properties)
     assert why_not(table) == why
     # a task without rows makes no file
     files = stage_frame(table, given(table).repartition(8))

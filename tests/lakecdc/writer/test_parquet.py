@@ -74,7 +74,7 @@ def test_nans_are_counted_but_not_in_lists(tmp_path: Path) -> None:
     assert [str(getattr(group.column(4).statistics, end)) for end in ("min", "max")] == ["-0.0", "0.0"]
 
 
-def test_the_properties_of_the_table_say_which() -> None:
+def test_table_properties_choose_which() -> None:
     properties = {
         f"{ENABLED}id": "true",
         f"{ENABLED}name": "false",

@@ -13,7 +13,7 @@ TYPES = {"id": "bigint", "region": "string", "paid": "boolean", "day": "date", "
 SOURCES = {name: f"c{place}" for place, name in enumerate(TYPES)}
 
 
-def test_each_partition_is_told_once_with_its_rows() -> None:
+def test_each_partition_is_reported_once_with_its_rows() -> None:
     found = find_partitioning(["region", "paid", "`day`", "price"], TYPES, SOURCES)
     assert found is not None
     day = datetime.date(2026, 1, 2)

@@ -33,7 +33,7 @@ class _Gateway(BaseHTTPRequestHandler):
         commits = self.command == "POST" and (of_table or target.endswith(("CreateTable", "UpdateTable")))
         fault = self.strikes.next() if commits else None
         if fault is None or fault.lost == "answer":
-            status, headers, answer = self._asked(body)
+            status, headers, answer = self._forward(body)
         if fault is not None:
             self._lose(fault)
             return
@@ -41,7 +41,7 @@ class _Gateway(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_HEAD = do_DELETE = _pass_on
 
-    def _asked(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         way = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_THE_WAY | {"host"}}
         way.request(self.command, self.path, body, headers)

@@ -121,7 +121,7 @@ def test_a_batch_that_is_staged_and_checked_again_is_entered_once(
 
 
 @pytest.mark.soak
-def test_a_truncate_that_fails_is_no_event_of_the_history(lake: Lake, tmp_path: Path) -> None:
+def test_a_failed_truncate_is_not_in_the_history(lake: Lake, tmp_path: Path) -> None:
     feed, log = with_history(lake, tmp_path, publish="audited", table_checks=[{"type": "row_count", "min": 1}])
     past = PlainHistory(random.Random(24))
     past.insert(1)

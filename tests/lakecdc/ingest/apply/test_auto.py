@@ -66,7 +66,7 @@ def test_partitions_outside_the_key_are_merged(lake: Lake, tmp_path: Path) -> No
 
 @pytest.mark.soak
 @pytest.mark.parametrize("rows_with_it", [True, False])
-def test_a_late_truncate_is_merged_and_says_so(lake: Lake, tmp_path: Path, rows_with_it: bool) -> None:
+def test_a_late_truncate_is_merged_and_reported(lake: Lake, tmp_path: Path, rows_with_it: bool) -> None:
     feed, history = Feed(lake, tmp_path, {"mode": "auto", "partition_by": ["bucket(2, id)"]}), inserted(30)
     feed.take(history.events)
     late = truncate(history)

@@ -173,7 +173,7 @@ def test_files_end_at_the_target_size_and_are_sorted(lake: Lake, monkeypatch: py
         ({"mode": "history"}, None, "0101"),
     ],
 )
-def test_rows_that_do_not_fit_are_told_apart(
+def test_unfit_rows_are_separated(
     lake: Lake, tmp_path: Path, target: dict[str, Any], engine: str | None, readings: str
 ) -> None:
     misfits, log = dict[int, str](), tmp_path / "readings"
@@ -193,7 +193,7 @@ def test_rows_that_do_not_fit_stop_a_reading_that_has_no_quarantine(lake: Lake) 
         all_fitting(planned[100].judged).count()
 
 
-def test_a_load_of_which_nothing_fits(lake: Lake) -> None:
+def test_a_load_in_which_no_row_fits(lake: Lake) -> None:
     misfits = dict[int, str]()
     name, applied = load(lake, share=Share(misfits=1), misfits=misfits)
     assert (applied.staged.written_by, applied.data_files, len(misfits)) == ("tasks", 0, ROWS)

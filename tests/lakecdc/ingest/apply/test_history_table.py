@@ -131,7 +131,7 @@ def test_a_file_of_the_interrupted_batch_is_gone(lake: Lake, tmp_path: Path, mon
 
 
 @pytest.mark.soak
-def test_a_table_fed_on_its_own_is_no_history_table(lake: Lake, tmp_path: Path) -> None:
+def test_a_separately_fed_table_is_not_a_history_table(lake: Lake, tmp_path: Path) -> None:
     log, history = lake.new_name("alone"), PlainHistory.of(7, 6)
     (tmp_path / "alone").mkdir()
     Feed(lake, tmp_path / "alone", {"mode": "history"}, table=log).take(history.events)

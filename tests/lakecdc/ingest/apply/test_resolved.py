@@ -239,7 +239,7 @@ def test_the_first_run_converts_equality_deletes_from_before(lake: Lake, tmp_pat
     assert feed.rows() == by_pyiceberg(feed) == final_rows(history)
 
 
-def test_a_conversion_that_fails_is_no_obstacle(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_conversion_does_not_stop_the_job(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history, last = with_equality_deletes(lake, tmp_path)
     lake.sql(f"ALTER TABLE lake.{feed.table} SET TBLPROPERTIES ('lakecdc.policy.allow' = 'none')")
     report = feed.take(last)

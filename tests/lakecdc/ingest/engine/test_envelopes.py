@@ -79,7 +79,7 @@ def test_what_no_column_can_hold_is_set_aside(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_values_of_another_type_that_say_the_same_are_taken(name: str) -> None:
+def test_equal_values_of_another_type_are_accepted(name: str) -> None:
     make = EACH[name]
     for row, values in (
         ({"id": "1", "v": 1.50, "n": "2.5"}, (1, "1.5", 2.5)),
@@ -222,7 +222,7 @@ def test_several_rows_of_a_message_keep_their_order() -> None:
 @pytest.mark.parametrize(
     "value", [5, "5", 0, 2**63 - 1, -1, "-5", -(2**63), "2024-01-02T03:04:05Z", "2024-01-02 03:04:05.123456"]
 )
-def test_a_member_tells_the_order(value: Any) -> None:
+def test_order_comes_from_a_member(value: Any) -> None:
     fields = (Field("id", "bigint"), Field("at", "string"))
     found = run("json", [{"id": 1, "at": value}], fields=fields, order_by="at")
     micros = {"2024-01-02T03:04:05Z": 1_704_164_645_000_000, "2024-01-02 03:04:05.123456": 1_704_164_645_123_456}
@@ -241,7 +241,7 @@ def test_a_member_that_comes_twice_is_set_aside(name: str) -> None:
     assert odd(name, row) == "text that is not JSON"
 
 
-def test_shards_are_told_apart_by_their_tables() -> None:
+def test_shards_are_distinguished_by_their_tables() -> None:
     fields = (*FIELDS, Field("shard", "string"))
     messages = [{**maxwell({**PLAIN, "id": n}), "table": f"t_{n}"} for n in range(4)]
     target = {"source_table": None, "source_tables": ("d.t_1", "d.t_3"), "source_column": "shard"}

@@ -113,7 +113,7 @@ def test_what_cannot_be_read_or_does_not_fit_is_rejected_with_its_message() -> N
     assert rows[4]["rejected"]["order"] == order_key(1, 7, 7, 8, 5, 4)
 
 
-def test_another_tables_and_what_is_no_row_event_are_passed_over() -> None:
+def test_events_of_other_tables_and_of_no_row_are_skipped() -> None:
     others = [event("c", {"id": 2}, table="u"), event("t", {}), {"op": "m", "source": {}}, None, {"ts_ms": 5}]
     rows = decode([message(event("c", {"id": 1})), *map(message, others)])
     assert [row["k0"] for row in rows] == [1]

@@ -85,7 +85,7 @@ def test_infinite_dates_become_what_the_source_says(option: str, days: tuple[int
     assert (parse("-infinity"), parse("infinity"), parse("1970-01-01")) == (*days, 0)
 
 
-def test_columns_are_told_by_their_numbers() -> None:
+def test_columns_are_followed_by_their_numbers() -> None:
     columns = dict.fromkeys(("id", "a", "b", "gone", "hidden"), "string")
     shape = Shape(columns, {"id": 1, "a": 2, "b": 3, "gone": 4, "hidden": 5}, ("id",))
     # a and b have changed names, a new column is called as one that has been dropped
@@ -143,7 +143,7 @@ def test_a_delete_has_a_row_if_the_table_has_no_key() -> None:
         ([], "it is not the JSON of a change"),
     ],
 )
-def test_what_cannot_enter_says_why(kept: Any, reason: str) -> None:
+def test_rejected_rows_carry_the_reason(kept: Any, reason: str) -> None:
     with pytest.raises(StaysError) as stays:
         event(kept, "id")
     assert str(stays.value).partition(";")[0] == reason
@@ -154,7 +154,7 @@ def test_odd_members_end_no_task(member: dict[str, Any]) -> None:
     assert event(document(**member), "id")["key"] == {"id": 1}
 
 
-def test_twins_of_a_full_load_are_told_apart() -> None:
+def test_twins_of_a_full_load_are_distinguished() -> None:
     orders = [event(document(op="r"), place=f"full load ab#{number}")["order"] for number in (1, 2, 17)]
     assert orders == [order_key(1, 5, 0, RANK_READ, 0, number) for number in (0, 1, 16)]
     assert event(document(op="c"), place="full load ab#2")["order"] == order_key(1, 5, 0, RANK_READ)

@@ -64,7 +64,9 @@ def events(spark: SparkSession, key: tuple[str, ...], *told: str, **values: str)
     return reduce(DataFrame.unionByName, made)
 
 
-def kept(frame: DataFrame, key: tuple[str, ...], numbers: dict[str, int | None] | None = None) -> DataFrame:
+def quarantined_messages(
+    frame: DataFrame, key: tuple[str, ...], numbers: dict[str, int | None] | None = None
+) -> DataFrame:
     batch = Batch(
         Target("test.t"), key, (), Rows(frame), Position("test", "1", {}), source=SourceFacts(columns=numbers)
     )
@@ -86,7 +88,7 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
         "'u' AS op, array('text') AS open, 6L AS old, 'b' AS order",
         **VALUES,
     )
-    found = decode_kept(kept(frame, key), Target("test.t"), Known({}, key=("at", "id")))
+    found = decode_kept(quarantined_messages(frame, key), Target("test.t"), Known({}, key=("at", "id")))
     assert found.rows is not None and found.key == key and found.rejected is None
     types = {f.name: sql_type(f.dataType) for f in frame.schema["row"].dataType}  # type: ignore[attr-defined]
     assert {c.name: c.type for c in found.columns} == types
@@ -96,11 +98,11 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_what_cannot_enter_stays_and_says_why(spark: SparkSession) -> None:
+def test_rejected_rows_stay_with_the_reason(spark: SparkSession) -> None:
     frame = events(
         spark, ("id",), *[f"'c' AS op, NULL AS open, NULL AS old, '{i}' AS order" for i in range(6)], id="1L", n="''"
     )
-    rows = kept(frame, ("id",)).withColumn("number", F.col("order").cast("int"))
+    rows = quarantined_messages(frame, ("id",)).withColumn("number", F.col("order").cast("int"))
     text = F.col("value").cast("string")
     old = F.to_json(F.struct(F.lit("u").alias("op"), F.struct(F.lit(1).alias("id")).alias("row")))
     edited = {
@@ -140,7 +142,7 @@ def test_nested_values_take_the_type_of_the_table(spark: SparkSession) -> None:
     )
     types = {"id": "bigint", "tags": "struct<`a`:int>", "text": "struct<`a`:array<decimal(3,2)>>"}
     target = Target("test.t", columns={"tags": "struct<`a`:int,`b`:bigint>"})
-    found = decode_kept(kept(frame, ("id",)), target, Known(types, key=("id",)))
+    found = decode_kept(quarantined_messages(frame, ("id",)), target, Known(types, key=("id",)))
     assert found.rows is not None and found.rejected is not None
     row = found.rows.frame.collect()[0]["row"].asDict(recursive=True)
     assert row == {"id": 1, "tags": {"a": 7, "b": 2}, "text": {"a": [Decimal("1.50")]}}

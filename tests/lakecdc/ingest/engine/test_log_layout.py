@@ -123,7 +123,7 @@ def test_what_is_before_a_truncate_is_not_folded_but_for_misfits() -> None:
     assert without_void(batch, order_key(1, 3)).column("pos").to_pylist() == [2, 3]
 
 
-def test_without_a_key_a_delete_tells_all_there_was() -> None:
+def test_without_a_key_a_delete_carries_the_whole_row() -> None:
     layout = replace(LAYOUT, versions=(LogVersion(0, TEXTS, TEXTS),), key=())
     (row, bad) = typed(layout, event(1, "d", None, ["1", "2024-01-01"]), event(2, "d", None, ["1", "infinity"]))
     assert (row["op"], row["c0"], row["c1"]) == ("d", 1, date(2024, 1, 1))

@@ -58,7 +58,7 @@ def test_every_line_is_read_once_and_in_order(
 
 
 @pytest.mark.parametrize("kind", ["", ".gz", ".bz2"])
-def test_a_line_that_is_too_long_is_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_an_overlong_line_is_not_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(pieces, "_CHUNK", 16)
     monkeypatch.setattr(pieces, "_LONGEST_LINE", 100)
 

@@ -153,7 +153,7 @@ def test_placeholders_are_filled_as_event_after_event_would(events: list[Event],
         ]
 
 
-def test_what_only_another_key_or_nobody_can_tell_is_not_folded() -> None:
+def test_values_only_another_key_may_know_are_not_folded() -> None:
     moved = event(2, "u", 1, frozenset({"large"})) | {"moved": True, "old": ["7", None, None, None]}
     late = [event(1, "d", 1), event(2, "u", 1, frozenset({"large"}))]
     for events, why in (([moved], log._LEFT_OUT), (late, "an update after the delete of its row leaves values out")):
@@ -165,7 +165,7 @@ def test_what_only_another_key_or_nobody_can_tell_is_not_folded() -> None:
 @example(events=[event(2, "c", 1), event(3, "c", 2)], place=(3, 1), every=True)
 @given(events=histories(), place=st.tuples(st.integers(1, 25), st.integers(0, 2)), every=st.booleans())
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_was_before_a_truncate_is_told_and_not_folded(
+def test_events_before_a_truncate_are_reported_and_not_folded(
     events: list[Event], place: tuple[int, int], every: bool
 ) -> None:
     if not events:

@@ -103,7 +103,7 @@ def test_last_event_of_each_key_and_counts(tmp_path: Path, cuts: int, uneven: bo
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("cuts", [1, 2, 5])
-def test_what_updates_leave_out_is_told_by_the_newest_event_before_them(tmp_path: Path, cuts: int) -> None:
+def test_omitted_values_come_from_the_newest_earlier_event(tmp_path: Path, cuts: int) -> None:
     rng, events = random.Random(cuts), []
     rows: dict[int, dict[str, Any]] = {}
     last: dict[int, int] = {}
@@ -171,12 +171,12 @@ ODD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("reason", ODD)
-def test_what_is_odd_is_told(tmp_path: Path, reason: str) -> None:
+def test_odd_findings_are_reported(tmp_path: Path, reason: str) -> None:
     plain = [event(n, "c", {"id": n, "v": "x", "n": 1}) for n in range(2, 60)]
     assert run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2)[1].odd == reason
 
 
-def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
+def test_text_that_is_not_json_and_placeholders(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps(event(1, "c", {"id": 1, "v": "x", "n": 1})) + "\n{broken\n")
     assert run({(tmp_path / "x.jsonl").as_uri(): 0}, 1)[1].odd == "text that is not JSON"
     numbers = files(tmp_path, [event(1, "u", {"id": 1, "v": "__gone", "n": 1})], 1)
@@ -274,7 +274,7 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
 
 
 @pytest.mark.parametrize("cuts", [1, 2])
-def test_what_another_key_or_nobody_can_tell_is_not_folded(tmp_path: Path, cuts: int) -> None:
+def test_values_known_only_to_another_key_are_not_folded(tmp_path: Path, cuts: int) -> None:
     gone = {"id": 1, "v": "__gone", "n": 1}
     deleted, new = [event(1, "d", {"id": 1}), event(2, "u", gone)], [event(1, "c", {"id": 2}), event(2, "c", gone)]
     for events, why in ((deleted, "after the delete of its row"), (new, "other than an update of the same key")):

@@ -30,7 +30,7 @@ DIFFERENT = {
 }
 
 
-def told(envelope: Envelope, arrival: int) -> dict[str, Any]:
+def summarize(envelope: Envelope, arrival: int) -> dict[str, Any]:
     """Return what an envelope says; of one with a problem, and of a message that is not a row event, only that."""
     if envelope.problem is not None:
         return {"problem": envelope.problem[0]}
@@ -64,7 +64,7 @@ def _comparable(image: dict[str, Any] | None) -> str | None:
 def read(corpus: Corpus) -> list[list[dict[str, Any]]]:
     """Return what the envelopes of each message say, in the order of their rows."""
     rows = find_format(corpus.format).rows(Reading(EPOCH))
-    found = [[told(one, m.arrival) for one in read_message(rows, m)] for m in corpus.messages()]
+    found = [[summarize(one, m.arrival) for one in read_message(rows, m)] for m in corpus.messages()]
     return [sorted(envelopes, key=lambda each: str(each.get("order", ""))) for envelopes in found]
 
 

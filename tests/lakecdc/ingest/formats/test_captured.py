@@ -74,7 +74,7 @@ def test_mariadb(spark: SparkSession) -> None:
     assert (rows[30]["row"]["name"], rows[40]["row"]["extra"]) == ("odku", 9)
 
 
-def test_flattened_with_iso_times_and_the_table_told_by_the_topic(spark: SparkSession) -> None:
+def test_flattened_with_iso_times_and_the_table_from_the_topic(spark: SparkSession) -> None:
     types = {"balance": "decimal(12,2)", "born": "date", "ts": "timestamp_ntz", "tstz": "timestamp"}
     target = Target("shop.customers", key=("id",), columns=types)
     found = decode_lines(spark, "debezium-flat-json", lines("postgres_flat"), target, records=True)
@@ -125,7 +125,7 @@ def test_a_lone_tombstone_deletes_what_came_before_it_and_nothing_after(spark: S
 
 
 @pytest.mark.soak
-def test_a_tombstone_behind_its_delete_says_nothing(spark: SparkSession) -> None:
+def test_a_tombstone_after_its_delete_is_ignored(spark: SparkSession) -> None:
     events = [
         record(envelope(10, "c", {"id": 1, "v": 1}), {"id": 1}, offset=0),
         record(envelope(20, "d", {"id": 1}), {"id": 1}, offset=1),

@@ -105,7 +105,7 @@ def test_unchanged_values_and_key_changes_keep_all_events(spark: SparkSession) -
     assert not is_folded(by_tasks) and by_tasks.rows is not None and by_tasks.rows.frame.count() == 4
 
 
-def test_late_events_are_told_by_the_marks_of_their_partition(spark: SparkSession) -> None:
+def test_late_events_are_recognized_by_the_marks_of_their_partition(spark: SparkSession) -> None:
     mark = "0001" + "0" * (WIDTH - 4)
     lines = [record(envelope(10, "c", row(1)), partition=p, offset=p) for p in (0, 1)]
     lines[1] = lines[1].replace('"id": 1', '"id": 2')
@@ -309,7 +309,7 @@ def test_a_new_table_learns_its_columns_from_the_first_messages(spark: SparkSess
 
 
 @pytest.mark.soak
-def test_a_column_that_is_left_out_is_no_new_one(spark: SparkSession) -> None:
+def test_an_excluded_column_is_not_a_new_column(spark: SparkSession) -> None:
     target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"}, exclude_columns=("x",))
     found = decode_lines(spark, "debezium-json", [json.dumps(envelope(1, "c", row(1, x="y")))], target, Known(TYPES))
     assert found.passes == "one pass" and "x" not in {c.name for c in found.columns}

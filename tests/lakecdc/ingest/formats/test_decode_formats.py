@@ -116,7 +116,7 @@ MYSQL = {
 
 
 @pytest.mark.soak
-def test_types_that_canal_tells(spark: SparkSession) -> None:
+def test_types_sent_by_canal(spark: SparkSession) -> None:
     row = {"id": "18446744073709", "i": "-5", "u": "4294967295", "d": "-12.50", "f": "0.1", "g": "1.25E-7", "b": "1"}
     row |= {"s": "1.50", "j": '{"a": 1.0}', "day": "2024-02-29", "local": "2024-01-02 03:04:05.123456"}
     row |= {"at": "2024-01-02 03:04:05"}

@@ -117,7 +117,7 @@ def test_negative_versions_and_times_before_1970_are_older(spark: SparkSession, 
 
 
 @pytest.mark.soak
-def test_what_is_no_place_in_a_log_does_not_lie_above_those_that_are(spark: SparkSession) -> None:
+def test_other_values_never_lie_above_log_positions(spark: SparkSession) -> None:
     told = [(1, 5, 7), (1, -5, 6), (2, 1, 5), (2, 2, -5), (2, 3, 2**60)]
     events = [insert(place, {"id": key, "v": str(place)}) for key, place, _ in told]
     for event, (*_, moment) in zip(events, told, strict=True):
@@ -161,7 +161,7 @@ def dms(operation: str, data: dict[str, Any], second: int, **more: Any) -> str:
     return json.dumps({"data": data, **more, "metadata": {**metadata, "timestamp": moment}})
 
 
-def test_a_key_change_of_dms_is_told_by_either_kind_of_before_image(spark: SparkSession) -> None:
+def test_a_key_change_of_dms_is_recognized_by_either_before_image(spark: SparkSession) -> None:
     lines = [dms("load", {"id": i, "BI_CODE": f"b{i}"}, 0) for i in (1, 2, 3)]
     lines.append(dms("update", {"id": 11, "BI_CODE": "new"}, 1, **{"before-image": {"id": 1}}))
     lines.append(dms("update", {"id": 12, "BI_id": 2, "BI_CODE": "new"}, 1))

@@ -134,20 +134,20 @@ def test_rows_of_other_tables_stay_out_however_batches_are_cut(
 
 
 @both_engines
-def test_a_chosen_topic_of_one_table_stands_for_it(spark: SparkSession, engine: str) -> None:
-    def found(topic: str, *, routed: bool, source_table: str | None = None) -> int:
+def test_a_selected_topic_of_one_table_selects_that_table(spark: SparkSession, engine: str) -> None:
+    def count_events(topic: str, *, routed: bool, source_table: str | None = None) -> int:
         lines = [record(debezium("orders", 1), {"id": 1}, topic=topic)]
         target, reading = replace(TARGET, source_table=source_table), Reading(1, routed=routed)
         known = Known(TYPES)
         found = decode_lines(spark, "debezium-json", lines, target, known, reading, records=True, engine=engine)
         return found.events
 
-    assert found("pg.db.orders", routed=True) == 1
-    assert found("pg.db.orders", routed=False) == 0
-    assert found("pg.everything", routed=True) == 0
+    assert count_events("pg.db.orders", routed=True) == 1
+    assert count_events("pg.db.orders", routed=False) == 0
+    assert count_events("pg.everything", routed=True) == 0
     # as one of many topics is named
-    assert found("pg.db.orders", routed=True, source_table="pg.db.orders") == 1
-    assert found("pg.db.orders", routed=True, source_table="pg.db.lines") == 0
+    assert count_events("pg.db.orders", routed=True, source_table="pg.db.orders") == 1
+    assert count_events("pg.db.orders", routed=True, source_table="pg.db.lines") == 0
 
 
 @pytest.mark.parametrize("source_table", [None, pytest.param("paimon_1", marks=pytest.mark.soak)])

@@ -131,7 +131,7 @@ def test_a_group_is_compared_with_its_source_table(lake: Lake, tmp_path: Path) -
     assert "feeds no group" in str(reconciled(lake, {"type": "iceberg"}, {**target, "source_table": other}).reason)
 
 
-def test_what_nothing_tells_waits_in_the_quarantine(lake: Lake, tmp_path: Path) -> None:
+def test_unknown_values_wait_in_quarantine(lake: Lake, tmp_path: Path) -> None:
     groups = [{"columns": ["name", "mail"], "source_table": "person"}, {"columns": ["city"], "source_table": "address"}]
     feed, log = feed_of(lake, tmp_path, {"groups": groups}, source_tables=["person", "address"]), Log()
     feed.options = {"max_quarantined_fraction": 1.0}

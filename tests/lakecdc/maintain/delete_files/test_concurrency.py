@@ -51,7 +51,7 @@ def written_files(lake: Lake, name: str) -> set[str]:
     return {str(p) for p in root.rglob("deletes-*/*") if not p.name.startswith(".")}
 
 
-def kept(rows: Rows) -> list[int]:
+def ids_of(rows: Rows) -> list[int]:
     return [row[0] for row in rows]
 
 
@@ -66,7 +66,7 @@ def test_writers_go_on_meanwhile(lake: Lake, version: int, meanwhile: Meanwhile)
     meanwhile(write)
     report = run(lake, name)
     assert (report.outcome, report.metrics["conflicts"], report.metrics["commits"]) == ("done", 0, 1)
-    assert kept(spark_rows(lake, name)) == [10, 100, 11, 12, 13, 14, 15, 16, 17, 18, 19, 6, 7, 8, 9]
+    assert ids_of(spark_rows(lake, name)) == [10, 100, 11, 12, 13, 14, 15, 16, 17, 18, 19, 6, 7, 8, 9]
     # the delete that came meanwhile is left for the next run
     assert report.metrics["equality_delete_files_after"] == count(lake, name, 2) == 1
     meanwhile(lambda: None)

@@ -159,7 +159,7 @@ def test_files_left_out_of_the_plan_are_checked(lake: Lake, monkeypatch: pytest.
 
 
 @pytest.mark.soak
-def test_dry_run_tells_what_would_stay(lake: Lake) -> None:
+def test_dry_run_reports_what_would_stay(lake: Lake) -> None:
     name = create(lake, "id bigint, x float", 2)
     insert(lake, name, "SELECT id, CAST(id AS float) AS x FROM range(20)")
     change(lake, name, ["x"], "SELECT CAST(7 AS float) AS x")

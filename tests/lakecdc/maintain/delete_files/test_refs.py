@@ -62,7 +62,7 @@ def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: i
     convert(lake, name)
 
 
-def test_what_is_no_branch_or_none_any_more_is_bad_input(lake: Lake, meanwhile: Meanwhile) -> None:
+def test_a_missing_branch_is_bad_input(lake: Lake, meanwhile: Meanwhile) -> None:
     name = table_with_refs(lake, 2)
     for no_branch in ("nowhere", "early"):
         with pytest.raises(InputError, match=no_branch):

@@ -73,7 +73,7 @@ def test_position_delete_without_rows(lake: Lake) -> None:
     assert pyiceberg_rows(lake, table.name) == rows
 
 
-def test_file_that_has_rows_although_its_count_says_none(lake: Lake) -> None:
+def test_a_file_with_rows_whose_count_is_zero(lake: Lake) -> None:
     name = create(lake, "id bigint", 2)
     insert(lake, name, "SELECT id FROM range(5)")
     table = lake.table(name)

@@ -107,7 +107,7 @@ def test_off_needs_a_reason(lake: Lake) -> None:
             run(lake, "a.b", verify="off", verify_off_reason=reason)
 
 
-def test_sample_says_how_much_it_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_reports_how_much_it_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint", 3)
     insert(lake, name, "SELECT id FROM range(100)", files=4)
     change(lake, name, ["id"], "SELECT id FROM range(100) WHERE id % 3 = 0")
@@ -116,7 +116,7 @@ def test_sample_says_how_much_it_read(lake: Lake, monkeypatch: pytest.MonkeyPatc
     assert report.metrics["verified"] == {"mode": "sample", "files": 2, "of": 4}
 
 
-def test_delete_set_too_large_for_a_full_proof_is_sampled_and_says_so(
+def test_a_delete_set_too_large_for_a_full_proof_is_sampled_and_reported(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, cached, compute = table_with_deletes(lake, 2), [], verify.digest

@@ -153,7 +153,7 @@ def test_a_run_that_dies_is_undone(attic: Attic, monkeypatch: pytest.MonkeyPatch
     assert contents(attic.path(name)) == before
 
 
-def test_what_stands_in_the_place_of_a_trashed_file_stays(attic: Attic) -> None:
+def test_a_file_in_place_of_a_trashed_one_stays(attic: Attic) -> None:
     name = attic.create(2)
     attic.append(name, 0, 5)
     (orphan,) = plant(attic.path(name), ORPHANS[:1])

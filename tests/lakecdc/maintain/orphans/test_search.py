@@ -62,7 +62,7 @@ def test_ten_million_names_fit_into_a_gigabyte(count: int) -> None:
     assert int(done.stdout) < 1024**3
 
 
-def test_who_has_left_orphans_is_told_of_the_largest() -> None:
+def test_sources_of_the_largest_orphans_are_reported() -> None:
     folders = [f"data/lakecdc-ingest-202601{day:02}T000000Z-app{day}" for day in range(1, 25)]
     names = [f"{folder}/load-1/{n}.parquet" for day, folder in enumerate(folders, 1) for n in range(day)]
     found = SearchResult()

@@ -48,6 +48,6 @@ def test_objects_are_found_and_deleted(s3: S3Server) -> None:
     assert [file.location for file in storage.walk("s3://lab/deleted")] == locations[:1]
 
 
-def test_a_listing_that_fails_says_so(s3: S3Server) -> None:
+def test_a_failed_listing_is_reported(s3: S3Server) -> None:
     with pytest.raises(SourceUnavailableError, match="Cannot list"):
         list(S3Storage(s3.properties).walk("s3://nowhere/at/all"))

@@ -14,7 +14,7 @@ from lakecdc.runtime.run import each_table, run
 from tests.lakecdc.maintain.orphans.support import Attic, age, files
 
 
-def test_who_has_left_orphans_is_told(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_of_orphans_are_reported(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
     name = attic.create(2)
     for low in range(0, 30, 5):
         attic.append(name, low, low + 5)

@@ -47,7 +47,7 @@ def test_ours_converts_it(lake: Lake, version: int) -> None:
 
 
 @pytest.mark.soak
-def test_icebergs_own_search_has_been_mended(lake: Lake) -> None:
+def test_iceberg_has_fixed_its_own_search(lake: Lake) -> None:
     """Up to 1.11 ``remove-dangling-deletes`` searched by spec and partition too."""
     name = global_delete_under_an_old_spec(lake, 2)
     for id_ in (20, 21):

@@ -51,7 +51,7 @@ def test_a_backlog_goes_through_in_bounded_batches(fed: Fed) -> None:
     assert fed.rows("v")[-1] == ("6",)
 
 
-def test_files_that_a_run_has_read_are_told_from_new_ones_without_spark(fed: Fed) -> None:
+def test_read_files_are_distinguished_from_new_ones_without_spark(fed: Fed) -> None:
     def idle() -> bool:
         position = decode(fed.lake.table(fed.name).head().summary[POSITIONS])  # type: ignore[union-attr]
         return preflight.check(parse_spec(fed.spec()), {fed.name: position}).idle is not None

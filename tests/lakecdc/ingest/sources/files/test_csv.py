@@ -78,7 +78,7 @@ def test_bad_lines_are_kept_and_enter_once_the_type_fits(fed: Fed) -> None:
     assert [rule for rule, _ in fed.kept()] == ["fields", "no-key", "quotes", "type"]
 
 
-def test_what_would_have_to_be_rounded_cut_or_guessed_is_kept(fed: Fed) -> None:
+def test_values_that_would_be_rounded_or_cut_are_quarantined(fed: Fed) -> None:
     fed.target["columns"] = {"price": "decimal(6,2)", "share": "double", "day": "date"}
     bad = ["1,1.5e-3,,", "2,,1d,", "3,,1e400,", "4,,0x1p3,", "5,,,2026-01-02 10:00", "6,,,2026-1-2", "7,?,,"]
     good = ["8,1.5e1,1e-3,2026-01-02", "9,1e2,NaN,2026-01-02 00:00:00.0"]

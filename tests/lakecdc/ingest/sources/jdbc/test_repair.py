@@ -16,7 +16,7 @@ _COLUMNS = '"Id", part, state, price'
 _NEXT = ("2027-01-01", "2028-01-01")
 
 
-def made(orders: Shop) -> int:
+def make_table(orders: Shop) -> int:
     """A table that has been fed, and differs; by how many rows."""
     values = "i % 2, i, 's' || i, i / 8.0, '2026-01-02'::timestamptz + i * interval '1 second'"
     orders.sql(f'INSERT INTO "Or ders" SELECT {values} FROM generate_series(1, 60) i')
@@ -41,7 +41,7 @@ def check_equal(orders: Shop) -> None:
 
 
 def test_rows_are_loaded_once_more_if_ingestion_comes_first(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    planted, load, loads = made(orders), Table.load, list[int]()
+    planted, load, loads = make_table(orders), Table.load, list[int]()
 
     def overtaken(*arguments: Any) -> Any:
         batch = load(*arguments)
@@ -59,7 +59,7 @@ def test_rows_are_loaded_once_more_if_ingestion_comes_first(orders: Shop, monkey
 
 @pytest.mark.soak
 def test_keys_that_come_again_after_a_repair(orders: Shop) -> None:
-    made(orders)
+    make_table(orders)
     assert compared(orders, repair=True).outcome == "done"
     # one of them as it was
     again = "(1, 33, 'again', 1, '2027-03-03'), (0, 34, 's34', 4.25, '2026-01-02 00:00:34+00')"
@@ -71,7 +71,7 @@ def test_keys_that_come_again_after_a_repair(orders: Shop) -> None:
 
 
 def test_a_run_that_has_read_before_does_not_commit_after(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    planted, batch_of, reports = made(orders), Jdbc._batch, list[Any]()
+    planted, batch_of, reports = make_table(orders), Jdbc._batch, list[Any]()
 
     def repaired_meanwhile(*arguments: Any) -> Any:
         batch = batch_of(*arguments)

@@ -101,6 +101,6 @@ def test_records_of_transactions_that_overlap_are_no_other_log(spark: SparkSessi
     assert refusal(spark, events, engine=engine, name="debezium-flat-json")
 
 
-def test_a_snapshot_is_no_mark_for_bare_positions(spark: SparkSession) -> None:
+def test_a_snapshot_is_not_a_mark_for_bare_positions(spark: SparkSession) -> None:
     mark, seen = order_key(1, 300, 300, RANK_READ, time=10_000), "1970-01-01T00:00:10+00:00"
     assert refusal(spark, [flattened(0, 200, 20_000)], mark, seen, name="debezium-flat-json") is None

@@ -46,7 +46,7 @@ def test_a_leader_that_changes_is_waited_for() -> None:
     assert cluster.offsets([("t", 0)], "latest") == {("t", 0): 7}
 
 
-def test_other_errors_are_told_at_once() -> None:
+def test_other_errors_are_raised_at_once() -> None:
     answers = Answers(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SourceUnavailableError, match="cannot be asked"):
         cluster_with(answers).offsets([("t", 0)], "latest")

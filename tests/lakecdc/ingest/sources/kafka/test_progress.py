@@ -35,7 +35,7 @@ def test_what_is_kept_comes_back(partitions: int) -> None:
     assert again.trusted_marks() == {f"pg.shop.orders/{p}": order for (_, p), order in progress.marks.items()}
 
 
-def test_marks_that_do_not_fit_are_given_up_and_say_so() -> None:
+def test_marks_that_do_not_fit_are_dropped_and_reported() -> None:
     text = position(of(900)).encode()
     assert len(text) <= MAX_BYTES
     again = kept.decode(decode_position(text))

@@ -104,7 +104,7 @@ def reader_of(shop: Topics, reader: str, **source: Any) -> Reader:
 
 
 @pytest.mark.parametrize("reader", on_demand(READERS, in_ci=("librdkafka",)))
-def test_a_login_is_enough_and_is_nowhere_to_be_read(
+def test_a_login_suffices_and_appears_nowhere(
     topics: Topics,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -134,7 +134,9 @@ def test_a_login_is_enough_and_is_nowhere_to_be_read(
     assert PASSWORD not in f"{said.out}{said.err}{caplog.text}{report}{refused}"
 
 
-def test_an_unreachable_cluster_is_told_from_bad_input(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_distinguished_from_bad_input(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from lakecdc.ingest.sources.kafka import spark_reader
 
     monkeypatch.setattr(spark_reader, "_MILLISECONDS", 2000)
@@ -144,7 +146,7 @@ def test_an_unreachable_cluster_is_told_from_bad_input(topics: Topics, monkeypat
     assert report.failure_class == "cluster" and "127.0.0.1:1" in (report.error or "")
 
 
-def test_a_missing_jar_is_told_before_anything_is_written(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_jar_is_reported_before_any_write(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     from lakecdc.ingest.sources.kafka import spark_reader
 
     monkeypatch.setattr(spark_reader, "_PROVIDER", "org.apache.spark.sql.kafka010.NoSuchProvider")

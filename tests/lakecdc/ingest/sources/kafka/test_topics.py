@@ -367,7 +367,9 @@ def test_several_topics_feed_one_table_by_route(topics: Topics) -> None:
     assert topics.rows(other) == one.expected()
 
 
-def test_an_unreachable_cluster_is_told_from_bad_input(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_distinguished_from_bad_input(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from lakecdc.contract.spec import parse_spec
     from lakecdc.ingest.job import ingest
     from lakecdc.ingest.sources.kafka import librdkafka

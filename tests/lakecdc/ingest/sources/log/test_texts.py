@@ -18,6 +18,6 @@ def test_octets() -> None:
 
 
 @pytest.mark.parametrize("texts", [["abc", "d"], ["0", None], ["zz"], ["é"]])
-def test_what_is_no_pairs_of_digits_is_refused(texts: list[str | None]) -> None:
+def test_odd_hexadecimal_digits_are_refused(texts: list[str | None]) -> None:
     with pytest.raises(ValueError):
         octets(pa.array(texts, pa.string()))

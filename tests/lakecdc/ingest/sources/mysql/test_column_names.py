@@ -46,7 +46,7 @@ def test_columns_keep_their_numbers(actions: list[str], expected: dict[str, int]
         ({}, "CHANGE IF EXISTS a c int", "what its columns were before is not known"),
     ],
 )
-def test_what_cannot_be_followed_says_why(known: dict[str, int], action: str, why: str) -> None:
+def test_what_cannot_be_followed_reports_the_reason(known: dict[str, int], action: str, why: str) -> None:
     found = ColumnNames(known, dict.fromkeys("abc", "int"))
     assert why in str(found.alter(effects(f"ALTER TABLE t {action}", "db", STRICT)[-1].change))
 

@@ -83,7 +83,7 @@ def test_a_batch_ends_when_its_time_is_over_and_it_has_rows() -> None:
     assert (len(rows), summary.pos) == (4, log.at)
 
 
-def test_an_end_inside_a_transaction_is_no_boundary() -> None:
+def test_an_end_inside_a_transaction_is_not_a_boundary() -> None:
     log = Log().begin(1).rows(1).commit()
     first = log.at
     rows, summary = decode(log.begin(2).rows(2).events)
@@ -181,7 +181,7 @@ def test_what_lies_before_a_tables_position_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("seed", on_demand(range(20), in_ci=[0]))
-def test_mutated_events_end_in_an_error_that_says_where(seed: int) -> None:
+def test_mutated_events_raise_an_error_with_its_place(seed: int) -> None:
     rng, failed = random.Random(seed), 0
     log = Log().begin(1).rows(1, 2).rows(3).query(b"ALTER TABLE t ADD COLUMN x int").commit().begin(2).rows(4).commit()
     for _ in range(1000):

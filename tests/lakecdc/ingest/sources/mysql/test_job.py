@@ -153,7 +153,7 @@ def test_a_table_without_a_key_is_appended_exactly_once(shop: Shop) -> None:
     assert report.outcome == "failed" and "append" in str(report.reason)
 
 
-def test_a_history_without_a_key_tells_whole_rows(shop: Shop) -> None:
+def test_a_history_without_a_key_exports_whole_rows(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.visits (n int, who varchar(20))", "INSERT INTO s.visits VALUES (1, 'x'), (2, 'y')")
     name = shop.target("visits", mode="history")
     run(shop)

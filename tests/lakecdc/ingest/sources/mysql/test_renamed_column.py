@@ -214,6 +214,6 @@ def test_random_renames_equal_their_source(shop: Shop, metadata: str, seed: int)
         assert {of: field_ids(shop, name)[column] for of, column in names.items()} == ids
 
 
-def test_names_that_change_places_are_followed_where_the_log_tells() -> None:
+def test_swapped_names_are_followed_if_the_log_records_them() -> None:
     assert renamed({"a": 1, "b": 2}, {"a": 2, "b": 1}, swapped=True) == {"a": "b", "b": "a"}
     assert renamed({"a": 1, "b": 2}, {"b": 1, "c": 2}, swapped=True) == {"a": "b", "b": "c"}

@@ -24,7 +24,7 @@ def fed(shop: Shop, **source: Any) -> None:
     assert report.outcome in ("done", "nothing"), report.reason
 
 
-def made(shop: Shop, **target: Any) -> str:
+def make_table(shop: Shop, **target: Any) -> str:
     """A table that has been fed."""
     name = shop.target("t", clean={"rename": {"Id": "id"}}, **target)
     shop.sql("CREATE TABLE s.t (Id int PRIMARY KEY, v varchar(99), n int, doc text, day date)")
@@ -60,7 +60,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
 ) -> None:
     if "history_table" in target:
         target = {"history_table": f"{shop.schema}.{target['history_table']}"}
-    name = made(shop, **target)
+    name = make_table(shop, **target)
     planted = spoil(shop.lake, name, target.get("mode", "upsert"))
 
     read, places = snapshot.exact_rows, list[int]()
@@ -119,7 +119,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
 def test_nothing_is_loaded_while_the_log_has_still_to_tell_of_columns(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.lake.sql(f"DELETE FROM lake.{name} WHERE id = 7")
 
     def fed_before_it_is_altered(_seconds: float) -> None:

@@ -105,7 +105,7 @@ def test_encryption_that_the_server_does_not_speak(shop: Shop) -> None:
         ("log_bin_compress", "ON", "OFF", "compressed"),
     ],
 )
-def test_settings_under_which_the_log_is_no_use(shop: Shop, name: str, value: str, then: str, why: str) -> None:
+def test_settings_that_make_the_log_useless(shop: Shop, name: str, value: str, then: str, why: str) -> None:
     table(shop)
     with setting(shop, name, value, then), pytest.raises(InputError, match=f"{name} = {value}.*{why}.*SET GLOBAL"):
         shop.start()
@@ -217,7 +217,7 @@ def test_a_log_that_was_reset_or_restored_is_found(shop: Shop) -> None:
 
 
 @both
-def test_a_log_that_began_anew_is_no_continuation(shop: Shop) -> None:
+def test_a_restarted_log_does_not_continue_the_old_one(shop: Shop) -> None:
     reset = "RESET BINARY LOGS AND GTIDS" if isinstance(shop.server, MySQL) else "RESET MASTER"
     shop.sql(reset)
     name = table(shop)
@@ -256,7 +256,7 @@ def test_transactions_of_every_kind_of_identifier(shop: Shop) -> None:
     assert f"not {other}:ship:9: it was reset or restored" in str(shop.start()[name])
 
 
-def test_what_only_a_full_load_can_mend_stops_its_table(shop: Shop) -> None:
+def test_what_requires_a_full_load_stops_its_table(shop: Shop) -> None:
     statements = {
         "dropped": (["DROP TABLE s.dropped", "CREATE TABLE s.dropped (id int PRIMARY KEY, v int)"], "was dropped"),
         "renamed": (["RENAME TABLE s.renamed TO s.t2, s.t2 TO s.renamed"], "was renamed"),
@@ -326,7 +326,7 @@ def test_ddl_that_changes_rows_without_events_stops_its_table(shop: Shop) -> Non
 
 @pytest.mark.soak
 @only_mysql
-def test_what_only_a_full_load_can_mend_stops_its_table_at_mysql_too(shop: Shop) -> None:
+def test_what_requires_a_full_load_stops_its_table_in_mysql(shop: Shop) -> None:
     statements = {
         "dropped": (["DROP TABLE s.dropped", "CREATE TABLE s.dropped (id int PRIMARY KEY, v int)"], "was dropped"),
         "renamed": (["RENAME TABLE s.renamed TO s.other, s.other TO s.renamed"], "was renamed"),

@@ -11,7 +11,7 @@ from lakecdc.ingest.sources.mysql.statements import STRICT, effects, first_words
 ANY = [("lost", None, None)]
 
 
-def found(statement: str, schema: str = "db") -> list[tuple[str, str | None, str | None]]:
+def effects_of(statement: str, schema: str = "db") -> list[tuple[str, str | None, str | None]]:
     return [(effect.kind, effect.schema, effect.table) for effect in effects(statement, schema, STRICT)]
 
 
@@ -58,7 +58,7 @@ def found(statement: str, schema: str = "db") -> list[tuple[str, str | None, str
     ],
 )  # fmt: skip
 def test_tables_are_named(statement: str, expected: list[tuple[str, str | None, str | None]]) -> None:
-    assert found(statement) == expected
+    assert effects_of(statement) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_tables_are_named(statement: str, expected: list[tuple[str, str | None, 
     ],
 )
 def test_statements_that_are_not_known_to_leave_rows_alone_may_have_changed_every_table(statement: str) -> None:
-    assert found(statement) == ANY
+    assert effects_of(statement) == ANY
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_statements_that_are_not_known_to_leave_rows_alone_may_have_changed_ever
     ],
 )
 def test_statements_that_leave_tables_of_users_alone_are_passed(statement: str) -> None:
-    assert found(statement) == []
+    assert effects_of(statement) == []
 
 
 @pytest.mark.parametrize(

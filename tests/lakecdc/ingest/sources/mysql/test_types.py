@@ -205,7 +205,7 @@ def test_json_of_every_kind_reads_as_the_server_writes_it(shop: Shop) -> None:
 
 
 @both
-def test_every_character_of_every_set_reads_as_the_server_tells_it(shop: Shop) -> None:
+def test_every_character_of_every_set_decodes_as_on_the_server(shop: Shop) -> None:
     known = {row[0] for row in shop.sql("SELECT character_set_name FROM information_schema.character_sets")}
     sets = sorted(known & {*values._ENCODINGS})
     plane = "".join(map(chr, (*range(1, 0xD800), *range(0xE000, 0xFFFD), *range(0x1F600, 0x1F650))))

@@ -247,7 +247,7 @@ def test_the_documents_that_are_damaged_are_some() -> None:
 
 
 @pytest.mark.parametrize("count", on_demand((3000, 100_000), in_ci=(3000,)))
-def test_a_damaged_value_ends_in_an_error_that_says_where(count: int) -> None:
+def test_a_damaged_value_raises_an_error_with_its_place(count: int) -> None:
     rng, failed = random.Random(count), 0
     codecs = [codec for codec, _ in CODECS.values()] + [json_document(4)] * 20
     for _ in range(count):

@@ -34,7 +34,7 @@ def admitted(answers: Mapping[str, Any], position: Position | None) -> InputErro
     return refused.value
 
 
-def test_a_dropped_source_table_is_told_with_what_the_slot_keeps_for_it() -> None:
+def test_a_dropped_source_table_is_reported_with_the_log_its_slot_retains() -> None:
     error = admitted({"pg_replication_slots": [SLOT]}, POSITION)
     assert "The source table shop.orders was dropped." in error.message
     assert "The slot 's' keeps the log from 0/1000 on for its target, 12 MB by now." in error.message
@@ -42,14 +42,14 @@ def test_a_dropped_source_table_is_told_with_what_the_slot_keeps_for_it() -> Non
     assert error.table == "shop.orders"
 
 
-def test_a_renamed_source_table_is_told_by_its_new_name() -> None:
+def test_a_renamed_source_table_is_reported_by_its_new_name() -> None:
     error = admitted({"pg_replication_slots": [SLOT], "c.oid = %s": [("shop", "orders_2026")]}, POSITION)
     assert "was renamed to shop.orders_2026" in error.message and "12 MB" in error.message
     assert '"shop.orders_2026"' in str(error.hint)
 
 
 @pytest.mark.parametrize("name", ["order", "Orders"])
-def test_a_table_that_was_never_fed_and_does_not_exist_is_told_with_its_nearest(name: str) -> None:
+def test_a_missing_table_is_reported_with_near_misses(name: str) -> None:
     error = admitted({"relpersistence": [("shop", name), ("crm", "people")]}, None)
     assert error.message == "The source has no table shop.orders."
     assert f"Did you mean 'shop.{name}'?" in str(error.hint) and "people" not in str(error.hint)

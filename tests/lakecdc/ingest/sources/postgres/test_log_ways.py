@@ -201,7 +201,7 @@ def test_tasks_fold_what_was_parked(shop: Shop, monkeypatch: pytest.MonkeyPatch)
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int); INSERT INTO s.t SELECT i, 0 FROM generate_series(1, 9) i")
     name, folded, made = shop.target("t"), list[bool](), LogSource._fold
 
-    def told(*given: Any) -> LogRows:
+    def recorded(*given: Any) -> LogRows:
         found = made(*given)
         folded.append(found.rows.folded)
         return found
@@ -215,7 +215,7 @@ def test_tasks_fold_what_was_parked(shop: Shop, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(TableRun, "apply", fails)
         assert ingest(shop.lake.spark, shop.spec())[0].outcome == "failed"
     shop.sql("UPDATE s.t SET n = n + 1 WHERE id > 8")
-    monkeypatch.setattr(LogSource, "_fold", told)
+    monkeypatch.setattr(LogSource, "_fold", recorded)
     report = ingest(shop.lake.spark, shop.spec())[0]
     assert report.metrics["parked_rounds"] == 1 and folded == [True, True], report.reason
     assert sorted(shop.lake.duckdb_rows(name, "id, n")) == shop.sql("SELECT * FROM s.t ORDER BY id")

@@ -38,7 +38,7 @@ class Fed:
     def ids(self) -> list[int]:
         return sorted(row[0] for row in self.shop.lake.duckdb_rows(self.name, "id"))
 
-    def kept(self) -> list[tuple[Any, ...]]:
+    def quarantined_rows(self) -> list[tuple[Any, ...]]:
         found = self.shop.quarantined(self.quarantine)
         return sorted((rule, int(event["row"]["id"]), event["row"]["day"]) for rule, _, event in found)
 
@@ -62,7 +62,7 @@ def test_a_full_load_sets_rows_apart_once_although_it_is_interrupted(
     report = fed.run(max_quarantined_fraction=0.5)
     assert report.outcome == "done", report.reason
     assert fed.ids() == GOOD
-    kept = fed.kept()
+    kept = fed.quarantined_rows()
     read, changed = [row for row in kept if row in BAD], [("clean", i, "nor this") for i in (7, ROWS // 2, ROWS)]
     # the update of a row that had been loaded or set apart is an event of its own
     assert {*kept} == {*read, *changed} and {BAD[1], *UNFIT} <= {*read} and len(read) == len({*read})
@@ -75,9 +75,9 @@ def test_too_many_such_rows_fail_the_load_and_few_in_the_log_do_not(shop: Shop) 
     fed = Fed(shop)
     report = fed.run(max_quarantined_fraction=0.001)
     assert "more than the share of 0.001" in str(report.reason)
-    assert fed.run().outcome == "done" and fed.ids() == GOOD and fed.kept() == BAD
+    assert fed.run().outcome == "done" and fed.ids() == GOOD and fed.quarantined_rows() == BAD
     shop.sql("UPDATE s.days SET day = 'no more' WHERE id = 8")
     shop.sql("UPDATE s.days SET n = 2 WHERE id BETWEEN 100 AND 120")
     report = fed.run()
     assert (report.outcome, report.metrics["quarantined"]) == ("done", 1), report.reason
-    assert fed.ids() == GOOD and ("clean", 8, "no more") in fed.kept()
+    assert fed.ids() == GOOD and ("clean", 8, "no more") in fed.quarantined_rows()

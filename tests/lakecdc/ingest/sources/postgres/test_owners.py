@@ -44,7 +44,7 @@ def test_another_set_of_tables_is_refused_by_name(mine: Owner) -> None:
     assert ("another catalog of that name" in text) == (mine.place == "y")
 
 
-def test_a_login_is_no_part_of_a_catalog() -> None:
+def test_a_login_is_not_part_of_a_catalog() -> None:
     def place(uri: str) -> str:
         return Owner.of(Catalog("lake", {"uri": uri}), [Target("shop.a")]).place
 

@@ -131,7 +131,7 @@ def test_what_is_applied_already_is_passed_over_but_counted_for_the_order() -> N
     assert summary.truncates == {} and summary.messages == 9 and summary.end_lsn == 148
 
 
-def test_a_key_is_told_by_its_number_under_every_name() -> None:
+def test_a_key_is_recognized_by_its_number_under_every_name() -> None:
     def full(*names: str) -> bytes:
         return relation(*[(name, True) for name in names], identity="f")
 
@@ -185,7 +185,7 @@ def test_a_read_ends_with_the_transaction_that_reaches_its_bytes() -> None:
     assert Decoder(WANTED).summary.event_bytes == 0
 
 
-def test_a_large_transaction_is_not_cut_although_its_batches_are_told_one_by_one() -> None:
+def test_a_large_transaction_of_several_batches_is_not_cut() -> None:
     decoder = Decoder(WANTED, Bounds(bytes=500_000))
     messages = [begin(1), ORDERS, *[insert(str(i), None, None) for i in range(45_000)], commit(1), *stretch(3, 10)]
     assert sum(batch.num_rows for batch in decoder.batches(messages)) == 45_000
@@ -264,7 +264,7 @@ def test_other_kinds_are_passed_over_or_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", on_demand(range(20), in_ci=[0]))
-def test_mutated_messages_end_in_an_error_that_says_where(seed: int) -> None:
+def test_mutated_messages_raise_an_error_with_its_place(seed: int) -> None:
     rng, failed = random.Random(seed), 0
     good = [begin(100, 7), ORDERS, insert("1", None, "x"), update(["2", UNTOUCHED, "x"], ["1", None, None])]
     good += [update(["2", "ü", "x"]), delete("1", None, None), truncate(OID), commit(100, 7)]

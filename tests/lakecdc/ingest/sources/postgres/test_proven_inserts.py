@@ -30,7 +30,7 @@ COLUMNS = "id, v"
 pytestmark = pytest.mark.usefixtures("proven_by_log_alone")
 
 
-def made(shop: Shop, rows: int = 100, **target: Any) -> str:
+def make_table(shop: Shop, rows: int = 100, **target: Any) -> str:
     """A table with the ids from 1 on, loaded in full; its name."""
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql(f"INSERT INTO s.t SELECT i, 'loaded' FROM generate_series(1, {rows}) i")
@@ -61,7 +61,7 @@ def deleted(shop: Shop, name: str) -> int:
 
 
 def test_insert_only_batches_leave_no_debt(shop: Shop) -> None:
-    name = made(shop, partition_by=["bucket(2, id)"])
+    name = make_table(shop, partition_by=["bucket(2, id)"])
     for start in (1000, 2000):
         shop.sql(f"INSERT INTO s.t SELECT i, 'new' FROM generate_series({start}, {start + 9}) i")
         report = fed(shop, name)
@@ -71,7 +71,7 @@ def test_insert_only_batches_leave_no_debt(shop: Shop) -> None:
 
 
 def test_every_batch_of_a_run_is_staged_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, moments = made(shop), list[str]()
+    name, moments = make_table(shop), list[str]()
     for key in range(201, 206):
         shop.sql(f"INSERT INTO s.t SELECT 100 * {key} + i, 'new' FROM generate_series(1, 10) i")
     monkeypatch.setattr(failpoints, "reach", moments.append)
@@ -81,7 +81,7 @@ def test_every_batch_of_a_run_is_staged_once(shop: Shop, monkeypatch: pytest.Mon
 
 
 def test_only_keys_that_begin_with_an_insert_are_proven(shop: Shop) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.sql("INSERT INTO s.t VALUES (201, 'a'); UPDATE s.t SET v = 'b' WHERE id = 201")
     shop.sql("INSERT INTO s.t VALUES (202, 'a'); DELETE FROM s.t WHERE id = 202; INSERT INTO s.t VALUES (202, 'c')")
     shop.sql("INSERT INTO s.t VALUES (203, 'gone'); DELETE FROM s.t WHERE id = 203")
@@ -103,7 +103,7 @@ def test_only_keys_that_begin_with_an_insert_are_proven(shop: Shop) -> None:
 @V3
 def test_mixed_batches(shop: Shop, version: int) -> None:
     name, rng, there = (
-        made(shop, format_version=version, partition_by=["bucket(2, id)"]),
+        make_table(shop, format_version=version, partition_by=["bucket(2, id)"]),
         random.Random(7),
         set(range(1, 101)),
     )
@@ -133,7 +133,7 @@ def test_mixed_batches(shop: Shop, version: int) -> None:
 
 @V3
 def test_inserts_look_nothing_up_where_deletes_are_resolved(shop: Shop, version: int) -> None:
-    name = made(shop, deletes="resolved", format_version=version)
+    name = make_table(shop, deletes="resolved", format_version=version)
     shop.sql("INSERT INTO s.t SELECT i, 'new' FROM generate_series(201, 210) i")
     report = fed(shop, name)
     assert report.metrics["deletes_left_out"] == 10 and "searches" not in report.metrics
@@ -150,7 +150,7 @@ def test_inserts_look_nothing_up_where_deletes_are_resolved(shop: Shop, version:
     ),
 )
 def test_an_interrupted_batch_runs_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    name = made(shop, history_table=f"{shop.schema}.log")
+    name = make_table(shop, history_table=f"{shop.schema}.log")
     shop.sql("INSERT INTO s.t SELECT i, 'new' FROM generate_series(201, 210) i; UPDATE s.t SET v = 'u' WHERE id < 3")
     act_at(monkeypatch, f"{moment}=raise")
     with contextlib.suppress(RuntimeError):
@@ -165,7 +165,7 @@ def test_an_interrupted_batch_runs_again(shop: Shop, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_of_others_end_the_proof(shop: Shop) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.lake.sql(f"INSERT INTO lake.{name} VALUES (500, 'foreign', NULL, NULL)")
     shop.sql("INSERT INTO s.t VALUES (500, 'ours'), (501, 'ours')")
     report = fed(shop, name)
@@ -180,7 +180,7 @@ def test_rows_of_others_end_the_proof(shop: Shop) -> None:
 
 
 def test_rows_that_others_add_before_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.sql("INSERT INTO s.t VALUES (500, 'ours')")
     moments = list[str]()
 
@@ -207,7 +207,7 @@ def test_rows_that_were_there_before_the_full_load(shop: Shop) -> None:
 
 
 def test_rewrites_do_not_end_the_proof(shop: Shop) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.lake.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     assert snapshot(shop, name).operation == "replace"
     shop.sql("INSERT INTO s.t VALUES (201, 'new')")
@@ -215,13 +215,13 @@ def test_rewrites_do_not_end_the_proof(shop: Shop) -> None:
 
 
 def test_a_column_with_a_default_does_not_end_the_proof(shop: Shop) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.sql("ALTER TABLE s.t ADD COLUMN n int DEFAULT 7; INSERT INTO s.t VALUES (201, 'new')")
     assert fed(shop, name).metrics["deletes_left_out"] == 1 and not differs(shop, name, "id, v, n")
 
 
 def test_a_truncated_table_has_no_rows(shop: Shop) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.sql("UPDATE s.t SET v = 'u' WHERE id = 2; TRUNCATE s.t; INSERT INTO s.t VALUES (1, 'new'), (2, 'new')")
     fed(shop, name)
     assert not deleted(shop, name)
@@ -314,7 +314,7 @@ def test_inserts_beside_updates_that_leave_large_values_out(shop: Shop) -> None:
 
 
 def test_modes_that_choose(shop: Shop) -> None:
-    name = made(shop, mode="auto")
+    name = make_table(shop, mode="auto")
     shop.sql("UPDATE s.t SET v = 'u' WHERE id < 60")
     assert fed(shop, name).metrics["mode_chosen"] == "merge"
     shop.sql("INSERT INTO s.t VALUES (201, 'new')")
@@ -324,7 +324,7 @@ def test_modes_that_choose(shop: Shop) -> None:
 
 
 def test_repaired_rows_may_be_newer_than_the_log(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.lake.sql(f"DELETE FROM lake.{name} WHERE id = 5")
     monkeypatch.setattr("lakecdc.reconcile.repair.sleep", lambda _seconds: run(shop))
     assert compared(shop, repair=True, max_wait=600.0).metrics["repaired"] == 1
@@ -336,7 +336,7 @@ def test_repaired_rows_may_be_newer_than_the_log(shop: Shop, monkeypatch: pytest
 
 
 def test_an_erasure_ends_the_proof(shop: Shop) -> None:
-    name = made(shop)
+    name = make_table(shop)
     shop.sql("DELETE FROM s.t WHERE id = 5")
     fed(shop, name)
     shop.lake.sql(f"CREATE TABLE lake.{name}_keys USING iceberg AS SELECT 5 AS id")

@@ -99,7 +99,7 @@ def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.Mo
     assert report.metrics["ranges_different"] < 8 and report.metrics["looks"] == 2
 
 
-def test_a_table_that_tells_no_position_is_looked_at_once_more(shop: Shop) -> None:
+def test_a_table_without_a_position_is_read_again(shop: Shop) -> None:
     name = shop.target("plain")
     shop.sql("CREATE TABLE s.plain (id int PRIMARY KEY, v text)")
     shop.sql("INSERT INTO s.plain VALUES (1, 'a'), (2, NULL), (3, '')")

@@ -21,7 +21,7 @@ from .test_reconcile import compared, fed
 FLOOR = datetime(2026, 1, 10, tzinfo=UTC)
 
 
-def made(shop: Shop, **target: Any) -> str:
+def make_table(shop: Shop, **target: Any) -> str:
     """A table that has been fed, whose oldest rows have expired."""
     name = shop.target("t", clean={"rename": {"Id": "id"}}, **target)
     shop.sql('CREATE TABLE s.t ("Id" int PRIMARY KEY, v text, n int, doc text, day date)')
@@ -63,7 +63,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
 ) -> None:
     if "history_table" in target:
         target = {"history_table": f"{shop.schema}.{target['history_table']}"}
-    name = made(shop, **target)
+    name = make_table(shop, **target)
     planted = spoil(shop.lake, name, target.get("mode", "upsert"))
 
     take, taken = snapshot.take, list[int]()

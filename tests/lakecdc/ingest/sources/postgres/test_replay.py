@@ -64,12 +64,12 @@ class Fed:
     def correct(self) -> None:
         self.shop.targets[0]["clean"]["compute"]["day"] = BOTH
 
-    def kept(self) -> list[tuple[str, int]]:
+    def quarantined_rows(self) -> list[tuple[str, int]]:
         return sorted((rule, int(event["row"]["id"])) for rule, _, event in self.shop.quarantined(self.quarantine))
 
     def state(self) -> tuple[Any, ...]:
         """What the quarantine has, and the table with its orders."""
-        return self.kept(), sorted(self.shop.lake.duckdb_rows(self.name, f"{READ}, _lakecdc_order"))
+        return self.quarantined_rows(), sorted(self.shop.lake.duckdb_rows(self.name, f"{READ}, _lakecdc_order"))
 
     def assert_as_the_source(self) -> None:
         rows = sorted(self.shop.lake.duckdb_rows(self.name, READ))
@@ -95,7 +95,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     fed.run()
     clean = [("clean", i) for i in (1, 2, 3, 4, 5, 10, 12, 60)]
     left = [*clean, ("unchanged", 1), ("unchanged", 5)]
-    assert fed.kept() == left
+    assert fed.quarantined_rows() == left
     before = fed.state()
     fed.replay()
     assert fed.state() == before
@@ -105,17 +105,17 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     assert fed.state() == before
     # what has been applied is let go last
     act_at(monkeypatch, "after_commit=raise")
-    assert fed.replay().outcome == "failed" and fed.kept() == left
+    assert fed.replay().outcome == "failed" and fed.quarantined_rows() == left
     act_at(monkeypatch, "")
     report = fed.replay()
     assert report.outcome == "done", report.reason
     assert (report.metrics["quarantined_before"], report.metrics["quarantined_still"]) == (10, 0)
     fed.assert_as_the_source()
-    assert fed.kept() == []
+    assert fed.quarantined_rows() == []
 
 
 @pytest.mark.soak
-def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_it(shop: Shop) -> None:
+def test_a_quarantined_incomplete_row_is_replayed_with_all_its_events(shop: Shop) -> None:
     fed = Fed(shop)
     fed.insert("01.01.2024", 2)
     fed.run()
@@ -124,11 +124,11 @@ def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_i
     shop.sql("UPDATE s.t SET n = 8, id = 3 WHERE id = 1; UPDATE s.t SET n = 9 WHERE id = 3")
     assert fed.run().metrics["quarantined"] == 4
     fed.replay()
-    assert fed.kept() == [("unchanged", 1)] * 2 + [("unchanged", 3)] * 2
+    assert fed.quarantined_rows() == [("unchanged", 1)] * 2 + [("unchanged", 3)] * 2
     shop.lake.sql(f"INSERT INTO lake.{fed.name} SELECT 1 AS id, * EXCEPT (id) FROM lake.{fed.name} WHERE id = 2")
     assert fed.replay().outcome == "done"
     fed.assert_as_the_source()
-    assert fed.kept() == []
+    assert fed.quarantined_rows() == []
 
 
 def test_updates_before_a_truncate_that_is_only_marked_are_kept(shop: Shop) -> None:
@@ -139,7 +139,7 @@ def test_updates_before_a_truncate_that_is_only_marked_are_kept(shop: Shop) -> N
     fed.insert_unseen("01.01.2024", 1)
     shop.sql("UPDATE s.t SET doc = 'told' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1; TRUNCATE s.t")
     fed.run()
-    assert fed.kept() == [("unchanged", 1)] * 2
+    assert fed.quarantined_rows() == [("unchanged", 1)] * 2
 
 
 def test_a_new_full_load_lets_go_of_what_was_kept_before(shop: Shop) -> None:
@@ -151,7 +151,7 @@ def test_a_new_full_load_lets_go_of_what_was_kept_before(shop: Shop) -> None:
     shop.sql("DELETE FROM s.t WHERE id = 1")
     fed.insert("2024-01-03", 3)
     fed.run()
-    assert fed.kept() == [("clean", 2), ("clean", 3)]
+    assert fed.quarantined_rows() == [("clean", 2), ("clean", 3)]
     fed.correct()
     fed.replay()
     fed.assert_as_the_source()

@@ -37,7 +37,7 @@ def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeyp
     assert "hush" not in str(caught.value) + repr(vars(shop.open(password={"env": "PASSWORD_OF_TEST"}).server))
 
 
-def test_an_unknown_database_is_no_server_out_of_reach(shop: Shop) -> None:
+def test_an_unknown_database_is_not_an_unreachable_server(shop: Shop) -> None:
     shop.target("t")
     with pytest.raises(InputError, match='refuses the login.*database "nowhere" does not exist'):
         shop.start(dsn=shop.server.dsn.replace("dbname=postgres", "dbname=nowhere"))
@@ -189,7 +189,7 @@ def test_a_publication_that_hides_something_is_refused(shop: Shop) -> None:
     assert "only rows with" in str(refused[name]) and "not the column 'v'" in str(refused[other])
 
 
-def test_a_slot_of_somebody_else_is_left_alone(shop: Shop) -> None:
+def test_a_slot_of_another_owner_is_left_alone(shop: Shop) -> None:
     table(shop)
     shop.sql(f"SELECT pg_create_physical_replication_slot('{shop.schema}')")
     with pytest.raises(InputError, match="not made by lakecdc"):
@@ -220,7 +220,7 @@ def test_without_create_nothing_is_made(shop: Shop) -> None:
     assert shop.sql(f"SELECT * FROM pg_publication WHERE pubname = '{shop.schema}'") == []
 
 
-def test_a_user_without_rights_is_told_so(shop: Shop) -> None:
+def test_a_user_without_rights_sees_why(shop: Shop) -> None:
     table(shop)
     shop.sql("CREATE USER guest; GRANT USAGE ON SCHEMA s.x TO guest".replace("s.x", shop.schema))
     with pytest.raises(InputError, match="CREATE on the database"):

@@ -48,7 +48,7 @@ class Fed:
     def days(self) -> dict[int, date | None]:
         return {row[0]: row[1] for row in self.shop.lake.duckdb_rows(self.name, "id, day")}
 
-    def kept(self, table: str) -> list[tuple[str, str, dict[str, Any]]]:
+    def quarantined_rows(self, table: str) -> list[tuple[str, str, dict[str, Any]]]:
         return self.shop.quarantined(self.quarantine, table)
 
 
@@ -60,7 +60,9 @@ def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Sho
     assert fed.done() == [1, 2]
     assert fed.days() == {i: DAY for i in range(1, 10) if i != 3}
     reason = "values do not fit their columns: day (date)"
-    assert [(rule, why, kept["row"]["day"]) for rule, why, kept in fed.kept(fed.name)] == [("type", reason, "infinity")]
+    assert [(rule, why, kept["row"]["day"]) for rule, why, kept in fed.quarantined_rows(fed.name)] == [
+        ("type", reason, "infinity")
+    ]
     # an update of the row, one that leaves a large value out, and rows that fit
     shop.sql("UPDATE s.days SET big = repeat('x', 9000) WHERE id = 5")
     shop.sql("UPDATE s.days SET day = '-infinity' WHERE id = 5")
@@ -69,7 +71,7 @@ def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Sho
     shop.sql("UPDATE s.keyed SET n = n + 1000")
     shop.sql("UPDATE s.keyed SET day = '2030-01-01' WHERE n = 1101")
     assert fed.done() == [2, 3]
-    moved = [kept for _, _, kept in fed.kept(fed.keyed) if "old_key" in kept]
+    moved = [kept for _, _, kept in fed.quarantined_rows(fed.keyed) if "old_key" in kept]
     assert [kept["old_key"] for kept in moved] == [{"day": "-infinity"}] and moved[0]["row"]["day"] == "2030-01-01"
     shop.sql("DELETE FROM s.keyed WHERE day = 'infinity'")
     shop.sql("UPDATE s.keyed SET n = 7 WHERE day = '2024-02-01'")
@@ -98,14 +100,14 @@ def test_a_parked_round_with_such_a_value_is_taken(shop: Shop, monkeypatch: pyte
     report = fed.run()[0]
     assert (report.outcome, report.metrics["parked_rounds"]) == ("done", 1), report.reason
     assert [fed.days()[i] for i in (1, 2, 4)] == [date(2024, 4, 1), date(2024, 3, 1), DAY]
-    assert len(fed.kept(fed.name)) == 1
+    assert len(fed.quarantined_rows(fed.name)) == 1
     # what it was before does not come back
     fed.replay("null")
-    assert fed.days()[1] == date(2024, 4, 1) and not fed.kept(fed.name)
+    assert fed.days()[1] == date(2024, 4, 1) and not fed.quarantined_rows(fed.name)
 
 
 @pytest.mark.soak
-def test_infinity_is_null_or_the_outermost_value_where_the_source_says_so(shop: Shop) -> None:
+def test_infinity_is_null_or_the_outermost_value_as_configured(shop: Shop) -> None:
     fed = Fed(shop)
     shop.sql("UPDATE s.days SET day = 'infinity' WHERE id = 3")
     assert fed.done(infinity="null") == [0, 0]
