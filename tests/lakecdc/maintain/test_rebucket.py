@@ -40,7 +40,7 @@ def test_the_number_doubles_and_halves_outside_of_its_bounds() -> None:
     assert [suitable(8, each) for each in (34, 50, 100, 150)] == [8] * 4
     assert [suitable(8, each) for each in (151, 200, 201, 799, 10_000)] == [16, 16, 32, 64, 64]
     assert [suitable(8, each) for each in (33, 25, 13, 1)] == [4, 4, 2, 2]
-    assert (suitable(6, 1), suitable(3, 1), wanted(48, 1000), wanted(128, 1000)) == (3, 3, 48, 128)
+    assert (suitable(6, 1), suitable(3, 1), suitable(48, 1000), suitable(128, 1000)) == (3, 3, 48, 128)
 
 
 def test_a_second_run_does_nothing() -> None:
