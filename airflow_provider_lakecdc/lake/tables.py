@@ -124,12 +124,14 @@ def standing_position(table: Table, feed: str | None = None) -> Position | None:
 
 
 def position_in(table: Table, source: str) -> Position | None:
-    """Return a table's position in a source of a type; None if it was never fed from one.
+    """Return a table's position in a source of a type, of several jobs' that of such a source; None without one.
 
     :raises InputError: several jobs feed it from such sources.
     """
     carrier = _carrier(table)
-    feeds = [each.position.feed for each in (carrier.feeds if carrier else ()) if each.position.source == source]
+    if carrier is None or not (carrier.position.feed or carrier.position.others):
+        return standing_position(table)
+    feeds = [each.position.feed for each in carrier.feeds if each.position.source == source]
     if len(feeds) > 1:
         raise InputError(f"{len(feeds)} of the jobs that feed it have a source of type {source!r}.")
     return standing_position(table, feeds[0]) if feeds else None

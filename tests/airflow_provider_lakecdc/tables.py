@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ class FedTable:
         metadata = self.table.metadata.model_dump_json()
         self.break_metadata(metadata.replace('"format-version":2', '"format-version":4'))
 
-    def ingest(self, read_through: str | None) -> int:
+    def ingest(self, read_through: str | None, feed: str = "") -> int:
         """Commit a row with a position; the snapshot's id."""
-        return self._commit({names.POSITIONS: position(read_through).encode()})
+        return self._commit({names.POSITIONS: replace(position(read_through), feed=feed).encode()})
 
     def take_changes(self, of: FedTable, snapshot: int) -> int:
         """Commit a row as an export of another table's changes up to a snapshot; the snapshot's id."""

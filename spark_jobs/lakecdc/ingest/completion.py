@@ -285,8 +285,9 @@ def _filled(wanted: DataFrame, stored: DataFrame, batch: Batch) -> DataFrame:
 def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> DataFrame:
     """Return the folded rows, completed, without the lost ones; a row deleted before the full load becomes a delete."""
     row = F.struct(*[F.col("found")[c]["v"].alias(c) for c in columns])
-    completed = resolved.select("key", F.col("state").alias("c_state"), row.alias("c_row"))
-    joined = folded.join(completed, "key", "left")
+    # a name of its own: Spark may take a checkpoint's key for that of the rows which it was made from
+    completed = resolved.select(F.col("key").alias("c_key"), F.col("state").alias("c_state"), row.alias("c_row"))
+    joined = folded.join(completed, F.col("key") == F.col("c_key"), "left")
     void = F.coalesce(F.col("c_state") == "void", F.lit(False))
     return joined.where(F.coalesce("c_state", F.lit("")) != "lost").select(
         "key",

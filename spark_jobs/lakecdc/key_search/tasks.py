@@ -280,10 +280,11 @@ class SearchTask:
                 for positions, rows in lookup.hits(
                     row, self.stored, self.hidden, parts=parts, with_rows=self.with_rows
                 ):
-                    if rows is not None:
+                    if rows is not None and len(lookup.keys) > 1:
                         # a key may be in several parts
-                        new = [position not in hit for position in positions.to_pylist()]
-                        tables.append(rows.filter(pa.array(new, pa.bool_())))
+                        rows = rows.filter(pa.array([one not in hit for one in positions.to_pylist()], pa.bool_()))
+                    if rows is not None:
+                        tables.append(rows)
                     hit |= bitmap(positions.to_numpy())
                     if self.most is not None and len(hit) > self.most:
                         raise UnreadError(f"more than {self.most} rows of {row['location']} have them")

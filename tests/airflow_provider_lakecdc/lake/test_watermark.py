@@ -56,8 +56,8 @@ def test_a_quiet_stretch_moves_it_on_only_behind_its_carrier(orders: FedTable) -
     assert read() == SIX
 
 
-def test_a_position_in_another_type_of_source_is_none(orders: FedTable) -> None:
-    orders.ingest(FIVE)
+def test_a_job_of_several_has_no_position_in_another_type_of_source(orders: FedTable) -> None:
+    orders.ingest(FIVE, feed="shop")
     assert [bool(position_in(orders.table, source)) for source in ("postgres", "kafka")] == [True, False]
 
 

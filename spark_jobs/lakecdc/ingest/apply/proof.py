@@ -9,6 +9,7 @@ may have added rows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.expressions import BOUNDED, rows_within
 from lakecdc.iceberg.fence import KnownRows
-from lakecdc.iceberg.jvm import listed
+from lakecdc.iceberg.jvm import java_message, listed
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, carried_before, current_position
 from lakecdc.model.order import RANK_READ, order_key
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.ingest.batch import Batch
+
+log = logging.getLogger(__name__)
 
 _UNKNOWN = "no full load says which rows the table has, or something else than its log may have added rows since"
 
@@ -104,9 +107,14 @@ def prove_by_bounds(table: IcebergTable, deletes: Sequence[Any]) -> KnownRows | 
     is_bounded = any(field.id in key and field.type in BOUNDED for field in table.fields)
     if standing.others or standing.snapshot_id is None or not is_bounded:
         return None
-    near = table.java.newScan().filter(rows_within(table, None, deletes)).planFiles()
-    with closing(near):
-        return None if near.iterator().hasNext() else KnownRows(standing.snapshot_id, standing.filled)
+    try:
+        near = table.java.newScan().filter(rows_within(table, None, deletes)).planFiles()
+        with closing(near):
+            return None if near.iterator().hasNext() else KnownRows(standing.snapshot_id, standing.filled)
+    except Exception as error:
+        # an erasure or expiry may have removed what the table consisted of; the commit notices it
+        log.info("%s: its data files cannot be listed: %s", table.name, java_message(error))
+        return None
 
 
 def refusal_of_proof(standing: Standing, batch: Batch, position: Position) -> str | None:

@@ -136,7 +136,8 @@ def _drop_deletes_of_new_keys(table: IcebergTable, rows: Rows, staged: Staged) -
     :return: what the commit relies on then; None if the deletes stay.
     """
     stats = rows.stats
-    if not staged.delete_files or stats is None or any(stats.events.get(op) for op in "ud"):
+    # those of proven batches are of keys that the table has
+    if not staged.delete_files or staged.proven or stats is None or any(stats.events.get(op) for op in "ud"):
         return None
     if known := prove_by_bounds(table, staged.delete_files):
         discard_files(table, [str(file.location()) for file in staged.delete_files])

@@ -38,6 +38,7 @@ def test_few_keys_are_upserted_and_many_merged(lake: Lake, tmp_path: Path) -> No
     assert feed.rows() == final_rows(history)
 
 
+@pytest.mark.usefixtures("proven_by_log_alone")
 def test_commits_made_anew_are_counted(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history = Feed(lake, tmp_path, {"mode": "upsert"}), inserted(2)
     assert feed.take(history.events[:1]).metrics["retries"] == 0
