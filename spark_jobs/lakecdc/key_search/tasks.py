@@ -283,8 +283,7 @@ class SearchTask:
                     if rows is not None and len(lookup.keys) > 1:
                         # a key may be in several parts
                         rows = rows.filter(pa.array([one not in hit for one in positions.to_pylist()], pa.bool_()))
-                    if rows is not None:
-                        tables.append(rows)
+                    tables += [] if rows is None else [rows]
                     hit |= bitmap(positions.to_numpy())
                     if self.most is not None and len(hit) > self.most:
                         raise UnreadError(f"more than {self.most} rows of {row['location']} have them")
