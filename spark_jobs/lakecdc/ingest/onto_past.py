@@ -26,7 +26,6 @@ from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.ingest.tombstones import open_remembered
 from lakecdc.key_search.match import refusal
-from lakecdc.model.order import void_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -96,8 +95,7 @@ def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, stage
 def _merged(past: PastBranch, batch: Batch, events: DataFrame, merge: Merge) -> Iterator[PackedRows]:
     """Merge events with the branch's rows and remembered deletes, by the rules of the table."""
     branch, key = past.branch, batch.key
-    if past.position.truncate_order:
-        events = events.where(f"NOT {void_sql('`order`', past.position.truncate_order)}")
+    events = without_void(events, past.position.truncate_order)
     events = without_erased(events, branch, key, past.position.high_order or "").localCheckpoint()
     contributions = Contributions(branch, Rules(merge, batch.columns, key), events.count())
     with ExitStack() as stack:

@@ -95,9 +95,9 @@ class TableFeed:
 
         It returns False for a reload as well, which would remove their rows.
         """
+        newest = carrier_of(self.existing.refresh().ancestors())
         if self.reloaded:
             return False
-        newest = carrier_of(self.existing.refresh().ancestors())
         own = newest.of(self.target.feed) if newest else None
         ids = [each.snapshot_id if each else None for each in (own, self.carrier)]
         if newest is None or newest.text == self.started_from or ids[0] != ids[1]:

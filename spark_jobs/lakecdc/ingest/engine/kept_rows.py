@@ -80,8 +80,8 @@ class Shape:
 
 def shape_text(document: Any) -> str | None:
     """Return the shape that the parsed JSON of a kept row tells, as text; None if it does not tell enough."""
-    told = [document.get(name) for name in ("columns", "numbers", "key")] if type(document) is dict else [None]
-    return to_text(told) if type(told[0]) is dict and type(told[-1]) is list else None
+    described = [document.get(name) for name in ("columns", "numbers", "key")] if type(document) is dict else [None]
+    return to_text(described) if type(described[0]) is dict and type(described[-1]) is list else None
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class DecodeKept:
             old_key, _ = self._typed(document["old_key"], self.key, kept)
             if None in old_key.values():
                 raise StaysError("the old key does not fit its columns")
-        told = document.get("open")
-        opened = [name for name, own in kept.items() if type(told) is list and own.name in told]
+        left_out = document.get("open")
+        opened = [name for name, own in kept.items() if type(left_out) is list and own.name in left_out]
         twin = _TWIN.fullmatch(place) if op == "r" and not key else None
         if twin:
             order = f"{order[:EVENT_DIGITS]}{int(twin[1]) - 1:0{ARRIVAL_DIGITS}x}"
@@ -216,12 +216,12 @@ def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int |
     """
     types: StructType = events.schema["row"].dataType  # type: ignore[assignment]
     columns = [F.lit(x) for f in types.fields for x in (f.name, sql_type(f.dataType))]
-    told = [F.lit(x) for name, number in (numbers or {}).items() if number is not None for x in (name, number)]
+    pairs = [F.lit(x) for name, number in (numbers or {}).items() if number is not None for x in (name, number)]
     document = F.struct(
         *("op", "row", "open", "old_key"),
         F.array(*map(F.lit, key)).alias("key"),
         F.create_map(*columns).alias("columns"),
-        *([F.create_map(*told).alias("numbers")] if told else []),
+        *([F.create_map(*pairs).alias("numbers")] if pairs else []),
     )
     return exact_json(document)
 

@@ -52,7 +52,7 @@ class OddError(Exception):
 class Buffering:
     """How a task buffers rows.
 
-    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
+    :param grouping: how the keys of folded rows are grouped; None for no folded rows.
     :param every: hand on every event as well, in the group :data:`EVERY`.
     :param alone: there is no other task, so that the rows need no further fold.
     :param partitioned: report stretches of the partitions of topics.

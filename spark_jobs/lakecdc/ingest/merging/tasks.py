@@ -89,8 +89,11 @@ class Contributing:
 
     def placed(self, key: pa.Array) -> pa.Table:
         """Return ``k0`` … and ``p0`` … of keys."""
-        named = {f"k{i}": pc.struct_field(key, name) for i, name in enumerate(self.rules.key)}
-        return self.grouping.with_partitions(pa.table(named))
+        return self.grouping.with_partitions(self.keyed(key))
+
+    def keyed(self, key: pa.Array) -> pa.Table:
+        """Return ``k0`` … of keys."""
+        return pa.table({f"k{i}": pc.struct_field(key, name) for i, name in enumerate(self.rules.key)})
 
 
 @dataclass(frozen=True)
@@ -161,9 +164,9 @@ class EventsTask:
         if merge.on_delete == "ignore":
             contributions = contributions.filter(pc.invert(is_delete))
         yield from self.of.grouped(contributions, msgspec.json.encode(facts).decode())
-        keys = self.of.placed(contributions["key"].combine_chunks())
-        names = columns(keys, "k")
-        yield from packing.packed_rows(0, keys.group_by(names, use_threads=False).aggregate([]), None, "aside")
+        keys = self.of.keyed(contributions["key"].combine_chunks())
+        distinct = keys.group_by(keys.column_names, use_threads=False).aggregate([])
+        yield from packing.packed_rows(0, distinct, None, "aside")
 
 
 @dataclass(frozen=True)
