@@ -63,8 +63,8 @@ def between(
     columns, keys = table.column_names, list(table.identifier_columns if key is None else key)
     if missing := set(keys) - set(columns):
         raise InputError(f"The key columns {sorted(missing)} are not in the table.", table=table.name)
-    if taken := {CHANGE_TYPE, _COUNT} & set(columns):
-        raise InputError(f"The table has a column {min(taken)!r} of its own.", table=table.name, hint="Rename it.")
+    if reserved := {CHANGE_TYPE, _COUNT} & set(columns):
+        raise InputError(f"The column name {min(reserved)!r} is reserved.", table=table.name, hint="Rename it.")
     with ExitStack() as staged:
         if since is None:
             rows = _signed_rows(table, None, until, staged)

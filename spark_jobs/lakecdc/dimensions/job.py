@@ -114,8 +114,8 @@ class Dimension(DerivedTable):
     def __init__(self, table: IcebergTable, name: str) -> None:
         super().__init__(table, name)
         self._columns = source_types(table)
-        if taken := set(OWN) & set(self._columns):
-            raise InputError(f"The table has a column {min(taken)!r} of its own.", table=table.name, hint="Rename it.")
+        if reserved := set(OWN) & set(self._columns):
+            raise InputError(f"The column name {min(reserved)!r} is reserved.", table=table.name, hint="Rename it.")
         if self._table is not None and not set(OWN) <= set(self._table.column_names):
             raise InputError(
                 f"The table {name} is not a dimension: it needs the columns {', '.join(OWN)}.",

@@ -59,12 +59,12 @@ def order_without(order: str, values: Set[int]) -> str:
     if not _ORDER.fullmatch(order):
         return order
     epoch, position, ordinal = int(order[:4], 16), int(order[4:20], 16), int(order[20:36], 16)
-    taken = {each & _MASK for each in values} | {(each ^ _SIGN) & _MASK for each in values}
-    if position not in taken and ordinal not in taken:
+    key_values = {each & _MASK for each in values} | {(each ^ _SIGN) & _MASK for each in values}
+    if position not in key_values and ordinal not in key_values:
         return order
-    if position not in taken:
-        return order_key(epoch, position, _above(ordinal, taken))
-    return order_key(epoch, _above(position, taken))
+    if position not in key_values:
+        return order_key(epoch, position, _above(ordinal, key_values))
+    return order_key(epoch, _above(position, key_values))
 
 
 def cursor_entries(entries: Mapping[str, str], values: Set[int]) -> list[str]:
@@ -101,7 +101,7 @@ def _orders_without(value: Any, values: Set[int]) -> Any:
     return order_without(value, values) if isinstance(value, str) else value
 
 
-def _above(number: int, taken: Set[int]) -> int:
-    while number in taken:
+def _above(number: int, values: Set[int]) -> int:
+    while number in values:
         number += 1
     return number

@@ -197,12 +197,15 @@ def _remember(fed: Sequence[IcebergTable], keys: Keys, searched: Sequence[Place]
 
 def _prove(place: Place, facts: dict[str, Any], mentions: Mentions) -> Examined:
     examined = examine(place, mentions)
-    gone = {"trash_deleted": sweep(place.table, examined), "statistics_deleted": drop_statistics(place.table, examined)}
-    if any(gone.values()):
+    deleted = {
+        "trash_deleted": sweep(place.table, examined),
+        "statistics_deleted": drop_statistics(place.table, examined),
+    }
+    if any(deleted.values()):
         facts["metadata_deleted"] += delete_former(place.table)
         examined = examine(place, mentions)
     head = place.table.head()
-    facts |= {**gone, "snapshot": str(head.id) if head else None, **examined.metrics(mentions)}
+    facts |= {**deleted, "snapshot": str(head.id) if head else None, **examined.metrics(mentions)}
     return examined
 
 

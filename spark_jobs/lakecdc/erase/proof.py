@@ -76,7 +76,7 @@ def examine(place: Place, mentions: Mentions) -> Examined:
     metadata, examined, root = reachable.refresh(), Examined(), table.location
     deletes = {canonical(row[0], root) for row in table.metadata("all_delete_files").select("file_path").collect()}
     batches = [*Ledger(table, storage).batches()]
-    sentenced = {canonical(file.location) for batch in batches for file in batch.files}
+    marked = {canonical(file.location) for batch in batches for file in batch.files}
     ledger = {canonical(batch.document) for batch in batches}
     statistics = _statistics(table, metadata)
     listed = [each for each in _stored(table, storage, metadata) if canonical(each) not in ledger]
@@ -84,7 +84,7 @@ def examine(place: Place, mentions: Mentions) -> Examined:
 
     def kind_of(location: str) -> str:
         name = canonical(location)
-        if f"/{FOLDER}/" in name or name in sentenced:
+        if f"/{FOLDER}/" in name or name in marked:
             return "trash"
         if location not in reachable:
             return "unreferenced"
@@ -115,10 +115,10 @@ def examine(place: Place, mentions: Mentions) -> Examined:
             continue
         examined.rows += row["rows"]
         # a decoded file without keys has its bounds from other rows
-        gone = [name for name in row["entries"] if canonical(name, root) not in clean]
+        foreign = [name for name in row["entries"] if canonical(name, root) not in clean]
         # statistics of the head contain no key that is in none of its files
         older = {*row["snapshots"]} - statistics.get(canonical(location), set())
-        _note(examined, kind_of(location), location, has_key=bool(row["rows"] or gone or older))
+        _note(examined, kind_of(location), location, has_key=bool(row["rows"] or foreign or older))
     return examined
 
 
@@ -156,10 +156,10 @@ def _examine_metadata(
 
 def sweep(table: IcebergTable, examined: Examined) -> int:
     """Delete trashed files that contain a key, and return their number."""
-    storage, doomed = TableStorage(table), {canonical(location) for location in examined.holding.get("trash", ())}
+    storage, deletable = TableStorage(table), {canonical(location) for location in examined.holding.get("trash", ())}
     ledger, count = Ledger(table, storage), 0
     for batch in ledger.batches():
-        going = {file for file in batch.files if canonical(file.moved_to or file.location) in doomed}
+        going = {file for file in batch.files if canonical(file.moved_to or file.location) in deletable}
         if going and not storage.delete([file.moved_to or file.location for file in going]):
             ledger.without(batch, going)
             count += len(going)
@@ -168,9 +168,9 @@ def sweep(table: IcebergTable, examined: Examined) -> int:
 
 def drop_statistics(table: IcebergTable, examined: Examined) -> int:
     """Remove statistics files that contain a key from the metadata, delete them, and return their number."""
-    doomed = {canonical(location) for location in examined.holding.get("statistics", ())}
+    deletable = {canonical(location) for location in examined.holding.get("statistics", ())}
     root = table.location
-    dropped = remove_statistics(table, lambda location: canonical(location, root) in doomed) if doomed else []
+    dropped = remove_statistics(table, lambda location: canonical(location, root) in deletable) if deletable else []
     TableStorage(table).delete([resolve(location, root) for location in dropped])
     return len(dropped)
 

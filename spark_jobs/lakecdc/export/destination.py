@@ -139,8 +139,8 @@ class TableDestination(DerivedTable):
                 table=source.name,
                 hint="Name a change table, or a table that does not exist: the job creates it.",
             )
-        if taken := {name for name, _ in _OWN} & set(source.column_names):
-            raise InputError(f"The table has a column {min(taken)!r} of its own.", table=source.name, hint="Rename it.")
+        if reserved := {name for name, _ in _OWN} & set(source.column_names):
+            raise InputError(f"The column name {min(reserved)!r} is reserved.", table=source.name, hint="Rename it.")
 
     def exported(self) -> int | None:
         """Return the id of the last exported snapshot, if the table is fed from this one."""

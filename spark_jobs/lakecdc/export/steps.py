@@ -75,8 +75,8 @@ class _Steps:
             F.col("source_time").alias(TIME_COLUMN),
         )
         images = self._images(pairs.where("is_new").drop("is_new"))
-        gone = self._gone(whole, net)
-        rows = images if gone is None else images.unionByName(gone)
+        removals = self._removals(whole, net)
+        rows = images if removals is None else images.unionByName(removals)
         second = F.col(CHANGE_TYPE) == "update_after"
         return rows.orderBy(F.asc_nulls_last(ORDER_COLUMN), second)
 
@@ -189,23 +189,23 @@ class _Steps:
         ]
         return images.select(*columns, F.col("image")["kind"].alias(CHANGE_TYPE))
 
-    def _gone(self, whole: DataFrame, net: DataFrame) -> DataFrame | None:
+    def _removals(self, whole: DataFrame, net: DataFrame) -> DataFrame | None:
         """Return deletes of rows removed without an event, by expiry or erasure; refuse other differences."""
         ends = whole.groupBy("key").agg(F.max_by(F.struct("op", "row"), "order").alias("last"))
         from_events = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
         from_events = from_events.select("key", exact_row(from_events).alias("replayed"), F.col("row").alias("end"))
         changed = net.where(f"{CHANGE_TYPE} != 'update_before'")
-        is_gone = (F.col(CHANGE_TYPE) == "delete").alias("gone")
-        current = changed.select(self._key(changed), self._row(changed), is_gone)
-        current = current.withColumn("stored", F.when(~F.col("gone"), exact_row(current)))
+        is_deleted = (F.col(CHANGE_TYPE) == "delete").alias("is_deleted")
+        current = changed.select(self._key(changed), self._row(changed), is_deleted)
+        current = current.withColumn("stored", F.when(~F.col("is_deleted"), exact_row(current)))
         compared = current.join(from_events.withColumn("known", F.lit(True)), "key", "left")
         others = compared.where(
             ~(F.col("known") & F.col("replayed").eqNullSafe(F.col("stored"))) | F.col("known").isNull()
         )
         others = others.localCheckpoint()
         removed = any(each.summary.get(names.JOB) in _REMOVING for each in self._between)
-        if strange := others.where(~(F.col("gone") & F.lit(removed))).count():
-            raise self._refusal(f"{strange} rows differ from the result of their events.")
+        if different := others.where(~(F.col("is_deleted") & F.lit(removed))).count():
+            raise self._refusal(f"{different} rows differ from the result of their events.")
         if others.isEmpty():
             return None
         none = others.select(

@@ -29,7 +29,7 @@ from lakecdc.key_search.row_ids import same_rows
 from lakecdc.key_search.tasks import (
     DELETED,
     FILE,
-    FOUND,
+    HITS,
     DeletedKeysTask,
     Lookup,
     SearchTask,
@@ -107,15 +107,15 @@ def _carried(
     removed: Sequence[Any],
     folder: str,
 ) -> CarriedOver:
-    keys, rows = _deleted_keys(table, changed)
+    deleted_keys, rows = _deleted_keys(table, changed)
     if not rows:
         return CarriedOver(head, (), removed, 0)
     files = dict(enumerate(outputs))
-    written = _search(table, folder, keys, {number: staged_file(file) for number, file in files.items()})
+    written = _search(table, folder, deleted_keys, {number: staged_file(file) for number, file in files.items()})
     added = [delete_file(table, files[one.file_number], one) for one in written]
     again: list[Sequence[Any]] = [(staged_file(files[one.file_number]).location, [], [_place(one)]) for one in written]
-    found, hits = _deleted_keys(table, again)
-    if not (rows == hits == keys.num_rows == found.num_rows and same_rows([keys], [found])):
+    hit_keys, hits = _deleted_keys(table, again)
+    if not (rows == hits == deleted_keys.num_rows == hit_keys.num_rows and same_rows([deleted_keys], [hit_keys])):
         raise ConflictError(
             f"{rows} rows were deleted during the rewrite, and {hits} rows of the new files have their keys.",
             table=table.name,
@@ -165,7 +165,7 @@ def _search(table: IcebergTable, folder: str, keys: pa.Table, files: Mapping[int
         rows: list[Sequence[Any]] = [
             (number, file.location, 0, 0, None, file.rows, [], None, None) for number, file in files.items()
         ]
-        results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
+        results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
         return collect_results(results)[0]
 
 

@@ -53,7 +53,7 @@ from lakecdc.key_search.keys import (
     sent_keys,
     stored_in,
 )
-from lakecdc.key_search.tasks import FILE, FOUND, Lookup, SearchTask, only, packed, serialized, unpacked, without
+from lakecdc.key_search.tasks import FILE, HITS, Lookup, SearchTask, only, packed, serialized, unpacked, without
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.metadata.file_sizes import cut
 from lakecdc.metadata.readers import NEWEST_VERSION
@@ -135,13 +135,13 @@ class _SentKeys:
     """The keys of a search.
 
     :param near: places of the parts of keys that a data file can have, by its number and the lookup's place.
-    :param found: positions that are known to have one, by number of the data file, as 64-bit integers.
+    :param known_positions: positions that are known to have a key, by number of the data file, as 64-bit integers.
     :param unread: the newest of the deletes whose keys tasks cannot read or compare, by scope: sequence number, reason.
     """
 
     lookups: tuple[Lookup, ...]
     near: Mapping[int, Mapping[int, list[int]]]
-    found: Mapping[int, bytes]
+    known_positions: Mapping[int, bytes]
     unread: Mapping[int | None, tuple[int, str]]
 
     def parts(self, task: FileTask) -> list[list[int]]:
@@ -167,18 +167,18 @@ def convert(
     with ExitStack() as stack:
         sent = _sent(table, stack, search, facts)
         task = SearchTask(sent.lookups, stored_in(table), target, writer, with_rows=facts.rows is not None)
-        wanted = sent.near.keys() | sent.found.keys() | target.merge
-        tasks = [one for one in search.tasks if one.number in wanted or sent.why_unread(one)]
+        numbers = sent.near.keys() | sent.known_positions.keys() | target.merge
+        tasks = [one for one in search.tasks if one.number in numbers or sent.why_unread(one)]
         # largest first, so that no large file starts last
         for part in parts_by_others(sorted(tasks, key=lambda one: one.records, reverse=True)):
             known = delete_files(part)
             left |= {one.number: why for one in part if (why := _why_iceberg(one, known, sent))}
             near = [one for one in part if one.number not in left]
             facts.searched += sum(one.number in sent.near for one in near)
-            rows = [file_row(t, known[t.number], sent.found.get(t.number), sent.parts(t)) for t in near]
-            results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
+            rows = [file_row(t, known[t.number], sent.known_positions.get(t.number), sent.parts(t)) for t in near]
+            results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
             if facts.rows is not None:
-                facts.rows += [unpacked(row["found"]) for row in results if row["found"] is not None]
+                facts.rows += [unpacked(row["hit_rows"]) for row in results if row["hit_rows"] is not None]
             described, unread = collect_results(results)
             written, left = written + described, left | unread
     if not left:
@@ -196,12 +196,12 @@ def convert(
 def file_row(
     task: FileTask,
     deletes: Sequence[Mapping[str, Any]],
-    found: bytes | None = None,
+    known_positions: bytes | None = None,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Any, ...]:
     """Describe a data file to tasks, see :data:`FILE`."""
     known = task.number, task.location, task.scope, task.sequence_number, task.first_row_id, task.records
-    return *known, deletes, found, parts
+    return *known, deletes, known_positions, parts
 
 
 def _why_iceberg(task: FileTask, known: Mapping[int, Any], sent: _SentKeys) -> str | None:
@@ -250,7 +250,7 @@ def _records(delete: EqualityDelete) -> int:
 
 def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: SearchFacts) -> _SentKeys:
     """Send the keys of a search to tasks, as long as the stack is open."""
-    lookups, near, found = list[Lookup](), dict[int, dict[int, list[int]]](), dict[int, bytes]()
+    lookups, near, positions = list[Lookup](), dict[int, dict[int, list[int]]](), dict[int, bytes]()
     unread, seen = list[tuple[EqualityDelete, str]](), search.seen
     left = seen.rows if seen else None
     for field_ids, deletes, tasks in _reached_by_key(search):
@@ -272,12 +272,12 @@ def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: Searc
                 others.append(sent_keys(table, stack, serialized(without(keys, seen.keys))))
                 # a key may be in several parts
                 rows, left = only(left, keys), without(left, keys)
-                found |= {number: found.get(number, b"") + places for number, places in _by_file(rows).items()}
+                positions |= {number: positions.get(number, b"") + places for number, places in _by_file(rows).items()}
                 if facts.rows is not None:
                     facts.rows.append(rows)
         lookups.append(Lookup(columns, tuple(sent), tuple(others), seen.files if seen else frozenset()))
     newest = {delete.scope: (delete.sequence_number, why) for delete, why in sorted(unread, key=_age)}
-    return _SentKeys(tuple(lookups), near, found, newest)
+    return _SentKeys(tuple(lookups), near, positions, newest)
 
 
 def _age(unread: tuple[EqualityDelete, str]) -> int:
@@ -302,9 +302,9 @@ def _reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> li
     return [t for t in tasks if t.equality_deletes and t.sequence_number < max(everywhere, newest.get(t.scope, 0))]
 
 
-def _by_file(found: pa.Table) -> dict[int, bytes]:
+def _by_file(hits: pa.Table) -> dict[int, bytes]:
     """Return the positions in each data file, as 64-bit integers."""
-    rows = found.select(["file", "position"]).sort_by("file")
+    rows = hits.select(["file", "position"]).sort_by("file")
     file, position = (rows[name].to_numpy() for name in rows.column_names)
     cuts = [0, *(np.flatnonzero(np.diff(file)) + 1).tolist(), len(file)]
     return {int(file[begin]): position[begin:end].tobytes() for begin, end in pairwise(cuts) if begin < end}

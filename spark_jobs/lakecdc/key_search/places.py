@@ -39,7 +39,7 @@ from lakecdc.key_search.keys import (
 )
 from lakecdc.key_search.match import delete_files, file_row
 from lakecdc.key_search.place_tasks import PART, RowsTask
-from lakecdc.key_search.tasks import FILE, FOUND, Lookup, SearchTask, Stored, only, packed, searched_keys, unpacked
+from lakecdc.key_search.tasks import FILE, HITS, Lookup, SearchTask, Stored, only, packed, searched_keys, unpacked
 from lakecdc.local_relation import dealt
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.model.iceberg_columns import holds_uuid
@@ -132,11 +132,11 @@ def collect_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> pa
     of_key = _fields(table, key)
     columns = [F.col(quoted_column(f.name)).try_cast(f.dataType) for f in spark_schema(table, [f.name for f in of_key])]
     named = [column.alias(f"d{place}") for place, column in enumerate(columns)]
-    found = keys.select(*named).dropna().limit(MOST_KEYS + 1).toArrow()
-    if found.num_rows > MOST_KEYS:
+    rows = keys.select(*named).dropna().limit(MOST_KEYS + 1).toArrow()
+    if rows.num_rows > MOST_KEYS:
         raise UnreadError(f"they are more than {MOST_KEYS}")
     kinds = [column.field().type for column in key_columns(table, [one.id for one in of_key])]
-    return found.cast(pa.schema([(f"d{place}", kind) for place, kind in enumerate(kinds)]))
+    return rows.cast(pa.schema([(f"d{place}", kind) for place, kind in enumerate(kinds)]))
 
 
 def _fields(table: IcebergTable, key: Sequence[str]) -> list[Field]:
@@ -174,11 +174,11 @@ def find_places(
             task = SearchTask((lookup,), stored, nowhere, count_only, hidden, with_rows=True, most=most)
             # largest first, so that no large file starts last
             rows = [file_row(t, known[t.number]) for t in sorted(tasks, key=lambda t: t.records, reverse=True)]
-            results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), FOUND).collect()
+            results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
     for why in collect_results(results)[1].values():
         raise UnreadError(why)
     log.info("%s: searched %d of %d data files for keys", table.name, len(tasks), len(planned))
-    return Places(table, key_ids, searched, _found(results, searched), states_of(planned), stored)
+    return Places(table, key_ids, searched, _hit_rows(results, searched), states_of(planned), stored)
 
 
 def refusal(table: IcebergTable, key: Sequence[str], columns: Sequence[str]) -> str | None:
@@ -195,8 +195,8 @@ def refusal(table: IcebergTable, key: Sequence[str], columns: Sequence[str]) -> 
         return str(error)
     if fixed := next((one.name for one in of_key if pa.types.is_fixed_size_binary(one.field().type)), None):
         return f"keys may be of another length than the key column {fixed}"
-    wanted = [field for field in table.schema_fields if field["name"] in (*key, *columns)]
-    beyond = [*unread_columns(wanted), *(c.name for c in read_columns(wanted) if holds_uuid(c.field().type))]
+    fields = [field for field in table.schema_fields if field["name"] in (*key, *columns)]
+    beyond = [*unread_columns(fields), *(c.name for c in read_columns(fields) if holds_uuid(c.field().type))]
     return f"Spark has another type for the column {beyond[0]}" if beyond else None
 
 
@@ -212,8 +212,8 @@ def _between(table: IcebergTable, snapshot: Snapshot, key: Sequence[Field], keys
         if name is not None and column.type in BOUNDED and keys.num_rows:
             if not pa.types.is_string(values.type):
                 values = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
-            found = pc.min_max(values).as_py()
-            ends[name] = comparable_ends(column.type, found["min"], found["max"])
+            extremes = pc.min_max(values).as_py()
+            ends[name] = comparable_ends(column.type, extremes["min"], extremes["max"])
     return rows_between(table, {name: pair for name, pair in ends.items() if pair is not None})
 
 
@@ -239,11 +239,11 @@ def _hidden(table: IcebergTable, stack: ExitStack, lookup: Lookup, deletes: Sequ
     return Lookup(lookup.columns, (sent_keys(table, stack, packed(keys, lookup.columns)),))
 
 
-def _found(results: Sequence[Any], keys: pa.Table) -> pa.Table:
-    """Return the rows that tasks have found, together."""
+def _hit_rows(results: Sequence[Any], keys: pa.Table) -> pa.Table:
+    """Concatenate the rows that tasks have found."""
     columns = {name: pa.int64() for name in ("row_id", "position", "place")} | {"file": pa.int32(), "part": pa.int32()}
     schema = pa.schema([*keys.schema, *columns.items()])
-    tables = [unpacked(row["found"]) for row in results if row["found"] is not None]
+    tables = [unpacked(row["hit_rows"]) for row in results if row["hit_rows"] is not None]
     if any(table["part"].null_count for table in tables):
         raise UnreadError("a data file has no row groups")
     return pa.concat_tables([schema.empty_table(), *tables])

@@ -92,8 +92,8 @@ class Resolution:
         facts = SearchFacts([] if self.with_rows else None)
         known = self.known if self.known and self.known.key == staged[0].field_ids else None
         seen = known.seen_in({task.number: states[task.number] for task in unknown}) if known else None
-        found = self._find(KeySearch(tuple(staged), tuple(unknown), seen=seen), others, facts)
-        self._known |= {states[task.number]: found.get(task.number) for task in unknown}
+        hits = self._find(KeySearch(tuple(staged), tuple(unknown), seen=seen), others, facts)
+        self._known |= {states[task.number]: hits.get(task.number) for task in unknown}
         facts.log_iceberg(self.table)
         self.searched += facts.searched
         of_rows = [*(f"d{place}" for place in range(len(staged[0].field_ids))), "row_id"]
@@ -115,9 +115,9 @@ class Resolution:
         with folder_of_work(table, "deletes") as folder:
             locations = {number: task.location for number, task in by_number.items()}
             target = Target(folder, storage_properties(table), locations)
-            found = convert(table, search, target, writer_of(table), facts)
+            all_written = convert(table, search, target, writer_of(table), facts)
         hits = {}
-        for written in found:
+        for written in all_written:
             task = by_number[written.file_number]
             of_file = others.get(task.number, ())
             superseded = [task.other(other.place) for other in of_file if other.file_scoped]

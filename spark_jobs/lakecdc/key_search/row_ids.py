@@ -41,13 +41,13 @@ class RowIds:
         :param sources: the columns of the rows, by what the table calls them.
         """
         values = [rows[sources[name]].cast(column.field().type) for name, column in self.columns.items()]
-        return rows.append_column(SOURCE, self._found(values))
+        return rows.append_column(SOURCE, self._row_ids(values))
 
     @cached_property
     def _known(self) -> pa.Table:
         return unpacked(self.sent.value).combine_chunks()
 
-    def _found(self, values: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    def _row_ids(self, values: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
         known = self._known
         if len(values) == 1:
             return known[SOURCE].take(pc.index_in(values[0], value_set=known["d0"]))
@@ -58,13 +58,13 @@ class RowIds:
 
 @contextmanager
 def sent_to_tasks(
-    table: IcebergTable, columns: Mapping[str, ReadColumn], found: Sequence[pa.Table]
+    table: IcebergTable, columns: Mapping[str, ReadColumn], existing: Sequence[pa.Table]
 ) -> Iterator[RowIds | None]:
-    """Send keys and row ids of found rows to tasks; None without any, and for keys that Spark has as another type.
+    """Send keys and row ids of existing rows to tasks; None without any, and for keys that Spark has as another type.
 
     A key that several rows have keeps the id of one of them.
     """
-    tables = [one for one in found if one.num_rows]
+    tables = [one for one in existing if one.num_rows]
     if not tables or any(holds_uuid(column.field().type) for column in columns.values()):
         yield None
         return

@@ -23,11 +23,11 @@ from lakecdc.writer.deletes import RESULT, FilePositions, Target, Writer, descri
 
 #: the column of row ids, of which a file stores only those that differ from the ids of its places
 ROW_IDS = ReadColumn(ROW_ID_ID, ROW_ID, "long", False)
-#: a data file to search; ``found`` are positions that are known to have a key, as 64-bit integers, and ``parts`` the
-#: numbers of the keys to search for among those of each lookup; null: all
+#: a data file to search; ``known_positions`` of rows with a key are 64-bit integers, and ``parts`` the numbers of the
+#: keys to search for among those of each lookup; null: all
 FILE = (
     "number int, location string, scope int, sequence_number long, first_row_id long, records long, "
-    f"deletes {DELETES}, found binary, parts array<array<int>>"
+    f"deletes {DELETES}, known_positions binary, parts array<array<int>>"
 )
 
 
@@ -107,8 +107,8 @@ class Lookup:
                     rows = pa.table(_named(map(storage, group.read().columns)))
                     places = rows_among(rows.columns[: len(self.columns)], likely)
                     positions = pa.array(places + group.begin, pa.int64())
-                    taken = rows.take(pa.array(places)) if with_rows and len(places) else None
-                    yield positions, None if taken is None else _placed(taken, positions, group, file)
+                    hit_rows = rows.take(pa.array(places)) if with_rows and len(places) else None
+                    yield positions, None if hit_rows is None else _placed(hit_rows, positions, group, file)
                 keys = next(applying, None)
 
     def _applying(
@@ -180,12 +180,12 @@ def read_keys(
     with source(properties, file["location"]).open() as stream:
         data = data_file(stream, file["location"])
         # a key has no default
-        wanted = projection(data.schema, [replace(column, required=True, default=None) for column in columns])
+        keys_of = projection(data.schema, [replace(column, required=True, default=None) for column in columns])
         end = data.rows if file["end"] is None else file["end"]
-        for position, batch in data.batches(file["begin"], end, wanted):
+        for position, batch in data.batches(file["begin"], end, keys_of):
             first, last = max(file["begin"] - position, 0), min(end - position, batch.num_rows)
             if first < last:
-                rows = wanted(batch.slice(first, last - first))
+                rows = keys_of(batch.slice(first, last - first))
                 reach = {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts}
                 yield pa.table(_named(map(storage, rows.columns)) | reach)
 
@@ -230,7 +230,7 @@ def _numbered(values: Any, keys: pa.ChunkedArray) -> tuple[Any, Any, Any]:
 
 
 #: what :class:`SearchTask` returns: written delete files, why data files could not be read, and packed rows
-FOUND = f"{RESULT}, found binary"
+HITS = f"{RESULT}, hit_rows binary"
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class SearchTask:
     """A task that searches data files for keys, and returns one row per written delete file or unreadable data file.
 
     :param hidden: keys to leave out.
-    :param with_rows: it also returns the live rows with a key, packed, as ``found``: ``d0`` …, ``row_id``,
+    :param with_rows: it also returns the live rows with a key, packed, as ``hit_rows``: ``d0`` …, ``row_id``,
         ``position``, and ``place`` in the row group ``part`` of the data file ``file``.
     :param most: rows of a file that may be found; those of keys that are not unique may be too many for the driver.
     """
@@ -253,23 +253,23 @@ class SearchTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        unread, found = dict[int, str](), list[pa.Table]()
+        unread, live_rows = dict[int, str](), list[pa.Table]()
         files = (
             positions
             for batch in batches
             for row in batch.to_pylist()
-            for positions in self._positions(row, unread, found)
+            for positions in self._positions(row, unread, live_rows)
         )
         written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
         results = pa.Table.from_batches([described(written, unread)])
         cells: list[bytes | None] = [None] * results.num_rows
-        if found:
+        if live_rows:
             results = pa.concat_tables([results, pa.Table.from_pylist([{}], results.schema)])
-            cells.append(serialized(pa.concat_tables(found)))
-        yield from results.append_column("found", pa.array(cells, pa.binary())).combine_chunks().to_batches()
+            cells.append(serialized(pa.concat_tables(live_rows)))
+        yield from results.append_column("hit_rows", pa.array(cells, pa.binary())).combine_chunks().to_batches()
 
     def _positions(
-        self, row: Mapping[str, Any], unread: dict[int, str], found: list[pa.Table]
+        self, row: Mapping[str, Any], unread: dict[int, str], live_rows: list[pa.Table]
     ) -> Iterator[FilePositions]:
         from pyroaring import BitMap64
 
@@ -290,13 +290,13 @@ class SearchTask:
         except UnreadError as error:
             unread[number] = str(error)
             return
-        if row["found"]:
-            hit |= bitmap(np.frombuffer(row["found"], "int64"))
+        if row["known_positions"]:
+            hit |= bitmap(np.frombuffer(row["known_positions"], "int64"))
         if hit or number in self.target.merge:
             known = deleted_positions(row["deletes"], row["location"], self.target.properties)
             for rows in tables:
                 live = [place not in known for place in rows["position"].to_pylist()] if known else None
-                found.append(rows if live is None else rows.filter(pa.array(live, pa.bool_())))
+                live_rows.append(rows if live is None else rows.filter(pa.array(live, pa.bool_())))
             yield FilePositions(number, known, hit)
 
 

@@ -163,14 +163,14 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
 
 
 def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: History) -> None:
-    gone = before.snapshots.keys() - after.snapshots.keys()
+    expired = before.snapshots.keys() - after.snapshots.keys()
     known = read_consumers(before.properties)
     new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}
     jobs = job_tags(after.refs).keys() - before.refs.keys()
     ancestors = before.ancestors()
     needed = {f"consumer {name}": _read_by(consumer, ancestors, after.refs) for name, consumer in new.items()}
     needed |= {f"job {tag}": after.refs[tag].snapshot_id for tag in jobs}
-    lost = [who for who, number in needed.items() if gone & {number, *(s.id for s in down_to(ancestors, [number]))}]
+    lost = [who for who, number in needed.items() if expired & {number, *(s.id for s in down_to(ancestors, [number]))}]
     lost += [f"{ref.kind} {name}" for name, ref in after.refs.items() if ref.snapshot_id not in after.snapshots]
     if lost:
         raise ConflictError(

@@ -173,8 +173,8 @@ class _Space:
         if len(run) == 1:
             return True
         around = tuple(KeyRange(r.lower, r.upper, r.rows // outputs) for r in hull([f.box for f in run]))
-        gone = {f.location for f in run}
-        boxes = {location: box for location, box in self._boxes.items() if location not in gone}
+        merged = {f.location for f in run}
+        boxes = {location: box for location, box in self._boxes.items() if location not in merged}
         boxes |= {f"{run[0].location} {n}": around for n in range(outputs)}
         depths = _depths(boxes.values())
         if any(new > old for new, old in zip(depths, self._depths, strict=True)):

@@ -210,7 +210,7 @@ class Rewrite:
 
     def _batch(self, batch: Sequence[Unit], in_tasks: bool) -> None:
         locations = [file.location for unit in batch for file in unit.files]
-        self._stop_if_doomed(locations)
+        self._refuse_stale_files(locations)
         tasks = [self.tasks[location] for location in locations]
         # Python tasks know no equality deletes
         with bounded_tasks(self.table, tasks, self.plan.start, 0 if in_tasks else None) as readable:
@@ -220,7 +220,7 @@ class Rewrite:
             places = [staged_file(file).location for file in files]
             with discarded_on_failure(places, discarding, keep_failed=self.proof.keep_failed):
                 failpoints.reach("rewrite_staged")
-                self._stop_if_doomed(locations)
+                self._refuse_stale_files(locations)
                 written.prove()
                 failpoints.reach("rewrite_before_commit")
         with discarded_on_conflict(discarding):
@@ -253,7 +253,7 @@ class Rewrite:
                 if not self._carries or attempt == _CARRIES or head is None or head == known:
                     raise
                 # what was read has to be part of the branch still
-                self._stop_if_doomed([str(task.file().location()) for task in tasks])
+                self._refuse_stale_files([str(task.file().location()) for task in tasks])
                 carried = carry_over(self.table, head, tasks, files)
                 log.info("%s: %d rows were deleted during the rewrite", self.table.name, carried.rows)
 
@@ -285,7 +285,7 @@ class Rewrite:
             rows=sum(file.rows for file in written),
         )
 
-    def _stop_if_doomed(self, locations: Sequence[str]) -> None:
+    def _refuse_stale_files(self, locations: Sequence[str]) -> None:
         counted: Literal["all", "none"] = "none" if self._carries else "all"
         why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.plan.branch, counted=counted)
         if why:

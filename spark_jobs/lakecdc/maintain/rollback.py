@@ -162,8 +162,8 @@ def _state(
             raise InputError(f"It is not the history table of {table.name}.", table=history.name)
         after = note.after
         behind = len(numbers) if after is None else numbers.get(after, len(numbers))
-        gone = after is not None and table.snapshot(int(after)) is None
-        is_of_the_table = behind > last >= 0 and (after is None or after in numbers or gone)
+        has_expired = after is not None and table.snapshot(int(after)) is None
+        is_of_the_table = behind > last >= 0 and (after is None or after in numbers or has_expired)
         if candidate and is_of_the_table:
             return behind, candidate
         candidate = history.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None

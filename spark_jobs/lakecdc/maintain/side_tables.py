@@ -209,10 +209,10 @@ def _files_read(cleaning: Cleaning) -> None:
         # an idle position does not stop a run that started before it
         carrier, idle = carrier_of(cleaning.target.ancestors()), idle_positions(cleaning.target.properties)
         try:
-            gone = replaced_chapters(chapters, carrier.position if carrier else None, (*positions, *idle.values()))
+            replaced = replaced_chapters(chapters, carrier.position if carrier else None, (*positions, *idle.values()))
         except KeyError:
             return None
-        return (f"chapter IN ({', '.join(map(literal, sorted(gone)))})", {}) if gone else None
+        return (f"chapter IN ({', '.join(map(literal, sorted(replaced)))})", {}) if replaced else None
 
     because = "a file that is forgotten would be read again"
     _clean_own(cleaning, "files_read", names.FILES_SUFFIX, settled, because)

@@ -73,19 +73,19 @@ def between_files(files: Iterable[FileTimes], cutoff: int, unit: Unit, most: int
     :return: its mixed files lie across the cutoff, or cannot be separated from such files.
     """
     groups = _groups(file for file in files if file.first < cutoff)
-    taken: list[FileTimes] = []
+    chosen: list[FileTimes] = []
     units: set[int] = set()
     for number, group in enumerate(groups):
         more = units | _units(group, unit)
-        full = bool(taken) and len(more) > most
+        full = bool(chosen) and len(more) > most
         if full or max(file.last for file in group) >= cutoff:
             rest = [file for later in groups[number:] for file in later]
             left = _units(rest, unit) - units if full else ()
-            below = _between(taken, group[0], unit) if taken else None
-            return Cut(below, tuple(taken), () if full else tuple(rest), len(units), len(left))
-        taken += group
+            below = _between(chosen, group[0], unit) if chosen else None
+            return Cut(below, tuple(chosen), () if full else tuple(rest), len(units), len(left))
+        chosen += group
         units = more
-    return Cut(cutoff if taken else None, tuple(taken), (), len(units), 0)
+    return Cut(cutoff if chosen else None, tuple(chosen), (), len(units), 0)
 
 
 def through_files(files: Collection[FileTimes], cutoff: int, unit: Unit, most: int) -> Cut:

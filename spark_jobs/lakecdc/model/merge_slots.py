@@ -82,5 +82,5 @@ def keeps_removal(merge: Merge) -> bool:
 
 def order_columns(merge: Merge, columns: Iterable[str], key: Sequence[str]) -> list[str]:
     """Return the columns that a merged table has beside the order key, for orders; all are texts."""
-    kept = [slot.order_column for slot in slots_of(merge, columns, key) if slot.order_column]
-    return [*kept, *([REMOVED_COLUMN] if keeps_removal(merge) else [])]
+    order_names = [slot.order_column for slot in slots_of(merge, columns, key) if slot.order_column]
+    return [*order_names, *([REMOVED_COLUMN] if keeps_removal(merge) else [])]

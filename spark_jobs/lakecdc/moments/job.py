@@ -167,8 +167,8 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
     batch = clean_for_table(stretch.table, batch)
     of_branch = scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX)
     with of_branch as name, _past(stretch, name) as past:
-        if gone := _gone(batch):
-            past.branch.spark.sql(f"DELETE FROM {scratch.sql_name(past.branch, name)} WHERE {gone}")
+        if condition := _removed_condition(batch):
+            past.branch.spark.sql(f"DELETE FROM {scratch.sql_name(past.branch, name)} WHERE {condition}")
             past.branch.refresh()
         staged = Staged()
         # a moment stays readable for every engine, whatever deletes its table has otherwise
@@ -199,8 +199,8 @@ def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
     # the branch keeps the base from expiring
     of_branch = scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX)
     with of_branch as name, _past(stretch, name) as past:
-        gone = _gone(batch)
-        rows = past.branch.read(where=f"NOT ({gone})" if gone else "true")
+        condition = _removed_condition(batch)
+        rows = past.branch.read(where=f"NOT ({condition})" if condition else "true")
         with fold_onto_past(past, batch) as newest:
             if newest is None:
                 yield rows
@@ -234,7 +234,7 @@ def note_of(stretch: Stretch, events: int) -> str:
     return json.dumps(facts, sort_keys=True)
 
 
-def _gone(batch: Batch) -> str | None:
+def _removed_condition(batch: Batch) -> str | None:
     """Return a condition, never null, for rows that a TRUNCATE removed or that have expired since."""
     # rows without an order key are older than any event
     older = f"coalesce({ORDER_COLUMN}, '') < '{batch.truncate_order}'" if batch.truncate_order else None

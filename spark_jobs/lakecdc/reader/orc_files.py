@@ -73,8 +73,8 @@ class OrcFile:
 def _field(field: pa.Field) -> pa.Field:
     """Return a field in the type and with the field id that Iceberg's attributes say."""
     stored = field.metadata or {}
-    found = field.with_type(_type(field.type, stored)).remove_metadata()
-    return with_field_id(found, int(stored[_ID])) if _ID in stored else found
+    typed = field.with_type(_type(field.type, stored)).remove_metadata()
+    return with_field_id(typed, int(stored[_ID])) if _ID in stored else typed
 
 
 def _type(kind: pa.DataType, stored: dict[bytes, bytes]) -> pa.DataType:

@@ -66,13 +66,13 @@ class _Source:
 
     name: str
     place: int | None
-    found: _Convert | pa.Scalar | None
+    conversion: _Convert | pa.Scalar | None
 
     def of(self, stored: pa.RecordBatch | pa.StructArray) -> pa.Array:
         if self.place is None:
-            return _repeated(self.found, len(stored))
+            return _repeated(self.conversion, len(stored))
         values = stored.column(self.place) if isinstance(stored, pa.RecordBatch) else stored.field(self.place)
-        return _converted(values, self.found)
+        return _converted(values, self.conversion)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ def projection(
     :raises UnknownTypeError: tasks have no Arrow type for a column.
     """
     fields, firsts = _identified(list(stored), name_mapping), _first_leaves(stored)
-    wanted = {column.id for column in columns}
-    read = [place for place, field in enumerate(fields) if field_id(field) in wanted]
+    ids = {column.id for column in columns}
+    read = [place for place, field in enumerate(fields) if field_id(field) in ids]
     known = constants or {}
     filled = [replace(column, default=known.get(column.id, column.default)) for column in columns]
     sources = _sources([fields[place] for place in read], filled, "")
@@ -145,8 +145,8 @@ def _sources(stored: Iterable[pa.Field], columns: Iterable[ReadColumn], parent: 
     sources = []
     for column in columns:
         name, at = f"{parent}{column.name}", places.get(column.id)
-        found = _missing(column, name) if at is None else _conversion(fields[at], column, name)
-        sources.append(_Source(name, at, found))
+        conversion = _missing(column, name) if at is None else _conversion(fields[at], column, name)
+        sources.append(_Source(name, at, conversion))
     return sources
 
 
@@ -289,12 +289,12 @@ def _map_conversion(stored: pa.MapType, kind: Mapping[str, Any], path: str) -> _
     return convert
 
 
-def _inside(stored: Sequence[pa.Field], wanted: Sequence[ReadColumn], path: str) -> list[_Convert | None]:
+def _inside(stored: Sequence[pa.Field], members: Sequence[ReadColumn], path: str) -> list[_Convert | None]:
     """Return the conversions of the members of a list or map, which are there by their places."""
-    for field, column in zip(stored, wanted, strict=True):
+    for field, column in zip(stored, members, strict=True):
         if field_id(field) != column.id:
             raise UnreadError(f"the {column.name} of {path} has the field id {column.id}, the file's {field_id(field)}")
-    return [_conversion(f, column, f"{path}.{column.name}") for f, column in zip(stored, wanted, strict=True)]
+    return [_conversion(f, column, f"{path}.{column.name}") for f, column in zip(stored, members, strict=True)]
 
 
 def _converted(array: pa.Array, convert: _Convert | None) -> pa.Array:

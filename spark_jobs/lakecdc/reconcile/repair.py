@@ -180,11 +180,11 @@ class _Rows:
         """Return the rows, and a delete for each that the source had in no read."""
         key = [F.col("key")[name] for name in self.source.key]
         there = self.comparison.only(read, self.rows, key).localCheckpoint()
-        gone = self._keys_without_source(there).join(there.select("key"), "key", "left_anti")
+        missing = self._keys_without_source(there).join(there.select("key"), "key", "left_anti")
         place = F.col("table_order") if order is None else F.lit(order)
         delete = {"op": F.lit("d"), "key": F.col("key"), "order": place, "source_time": F.lit(time)}
         values = [delete.get(of.name, F.lit(None)).cast(of.dataType).alias(of.name) for of in there.schema.fields]
-        return there.unionByName(gone.select(*values).localCheckpoint())
+        return there.unionByName(missing.select(*values).localCheckpoint())
 
     def _keys_without_source(self, like: DataFrame) -> DataFrame:
         """Return the table's keys, in the types of ``like``, that the source had in no read, with their order keys."""

@@ -84,8 +84,8 @@ class FileColumn(IcebergColumn):
 def file_columns(table: IcebergTable, sources: Mapping[str, str], names: Sequence[str] = ()) -> tuple[FileColumn, ...]:
     """Return the columns of a table's files, or just those named; columns without a source are null."""
     columns = {c["name"]: c for c in table.schema_fields}
-    wanted = [columns[name] for name in names or columns]
-    return tuple(FileColumn(c["id"], c["name"], c["type"], c["required"], sources.get(c["name"])) for c in wanted)
+    fields = [columns[name] for name in names or columns]
+    return tuple(FileColumn(c["id"], c["name"], c["type"], c["required"], sources.get(c["name"])) for c in fields)
 
 
 @dataclass(frozen=True)

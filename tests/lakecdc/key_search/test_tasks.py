@@ -81,7 +81,7 @@ def file(tmp_path: Path) -> dict[str, Any]:
     place = tmp_path / "a.parquet"
     pq.write_table(pa.table([range(1000)], schema=pa.schema([arrow_field(1, "id", "long", True)])), place, 300)
     known = {"number": 7, "location": str(place), "scope": 1, "sequence_number": 1, "first_row_id": 5000}
-    return {**known, "records": 1000, "deletes": [], "found": None, "parts": None}
+    return {**known, "records": 1000, "deletes": [], "known_positions": None, "parts": None}
 
 
 @pytest.mark.parametrize("ends", [[], [10], [300, 600], [1, 299, 301, 950]])
@@ -119,7 +119,7 @@ def test_a_file_takes_the_parts_of_keys_that_it_can_have_and_each_once(
     results = [one for batch in task([pa.RecordBatch.from_pylist([row])]) for one in batch.to_pylist()]
     assert [result["unread"] for result in results if result["unread"]] == []
     # a row whose key is in both parts comes once
-    rows = [unpacked(result["found"]) for result in results if result["found"]]
+    rows = [unpacked(result["hit_rows"]) for result in results if result["hit_rows"]]
     assert sorted(position for table in rows for position in table["position"].to_pylist()) == found
     assert [part.taken for part in parts] == [int(wanted is None or number in wanted) for number in (0, 1)]
 

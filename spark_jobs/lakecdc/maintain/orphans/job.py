@@ -20,7 +20,7 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
 from lakecdc.maintain.metadata_versions import remove_leftovers, require_hint, trim
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
-from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
+from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, TrashedFile, new_run
 from lakecdc.maintain.orphans.reachable import HashSet, Reachable, line_hash, name_hash
 from lakecdc.maintain.orphans.search import Question, SearchResult, is_table_metadata, search
 from lakecdc.maintain.orphans.storage import TableStorage, abort_old
@@ -114,7 +114,7 @@ class _Work:
         oldest = None if result.oldest_ms is None else iso(result.oldest_ms)
         metrics = {**result.metrics(), "orphan_oldest": oldest}
         metrics |= {"metadata_files_beside": beside, "older_than": iso(before_ms)}
-        return metrics | self._purge() | self._take(result) | self._uploads()
+        return metrics | self._purge() | self._trash(result) | self._uploads()
 
     def _uploads(self) -> dict[str, Any]:
         # an approved list has files alone
@@ -138,11 +138,11 @@ class _Work:
             metrics["files_to_restore"] += len(batch.files)
             runs.add(batch.run)
             if not self._options.dry_run:
-                self._disposal.bring_back(batch, batch.files, "restored")
+                self._disposal.restore(batch, batch.files, "restored")
         self._sweep(runs)
         return metrics | {"runs": sorted(runs)} | self._disposal.counts
 
-    def _take(self, result: SearchResult) -> dict[str, Any]:
+    def _trash(self, result: SearchResult) -> dict[str, Any]:
         run = new_run(self._now_ms)
         if self._options.dry_run:
             for files in result.batches(BATCH_FILES):
@@ -154,12 +154,12 @@ class _Work:
                 approved = [file for file in files if self._is_approved([_entry(file)])]
                 orphans = [file for file in approved if file.location not in self._reachable]
                 failpoints.reach("before_orphans_are_taken")
-                batch = self._disposal.take(orphans, run, number, self._now_ms) if orphans else None
+                batch = self._disposal.trash(orphans, run, number, self._now_ms) if orphans else None
                 failpoints.reach("after_orphans_are_taken")
                 # a commit may have used them between the two
                 self._reachable.refresh()
                 if batch is not None:
-                    self._disposal.spare(batch, self._reachable)
+                    self._disposal.restore_live(batch, self._reachable)
         tallies: dict[str, Any] = dict(self._disposal.counts)
         how = "sentenced" if in_object_store(self._table.location) else "moved"
         if self._approved is not None:
@@ -221,7 +221,7 @@ def partition_fields(metadata: Mapping[str, Any]) -> set[str]:
     return {part["name"] for spec in metadata["partition-specs"] for part in spec["fields"]}
 
 
-def _entry(file: StoredFile | Taken, deleted_of: str | None = None) -> dict[str, Any]:
+def _entry(file: StoredFile | TrashedFile, deleted_of: str | None = None) -> dict[str, Any]:
     """Return a file's entry in a dry run's list, with the run that took the file if it would be deleted for good."""
     entry = {"location": file.location, "bytes": file.bytes, "modified_ms": file.modified_ms}
     return entry if deleted_of is None else {**entry, "deleted_of": deleted_of}

@@ -34,7 +34,7 @@ _COUNTED = ("taken", "restored", "deleted", "spared", "failed")
 
 
 @dataclass(frozen=True)
-class Taken:
+class TrashedFile:
     """A file taken away; ``moved_to`` is None if it was left in place and marked for deletion."""
 
     location: str
@@ -56,7 +56,7 @@ class Batch:
     run: str
     at_ms: int
     table_uuid: str
-    files: tuple[Taken, ...]
+    files: tuple[TrashedFile, ...]
 
 
 class Ledger:
@@ -78,11 +78,11 @@ class Ledger:
         """Check whether nothing is left of a run, not even an unreadable document."""
         return not self._documents(run)
 
-    def write(self, run: str, number: int, at_ms: int, files: Sequence[Taken]) -> Batch:
+    def write(self, run: str, number: int, at_ms: int, files: Sequence[TrashedFile]) -> Batch:
         """Record what is about to be taken away."""
         return self._written(Batch(f"{number:06d}", run, at_ms, self._table.uuid, tuple(files)))
 
-    def without(self, batch: Batch, over: Collection[Taken]) -> Batch:
+    def without(self, batch: Batch, over: Collection[TrashedFile]) -> Batch:
         """Remove files from a batch, and the batch when it is empty."""
         if not over:
             return batch
@@ -141,7 +141,7 @@ class Ledger:
         run = relative(document, self._folder).rpartition("/")[0]
         if not _RUN.fullmatch(run) or content["run"] != run:
             raise ValueError(f"its run is {content['run']!r}.")
-        files = tuple(Taken(**file) for file in content["files"])
+        files = tuple(TrashedFile(**file) for file in content["files"])
         for file in files:
             if file.moved_to != self.trash(file.location, run):
                 raise ValueError(f"{file.moved_to} is not the place of {file.location} in the trash of its run.")
@@ -159,21 +159,21 @@ class Disposal:
         self._table, self._storage, self._ledger = table, storage, ledger
         self.counts = {f"{unit}_{what}": 0 for what in _COUNTED for unit in ("files", "bytes")}
 
-    def count(self, what: str, files: Iterable[Taken]) -> None:
+    def count(self, what: str, files: Iterable[TrashedFile]) -> None:
         for file in files:
             self.counts[f"files_{what}"] += 1
             self.counts[f"bytes_{what}"] += file.bytes
 
-    def take(self, files: Sequence[StoredFile], run: str, number: int, at_ms: int) -> Batch:
+    def trash(self, files: Sequence[StoredFile], run: str, number: int, at_ms: int) -> Batch:
         """Record and take away files that are not needed."""
-        planned = [Taken(f.location, f.bytes, f.modified_ms, self._ledger.trash(f.location, run)) for f in files]
+        planned = [TrashedFile(f.location, f.bytes, f.modified_ms, self._ledger.trash(f.location, run)) for f in files]
         batch = self._ledger.write(run, number, at_ms, planned)
         here = {file for file in planned if file.moved_to and not self._moved(file.location, file.moved_to)}
         self.count("failed", here)
         self.count("taken", [file for file in planned if file not in here])
         return self._ledger.without(batch, here)
 
-    def bring_back(self, batch: Batch, files: Collection[Taken], what: str) -> Batch:
+    def restore(self, batch: Batch, files: Collection[TrashedFile], what: str) -> Batch:
         """Restore some files of a batch, count them, and return the rest of the batch."""
         back = {
             file
@@ -184,31 +184,31 @@ class Disposal:
         self.count("failed", [file for file in files if file not in back])
         return self._ledger.without(batch, back)
 
-    def spare(self, batch: Batch, reachable: Reachable) -> Batch:
+    def restore_live(self, batch: Batch, reachable: Reachable) -> Batch:
         """Restore files that commits have used since they were taken away, and return the rest of the batch."""
         live = [file for file in batch.files if file.location in reachable]
         if live:
             log.warning("%s: %d files taken away are in use again, such as %s", self._table.name, len(live), live[0])
-            return self.bring_back(batch, live, "spared")
+            return self.restore(batch, live, "spared")
         return batch
 
     def delete(self, batch: Batch, reachable: Reachable) -> None:
         """Delete a batch for good, except files that are in use again or were overwritten since."""
-        batch = self.spare(batch, reachable)
-        sentenced = [file.location for file in batch.files if file.moved_to is None]
-        now = self._storage.find(sentenced)
+        batch = self.restore_live(batch, reachable)
+        marked = [file.location for file in batch.files if file.moved_to is None]
+        now = self._storage.find(marked)
         anew = {
             f
             for f in batch.files
             if f.location in now and now[f.location] != StoredFile(f.location, f.bytes, f.modified_ms)
         }
         self.count("spared", anew)
-        doomed = {f.moved_to or f.location: f for f in batch.files if f not in anew and f.location not in reachable}
-        left = self._storage.find(doomed) if self._storage.delete(doomed) else {}
-        self.count("failed", [doomed[location] for location in left])
-        gone = {file for location, file in doomed.items() if location not in left}
-        self.count("deleted", gone)
-        self._ledger.without(batch, gone | anew)
+        deletable = {f.moved_to or f.location: f for f in batch.files if f not in anew and f.location not in reachable}
+        left = self._storage.find(deletable) if self._storage.delete(deletable) else {}
+        self.count("failed", [deletable[location] for location in left])
+        deleted = {file for location, file in deletable.items() if location not in left}
+        self.count("deleted", deleted)
+        self._ledger.without(batch, deleted | anew)
 
     def sweep(self, run: str) -> None:
         """Remove the empty folders of a finished run."""
@@ -223,7 +223,7 @@ class Disposal:
             log.warning("%s: %s was not moved to %s: %s", self._table.name, source, target, java_message(error))
             return False
 
-    def _is_back(self, file: Taken) -> bool:
+    def _is_back(self, file: TrashedFile) -> bool:
         """Check whether a dead run already restored it."""
         assert file.moved_to
         return len(self._storage.find([file.location])) == 1 and not self._storage.find([file.moved_to])

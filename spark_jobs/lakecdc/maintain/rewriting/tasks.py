@@ -300,11 +300,11 @@ class ReadBackTask:
                 parquet = pq.ParquetFile(stream)
                 rows += parquet.metadata.num_rows
                 path = _local_path(row["location"])
-                found = one.of_file(path, parquet.schema_arrow) if path else None
-                if found is None:
+                file_hash = one.of_file(path, parquet.schema_arrow) if path else None
+                if file_hash is None:
                     read = parquet.iter_batches(columns=list(self.hashed), use_threads=False)
-                    found = summed(one.of(pa.Table.from_batches([batch])) for batch in read)
-            total = summed([total, found])
+                    file_hash = summed(one.of(pa.Table.from_batches([batch])) for batch in read)
+            total = summed([total, file_hash])
         yield _hash(rows, total)
 
 
