@@ -33,11 +33,10 @@ def read(
     until: str | int | None = None,
     key: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Read the net changes of a table between two snapshots, whatever kind of delete files it has.
+    """Read the net changes of a table between two snapshots, with any kind of delete files.
 
-    These are the rows that only one of the snapshots has, without maintenance and rows that went and returned. If
-    ``until`` is older than ``since``, as after a rollback, the changes lead back. Files with equal deletes in both are
-    not read; the result is checkpointed.
+    A net change is a row that only one of the snapshots has. If ``until`` is older than ``since``, as after a rollback,
+    the changes lead back. Files with equal deletes in both are not read; the result is checkpointed.
 
     :param table: catalog, namespace and name, such as ``lake.shop.orders``.
     :param since: snapshot id, tag, branch, or ISO-8601 time, whose rows are not returned; None returns all as inserts.
@@ -59,7 +58,7 @@ def read(
 def between(
     table: IcebergTable, since: Snapshot | None, until: Snapshot, key: Sequence[str] | None = None
 ) -> Iterator[DataFrame]:
-    """Yield the changes of :func:`read`, unread; valid inside the context."""
+    """Yield the changes of :func:`read`, lazily; valid inside the context."""
     columns, keys = table.column_names, list(table.identifier_columns if key is None else key)
     if missing := set(keys) - set(columns):
         raise InputError(f"The key columns {sorted(missing)} are not in the table.", table=table.name)
@@ -86,7 +85,7 @@ def bound(table: IcebergTable, name: str) -> Snapshot:
 
 
 def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, staged: ExitStack) -> DataFrame:
-    """Return rows that only one of the snapshots may have: 1 for each gained, -1 for each lost."""
+    """Return rows that may be in only one snapshot: 1 for each added, -1 for each removed."""
     columns = table.column_names
 
     def rows(tasks: Any, count: int, deleted: bool) -> list[DataFrame]:
@@ -104,7 +103,7 @@ def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, s
         for part in (
             *rows(files.gone, -1, deleted=False),
             *rows(files.added, 1, deleted=False),
-            # for files in both only deleted rows matter: those deleted before as well cancel out
+            # in files of both snapshots only deleted rows matter: rows deleted in both cancel out
             *rows(files.after, -1, deleted=True),
             *rows(files.before, 1, deleted=True),
         )
@@ -115,11 +114,11 @@ def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, s
 
 
 def _net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Sum up equal rows, without those that cancel out."""
+    """Sum up equal rows, and drop those that cancel out."""
     kinds = [rows.schema[c].dataType for c in columns]
     inexact = [c for c, kind in zip(columns, kinds, strict=True) if not is_exact(kind)]
     by = [exact_value(_column(c), kind).alias(f"_{n}") for n, (c, kind) in enumerate(zip(columns, kinds, strict=True))]
-    # each group has one value in columns grouped by another form
+    # a group has one value in each column that is grouped by an exact form
     first = (F.first(_column(c)).alias(f"first_{c}") for c in inexact)
     grouped = rows.groupBy(*by).agg(F.sum(_COUNT).alias(_COUNT), *first)
     values = [_column(f"first_{c}" if c in inexact else f"_{n}").alias(c) for n, c in enumerate(columns)]

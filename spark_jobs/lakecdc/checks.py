@@ -26,7 +26,7 @@ from lakecdc.sql import quoted_column, sql_type
 
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
 _COUNT = "_lakecdc_count"
-# maximum failing rows shown, of them in a reason, and characters of each
+# maximum number of failing rows shown, of rows named in a reason, and of characters per row
 _MOST_SHOWN, _MOST_NAMED, _LONGEST_SHOWN = 10, 3, 500
 
 

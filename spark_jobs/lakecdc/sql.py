@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _INEXACT = ("float", "double", "map", "variant")
-#: options of JSON that has values as they are; by default Spark cuts times to milliseconds
+#: options for exact JSON values; by default Spark cuts times to milliseconds
 EXACT_JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -35,14 +35,14 @@ def literal(text: str) -> str:
 
 
 def exact_json(column: Column | str) -> Column:
-    """Return a struct as JSON with its values as they are; members that are null are left out."""
+    """Return a struct as JSON with exact values, without null members."""
     from pyspark.sql import functions as F
 
     return F.to_json(column, EXACT_JSON)
 
 
 def sql_type(data_type: DataType) -> str:
-    """Return a type as SQL with quoted member names, which Spark's own spelling does not quote."""
+    """Return a type as SQL with quoted member names; Spark's own form does not quote them."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(data_type, StructType):
@@ -63,12 +63,12 @@ def parsed_type(text: str) -> DataType:
 
 
 def canonical(text: str) -> str:
-    """Return a type in SQL as :func:`sql_type` spells it; raise as :func:`parsed_type` does."""
+    """Normalize a type in SQL to the form of :func:`sql_type`; raise as :func:`parsed_type` does."""
     return sql_type(parsed_type(text))
 
 
 def holds(data_type: DataType, *kinds: str) -> bool:
-    """Check whether a type is one of some kinds, such as ``map``, or contains one."""
+    """Check whether a type is, or contains, one of some kinds, such as ``map``."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     inner: list[DataType] = []
@@ -98,7 +98,7 @@ def temporary_view(frame: DataFrame) -> Iterator[str]:
 
 
 def is_exact(kind: DataType) -> bool:
-    """Check whether Spark distinguishes all values of a type, unlike -0.0 and 0.0 and those of maps and variants."""
+    """Check whether Spark distinguishes all values of a type: not for floats (-0.0 and 0.0), maps and variants."""
     return not holds(kind, *_INEXACT)
 
 

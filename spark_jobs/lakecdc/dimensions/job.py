@@ -37,8 +37,7 @@ JOB = "scd2"
 def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Bring the dimension of a table up to date.
 
-    The versions of keys with new events are rebuilt from all their events, so that late events take their place among
-    the others.
+    The versions of keys with new events are rebuilt from all events of these keys, so that late events are in order.
 
     :raises InputError: the table has no history table or no dimension, one of them belongs to another table, or events
         were removed from the history table.
@@ -87,7 +86,7 @@ def _opened(table: IcebergTable, options: Scd2Options) -> tuple[IcebergTable, Di
 def _events(
     table: IcebergTable, history: IcebergTable, since: Snapshot | None, until: Snapshot, *, everything: bool
 ) -> tuple[DataFrame, int]:
-    """Return all events of the keys with new ones, or ``everything``, as a checkpointed change frame; count the new."""
+    """Return all events of keys with new events, as a checkpointed change frame, and the number of new events."""
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     key = table.identifier_columns
     stored = changes_of(history.read(until.id), columns, key)
@@ -100,7 +99,7 @@ def _events(
         raise InputError(
             f"Events were removed from the history table {history.name} since the last run.",
             table=table.name,
-            hint="Name another table in options.dimensions, which is built from the remaining events.",
+            hint="Name a new table in options.dimensions: it is built from the remaining events.",
         )
     if not everything:
         touched = touched_keys(stored, changes_of(new, columns, key))
@@ -109,7 +108,7 @@ def _events(
 
 
 class Dimension(DerivedTable):
-    """The table with the versions of a table's rows; ``emptied`` is what has emptied the table, as far as it knows."""
+    """The table with the versions of a table's rows; ``emptied`` is what its position records of that."""
 
     def __init__(self, table: IcebergTable, name: str) -> None:
         super().__init__(table, name)

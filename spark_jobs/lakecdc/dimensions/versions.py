@@ -31,8 +31,8 @@ def versions(events: DataFrame, emptied: DataFrame) -> tuple[DataFrame, int]:
 
     :param events: a change frame with all events of its keys (see ``lakecdc.ingest.formats.changes``), checkpointed by
         Spark.
-    :param emptied: ``order, source_time`` of the TRUNCATEs that emptied the table and of its full loads, with the order
-        key ``through`` of a load's last row, null for TRUNCATEs.
+    :param emptied: ``order, source_time`` of the TRUNCATEs that emptied the table and of its full loads; ``through`` is
+        the order key of a load's last row, null for TRUNCATEs.
     :return: ``key, row, valid_from, valid_to, is_current``, with ``valid_to`` null for current versions; and the number
         of values that the source omitted and no event has, null in the rows.
     """
@@ -54,12 +54,12 @@ def _ranges(rows: DataFrame) -> DataFrame:
     before = F.lag(F.struct("op", comparable.alias("row"))).over(of_key)
     same = (F.col("op") != "d") & (before["op"] != "d") & before["row"].eqNullSafe(comparable)
     changed = rows.withColumn("same", F.coalesce(same, F.lit(False))).where("NOT same")
-    # a source's clock may go back, its order does not
+    # a source's clock may go back; the order of its events does not
     sofar = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     timed = changed.withColumn(VALID_FROM, F.max("source_time").over(sofar))
     following = F.lead(F.struct("op", F.col(VALID_FROM).alias("at"))).over(of_key)
     ended = timed.withColumns({VALID_TO: following["at"], IS_CURRENT: following.isNull()}).where("op <> 'd'")
-    # also if the source provides no times
+    # true also if the source provides no times
     valid = ended.where(f"coalesce({VALID_TO} > {VALID_FROM}, true)")
     return valid.select("key", "row", VALID_FROM, VALID_TO, IS_CURRENT)
 
@@ -93,7 +93,7 @@ class Emptied:
         return replace(position, offsets={**position.offsets, **loads}, truncate_order=self.truncated)
 
     def by_now(self, table: IcebergTable, history: IcebergTable) -> Emptied:
-        """Return the state including everything that happened since."""
+        """Return the state including all later operations."""
         carrier = carrier_of(table.ancestors())
         position = current_position(carrier, table.properties)
         loads = dict(self.loads)
@@ -102,11 +102,11 @@ class Emptied:
             note = read_side_of(snapshot.summary)
             if note is None:
                 continue
-            # if the table did not move on, it never applied the load
+            # if the table did not change, it never applied the load
             if note.full_load and note.mark is not None and note.after not in following:
                 loads[note.mark] = snapshot.timestamp_ms
             following = (note.after,)
-        # only of the last TRUNCATE that emptied the table, which depends on its on_truncate
+        # only the last TRUNCATE that emptied the table; whether one does depends on on_truncate
         return Emptied(position.truncate_order if position else None, loads)
 
     def events(self, history: IcebergTable, until: Snapshot) -> DataFrame:
@@ -132,7 +132,7 @@ class Emptied:
         for mark, load in zip(marks, row, strict=True):
             first, written = load["first"], datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
             if first is None:
-                # a load without rows comes after everything before it
+                # a load without rows sorts after all earlier events
                 ends.append((f"{mark}0", written, mark))
             else:
                 ends.append((first["order"], (first["source_time"] or written).astimezone(UTC), load["last"]))

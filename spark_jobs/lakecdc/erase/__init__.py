@@ -1,1 +1,1 @@
-"""Erase rows from a table and from all that is kept beside it, and prove that they are gone."""
+"""Erase rows from a table and from the tables and files beside it, and prove that no copy is left."""

@@ -1,7 +1,7 @@
 """Key values in source positions: cursors that are the table's key, and order keys derived from it.
 
 A position that contains an erased value moves to a neighbouring value: a cursor moves down, so that a row is read twice
-rather than never; an order key moves up, so that at most an unnecessary lookup happens.
+rather than never; an order key moves up, which costs at most an unnecessary lookup.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
     position = source_position(table)
     if position is None or "through" not in position.offsets:
         return False
-    # a cursor that the table does not know by this name may be any column
+    # a cursor that is not a column of the table may be any column, renamed
     return position.identity in key or position.identity not in table.column_names
 
 
@@ -68,7 +68,7 @@ def order_without(order: str, values: Set[int]) -> str:
 
 
 def cursor_entries(entries: Mapping[str, str], values: Set[int]) -> list[str]:
-    """Return the names of the summary entries or table properties whose source position contains a key value."""
+    """Return the names of summary entries or table properties with a key value in their source position."""
     text, side = entries.get(names.POSITIONS), read_side_of(entries)
     positions = ({names.POSITIONS: decode(text)} if text else {}) | idle_positions(entries)
     holding = [name for name, position in positions.items() if _holds(position, values)]

@@ -1,4 +1,4 @@
-"""Decoding of files in tasks, with readers other than Iceberg's, to find those that contain a key."""
+"""Find files that contain a key: tasks decode them with readers other than Iceberg's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CUT = 16
 KnownColumns = Mapping[int, Set[str]]
 # Iceberg's specification reserves the field ids above for metadata columns
 _RESERVED_ABOVE = 2147483447
-# the deleted row itself, in position deletes of old writers
+# the deleted row, which old writers store in position deletes
 _DELETED_ROW = 2147483544
 # leading columns of partition statistics, and all that may follow (Iceberg's table specification, partition
 # statistics file)
@@ -188,7 +188,7 @@ def _match_key(bounds: Sequence[Sequence[bytes]], columns: Sequence[Set[bytes]])
 
 
 def _bounds(encoded: Any) -> dict[int, bytes]:
-    # Avro has no maps of numbers: Iceberg writes lists of pairs
+    # Avro maps have text keys only: Iceberg writes lists of pairs
     if isinstance(encoded, Mapping):
         return {int(key): value for key, value in encoded.items()}
     return {pair["key"]: pair["value"] for pair in encoded or ()}
@@ -256,7 +256,7 @@ def field_ids(schema: Any, *names: str) -> dict[str, int]:
 
 
 def summarized_snapshots(stream: Any) -> list[int]:
-    """Return the snapshots that a Puffin file summarizes; deletion vectors contain positions alone and do not count."""
+    """Return the snapshots that a Puffin file summarizes; deletion vectors contain only positions and do not count."""
     from pyiceberg.table.puffin import MAGIC_BYTES, PuffinFile
 
     size = stream.seek(0, 2)

@@ -27,7 +27,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.floor import erasure_begun, erasure_ended
 from lakecdc.metadata.positions import read_side_of
 
-#: places with keys that this job does not reach; part of every report
+#: places with keys that this job cannot reach; part of every report
 OUT_OF_REACH = (
     "the source, its log and its topics",
     "files that were ingested or exported",
@@ -81,10 +81,10 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     fed = [table, *([history] if history else [])]
     _remember(fed, keys, searched)
     for place, facts in zip(searched, done, strict=True):
-        # otherwise history rows would go that the table's next batch writes again
+        # otherwise the table's next batch would write erased history rows again
         check = partial(_refuse_interrupted, table, place.table) if place.kind == "history" else None
         facts |= erase(place, spec, check)
-    # an event may have been applied meanwhile, and erased with the rest
+    # an event that was applied meanwhile may be erased with the rest
     _remember(fed, keys, searched)
     for (each, pin), facts in zip(pinned, done, strict=True):
         release(each, pin)
@@ -182,7 +182,7 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
 
 
 def _remember(fed: Sequence[IcebergTable], keys: Keys, searched: Sequence[Place]) -> None:
-    """Remember the keys, so that ingestion cleans and commits no batch that it read before."""
+    """Remember the keys, so that ingestion commits no batch with them that it read before."""
     table = fed[0]
     position = source_position(table.refresh())
     # quarantined messages may be newer than everything applied

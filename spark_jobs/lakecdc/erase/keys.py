@@ -1,4 +1,4 @@
-"""The keys to erase, read from the tables and files named in the options and never shown, and where they may be."""
+"""Read the keys to erase from the tables and files named in the options, and list the tables that may contain them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
     """Read the keys that the options name.
 
     :raises SpecError: no option names the keys, or the condition uses a key column.
-    :raises InputError: the table has no key, the named table or files lack a key column or have a null key, or the rows
-        that meet the condition may already be gone.
+    :raises InputError: the table has no key, the named table or files lack a key column or have a null key, or an
+        unfinished erasure may have removed the rows that meet the condition.
     :raises UnsupportedError: files store the key's type in another form than readers show it.
     """
     columns = key_in_field_order(table, table.identifier_columns)
@@ -116,7 +116,7 @@ def _named(
 
 
 def _refuse_half_erased(table: IcebergTable, history: IcebergTable | None, keys: Keys) -> None:
-    """Refuse a condition that no longer finds the keys of an unfinished erasure, whose rows may be gone."""
+    """Refuse a condition that may no longer match the rows of an unfinished erasure."""
     if unfinished_erasure(table.properties) in (None, keys.digest):
         return
     hint = "Name the keys by options.keys_table or options.keys_uri."
@@ -181,7 +181,7 @@ def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: 
 
 
 def mentions_of(keys: Keys, searched: Sequence[Place]) -> Mentions:
-    """Collect the key values that texts about some tables are searched for; the table itself comes last."""
+    """Collect the key values to search for in texts about some tables; the table itself comes last."""
     texts = keys.frame.select(*[F.col(quoted_column(column)).cast("string") for column in keys.columns]).collect()
     by_cursor = cursor_may_be_key(searched[-1].table, keys.columns)
     return Mentions(keys.columns, texts, {place.table.name for place in searched}, by_cursor=by_cursor)
@@ -229,7 +229,7 @@ def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
     types = spark_types(table)
     if missing := [column for column in keys.columns if column not in types]:
         raise InputError(f"It has no column {missing[0]!r} of the key.", table=table.name)
-    # a narrower column cannot contain a key that does not fit it
+    # a narrower column cannot contain a key that does not fit
     values = keys.frame.select(*[F.col(quoted_column(c)).try_cast(types[c]).alias(c) for c in keys.columns]).dropna()
     moved = None
     if OLD_KEY_COLUMN in types:
@@ -240,8 +240,8 @@ def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
 
 
 def _quarantined(quarantine: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
-    """Select quarantined messages by key, or refuse the erasure if undecoded ones may be about a key."""
-    # quarantined keys have the source's column order, and no names
+    """Select quarantined messages by key, or refuse the erasure if undecoded messages may have one."""
+    # quarantined keys are in the source's column order, without names
     texts = F.array(*[key_text(order) for order in permutations(keys.columns)])
     values = keys.frame.select(F.lit(table.name).alias("target"), F.explode(texts).alias("row_key")).distinct()
     waiting = quarantine.read().where(F.col("target") == table.name)
@@ -258,7 +258,7 @@ def _quarantined(quarantine: IcebergTable, table: IcebergTable, keys: Keys) -> P
 
 
 def _parked(parked: IcebergTable, table: IcebergTable) -> Place:
-    """Select what was parked for the table, or refuse the erasure while unapplied rounds are parked."""
+    """Select the rounds parked for the table, or refuse the erasure while some are not applied."""
     values = table.spark.createDataFrame([(table.name,)], "target string")
     if parked.read().where(F.col("target") == table.name).take(1):
         raise InputError(

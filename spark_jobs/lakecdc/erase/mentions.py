@@ -1,7 +1,7 @@
-"""Mentions of keys in what jobs write about a table: specs, reports, dry-run lists, the audit.
+"""Find mentions of keys in what jobs write about a table: specs, reports, dry-run lists, the audit.
 
-These contain row values where ``report_values`` or a user asked for them. A number is a value, not a count, where it is
-named after the column, or is written in a text the way values are.
+These contain row values where ``report_values`` or a user asked for them. A number is a value, not a count, if it is
+named after the column, or is written as values are in a text.
 """
 
 from __future__ import annotations

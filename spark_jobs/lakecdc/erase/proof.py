@@ -1,4 +1,4 @@
-"""Proof of an erasure: every file of a table is decoded, including trash and unreferenced files."""
+"""Prove an erasure: every file of a table is decoded, including trash and unreferenced files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Examined:
 
 
 def examine(place: Place, mentions: Mentions) -> Examined:
-    """Decode every file below a table's location; change nothing."""
+    """Decode every file below a table's location, without changing anything."""
     table = place.table.refresh()
     storage, reachable = TableStorage(table), Reachable(table)
     metadata, examined, root = reachable.refresh(), Examined(), table.location
@@ -114,18 +114,18 @@ def examine(place: Place, mentions: Mentions) -> Examined:
         if location in errors:
             continue
         examined.rows += row["rows"]
-        # a decoded file without keys has its bounds from other rows
+        # the bounds of a decoded file without keys come from other rows
         foreign = [name for name in row["entries"] if canonical(name, root) not in clean]
-        # statistics of the head contain no key that is in none of its files
+        # statistics of the head contain only keys that are in its files
         older = {*row["snapshots"]} - statistics.get(canonical(location), set())
         _note(examined, kind_of(location), location, has_key=bool(row["rows"] or foreign or older))
     return examined
 
 
 def _stored(table: IcebergTable, storage: TableStorage, metadata: dict[str, Any]) -> Iterable[str]:
-    """Return every file below the table's folders, and versions of its metadata, wherever these are.
+    """Return every file below the table's folders, and the versions of its metadata in any folder.
 
-    A catalog keeps them where they were when the table's location changes.
+    When the table's location changes, a catalog leaves these versions in place.
     """
     versions = versions_of(table)
     former = versions.contents() if versions else ()
@@ -230,11 +230,11 @@ def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
 def delete_former(table: IcebergTable) -> int:
     """Delete or empty the table's metadata files, except the newest, and return their number.
 
-    In an object store alone all former versions are emptied; elsewhere those in the table's log are deleted.
+    In an object-store catalog all former versions are emptied; in others those in the table's log are deleted.
     """
     if (wiped := wipe(table)) is not None:
         return wiped
-    # none of these can become the table's metadata again, unlike a file that a commit is about to publish
+    # none of these can become current again, unlike a file that a commit is about to publish
     log, root = newest_metadata(table)["metadata-log"], table.location
     *former, newest = [resolve(entry["metadata-file"], root) for entry in log]
     going = TableStorage(table).find({*former} - {newest})
@@ -247,7 +247,7 @@ def entries_with_keys(table: IcebergTable, location: str, mentions: Mentions) ->
     content = read_bytes(table, location)
     document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
     if isinstance(document, int):
-        # the number of a version, as the hint of path readers is written
+        # version-hint.text: the number of a version
         return set()
     entries = [document.get("properties", {}), *(each.get("summary", {}) for each in document.get("snapshots", []))]
     return {mentions.without_keys(name) for each in entries for name in _holding(each, mentions)}
@@ -258,6 +258,6 @@ def _holding(entries: dict[str, str], mentions: Mentions) -> list[str]:
     others = {name: text for name, text in entries.items() if not name.startswith("lakecdc.")}
     single = [name for name, text in others.items() if mentions.in_settings({name: text})]
     if not single and mentions.in_settings(others):
-        # a key of several columns, each an entry
+        # a key of several columns may be spread over entries
         single = sorted(others)
     return [*cursor_entries(entries, mentions.integers), *single]

@@ -1,4 +1,4 @@
-"""Removal of rows from a table's files: files with a key are rewritten without it, and older snapshots expire."""
+"""Remove rows from a table's files: files with a key are rewritten without it, and older snapshots expire."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def refuse_unsupported(place: Place) -> None:
 
 
 def _keys_in_partitions(place: Place) -> str | None:
-    """Return the key columns that partitions expose, if they are the whole key; consider files of all snapshots."""
+    """Return the key columns, if partitions of any snapshot expose the whole key."""
     if place.kind == "parked":
-        # it is searched by the target's name, which is not a key
+        # its rows are selected by the target's name, which is not a key
         return None
     manifests = place.table.metadata("all_manifests").select("partition_spec_id").distinct().collect()
     there = {int(row[0]) for row in manifests}
@@ -159,7 +159,7 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
     tasks = plan_tasks(table, head.id, files)
     with staged_tasks(table, list(tasks.values())) as group:
         rows = read_staged(table.spark, group)
-        # a separate pass: a retried task would be observed twice
+        # a separate pass, because an observation counts a retried task twice
         before = rows.count()
         staged = stage_rows(
             table,
@@ -201,12 +201,12 @@ def _drop_entries(place: Place) -> None:
     carrier, fence = _fence(table, head)
     tag = names.POSITIONS_TAG if carrier else None
     snapshot = drop_deleted_entries(table, fence, _carried(place), tag)
-    # snapshots between the two could not expire
+    # snapshots between the head and the positions' snapshot could not expire
     lies_behind = carrier is not None and carrier.snapshot_id != head.id
     has_keys = any(cursor_entries(entries, place.integers) for entries in (head.summary, table.properties))
     if snapshot is None and (lies_behind or has_keys):
         append_changes(table, RowChanges(summary=_carried(place)), fence, tag=tag)
-    # it extends the position of an older snapshot
+    # an idle position extends the position of an older snapshot
     if idle := cursor_entries(table.refresh().properties, place.integers):
         table.update_properties(dict.fromkeys(idle))
 
@@ -230,14 +230,14 @@ def _carried(place: Place, erased: int = 0) -> dict[str, str]:
     if carrier is not None and position is not None:
         position = position_without(position, place.integers)
         through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
-        # its history table may be one batch ahead of one of these
+        # the history table may be one batch ahead of one of these snapshots
         entries |= {names.POSITIONS: position.encode(), names.CARRIED_BEFORE: ",".join(carrier.ids), **through}
     entries |= side_of_without(entries, place.integers)
     return {**entries, **_erased_after(table.ancestors(), erased).encode(), names.JOB: JOB}
 
 
 def _erased_after(ancestors: Iterable[Snapshot], rows: int) -> ErasedAfter:
-    """Return the snapshots since the last one that changed anything else."""
+    """Return the ids of the newest snapshots back to the last change of rows, and the number of erased rows."""
     ids = list[int]()
     for snapshot in ancestors:
         ids.append(snapshot.id)

@@ -1,4 +1,4 @@
-"""Export the changes of one run, as Debezium envelopes in JSON or as rows appended to a table.
+"""Export the changes of one run as Debezium envelopes in JSON, or as rows appended to a table.
 
 The commit to a table records the exported snapshot.
 """
@@ -51,14 +51,14 @@ class Export:
 
 
 def position_at(source: IcebergTable, until: Snapshot) -> Position:
-    """Return the position of a table derived from another one up to a snapshot."""
+    """Return the position of a table that is derived from a source table up to a snapshot."""
     carrier = carrier_of(source.ancestors_of(until))
     through = carrier.position.table_through if carrier else None
     return position_of(source.name, source.uuid, until.id, through)
 
 
 def envelopes(export: Export) -> DataFrame:
-    """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps keep order."""
+    """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` in a full export; steps keep their order."""
     before, after = F.col("before"), F.col("after")
     added = "r" if export.since is None else "c"
     op = F.when(before.isNull(), added).when(after.isNull(), "d").otherwise("u")
@@ -89,7 +89,7 @@ def _images(export: Export) -> DataFrame:
 
 
 def _rows(export: Export) -> DataFrame:
-    """Mark each row as the one before or after, with its key."""
+    """Return each change as a row ``before`` or ``after``, with its key."""
     changes, source = export.changes, export.source
     columns, key = map(quoted_column, source.column_names), list(map(quoted_column, source.identifier_columns))
     is_old = F.col(CHANGE_TYPE).isin(*_OLD)
@@ -129,7 +129,7 @@ _OWN = ((CHANGE_TYPE, "string"), (SNAPSHOT, "bigint"), (TIMESTAMP, "timestamp"))
 
 
 class TableDestination(DerivedTable):
-    """A change table in the catalog of its source; any other table is refused."""
+    """A change table in the catalog of its source; other tables are refused."""
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         super().__init__(source, name)
@@ -143,7 +143,7 @@ class TableDestination(DerivedTable):
             raise InputError(f"The column name {min(reserved)!r} is reserved.", table=source.name, hint="Rename it.")
 
     def exported(self) -> int | None:
-        """Return the id of the last exported snapshot, if the table is fed from this one."""
+        """Return the id of the last exported snapshot, if the table is fed from this source."""
         return exported_snapshot(self._position, self._source.name, self._source.uuid, self.name)
 
     def write(self, export: Export) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from lakecdc.runtime import failpoints
 def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Write the changes that a table's destination does not have yet.
 
-    The destination records how far it was exported. The consumer moves last: a run killed before that leaves nothing to
-    export, and the next run moves it.
+    The destination records the last exported snapshot. The consumer moves last: if a run is killed before that, the
+    next run has nothing to export and moves the consumer.
 
     :raises InputError: the table has no destination, or one with other content; a named snapshot does not exist, or the
         last exported one has expired.
@@ -49,13 +49,13 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(until.id)}
     if since is not None and exported not in (None, since.id) and (erased := erased_after(since.summary)):
         facts["rows_erased"] = erased.rows
-    # after an erasure the destination must record the snapshot to continue from
+    # after an erasure the destination must record the snapshot that replaces the exported one
     reason = _nothing_new(table, since, until) if since is not None and exported == since.id else None
     if options.dry_run and reason is None:
         with _read_changes(table, since, until, options) as changes:
             return nothing(table, "dry run: nothing was written", head, **facts, changes=_counts(changes))
     if options.consumer and not options.dry_run:
-        # before anything is read: the first snapshot must not expire meanwhile
+        # before the read, because the first snapshot must not expire meanwhile
         put_consumer(table, options.consumer, since or until)
     if reason is not None:
         return nothing(table, reason, head, **facts)
@@ -112,14 +112,14 @@ def _since(table: IcebergTable, exported: int | None, options: ExportChangesOpti
         raise InputError(
             f"The last exported snapshot {exported} has expired, so the changes after it are not known.",
             table=table.name,
-            hint="Export to another table or folder, which starts with all rows, and name a consumer in "
-            "options.consumer to make expiry wait for the exports.",
+            hint="Export to another table or folder, which starts with all rows. Name a consumer in "
+            "options.consumer, so that expiry waits for the exports.",
         )
     return snapshot
 
 
 def _erasing(table: IcebergTable, exported: int) -> Snapshot | None:
-    """Return the snapshot that differs from an expired exported one only by erased rows."""
+    """Return the snapshot that differs from the expired exported snapshot only by erased rows."""
     for snapshot in table.ancestors():
         before = erased_after(snapshot.summary)
         if before is not None and exported in before.snapshots:

@@ -1,4 +1,4 @@
-"""Every step of a table's rows between two snapshots, built from the new events of its history table.
+"""Build every step of a table's rows between two snapshots from the new events of its history table.
 
 Each event is one step from the row before it to the row after it. The row before comes from the last exported snapshot
 or, for keys with late events, from their earlier events. In the end each row must equal the table's row; otherwise a
@@ -102,13 +102,13 @@ class _Steps:
             raise self._refusal(f"Its events from before {floor.below.isoformat()} have been removed.")
 
     def _events(self, added: DataFrame) -> DataFrame:
-        """Return a change frame with ``is_new``: new events, rows before, earlier events of keys with late ones."""
+        """Return a change frame with ``is_new``: new events, rows before, earlier events of keys with late events."""
         new = self._changes(added).localCheckpoint()
         truncates = self._truncates(added)
         start = self._start(new, everything=not truncates.isEmpty()).localCheckpoint()
         mark = self._known.high_order
         late = new.where(F.col("order") <= (mark or ""))
-        # the row left its old key earlier
+        # rows that left their old key before the start
         there = start.select(F.col("key").alias("old_key"))
         moved = new.where("old_key IS NOT NULL").join(there, "old_key", "left_anti").select(*new.columns)
         searched = late.unionByName(moved)
@@ -123,7 +123,7 @@ class _Steps:
         parts.append(new.withColumns({"is_new": F.lit(True), "rank": F.lit(2)}))
         parts.append(self._emptied(new.select("key").union(start.select("key")), truncates, True))
         union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
-        # a row of the table is complete, while its event may be partial
+        # a row of the table is complete, its event may be partial
         again = F.row_number().over(Window.partitionBy("key", "order").orderBy("rank"))
         return union.withColumn("again", again).where("again = 1").drop("again", "rank").localCheckpoint()
 

@@ -1,9 +1,9 @@
-"""Changes as files: each export is a folder that becomes valid with its marker file.
+"""Export changes as files: each export is a folder that becomes valid with its marker file.
 
-A folder's name has its number and its snapshots, and ``_SUCCESS``, written last, describes its content. A folder
-without it belongs to another run that is active or dead; after a lost worker the retry cannot tell which. So no run
-removes it before it is old enough to be dead, nor writes to a taken number; of two runs that export the same changes,
-the second to finish is refused.
+A folder is named after its number and its snapshots; ``_SUCCESS``, written last, describes its content. A folder
+without it belongs to another run that is active or dead; after a lost worker the retry cannot tell which. So a run
+removes such a folder only when it is old enough to be dead, and never writes to a used number. If two runs export the
+same changes, the second to finish is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FolderDestination:
         with numbered_tag(self._source, export.until, series, highest) as number:
             since = str(export.since.id) if export.since else "begin"
             name = f"{number:08d}-{since}-{export.until.id}"
-            # another run may have finished before the number was taken
+            # another run may have finished before this run reserved its number
             self._refuse_if_overtaken(number, {})
             files = self._write_files(export, f"{self._folder}/{name}")
             failpoints.reach("before_marker")
@@ -107,14 +107,14 @@ class FolderDestination:
         return exports
 
     def _remove_old(self) -> None:
-        """Remove folders of dead runs, which were not written to for longer than a run may last."""
+        """Remove folders of dead runs: not written to for longer than a run may last."""
         before_ms = (time.time() - MAX_AGE_SECONDS) * 1000
         for name, files in self._exports.items():
             if MARKER not in files and all(file.modified_ms < before_ms for file in files.values()):
                 delete_folder(self._source, f"{self._folder}/{name}")
 
     def _refuse_if_overtaken(self, number: int, sizes: Mapping[str, int]) -> None:
-        """Refuse to continue if another run exported meanwhile, or if this run's files are not those it wrote."""
+        """Refuse to continue if another run exported meanwhile, or if this run's files have changed."""
         exports = self._list()
         own = [
             (name, file.bytes) for each in exports if _number(each) == number for name, file in exports[each].items()

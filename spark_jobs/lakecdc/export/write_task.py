@@ -1,4 +1,4 @@
-"""Write a file of changes in a task; the driver's code is elsewhere, so that workers need not import it."""
+"""Write a file of changes in a task; separate from the driver's code, which workers need not import."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Reading in bounded memory: equality deletes of too many keys become positions before the rows are read.
+"""Read in bounded memory: equality deletes of too many keys become positions before the rows are read.
 
-Where the keys that apply to a data file do not fit into a task of Iceberg's reader
-(:mod:`lakecdc.iceberg.reader_memory`), their rows are found as ``rewrite_delete_files`` finds them. The positions are
-written to files that no commit refers to, and the data files are read with these in place of the equality deletes.
-Nothing else changes: columns, row lineage and deleted rows are those of Iceberg's reader.
+If the keys that apply to a data file do not fit into a task of Iceberg's reader (:mod:`lakecdc.iceberg.reader_memory`),
+the deleted rows are found as ``rewrite_delete_files`` finds them. Their positions are written to files that no commit
+references, and replace the equality deletes when the data files are read. Columns, row lineage and deleted rows are the
+same as with Iceberg's reader alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def bounded_reads(table: Table) -> Iterator[Table]:
-    """Yield the table such that :meth:`IcebergTable.read` takes bounded memory; its frames end with the context."""
+    """Yield the table with :meth:`IcebergTable.read` in bounded memory; its frames are valid inside the context."""
     with ExitStack() as stack:
         bounded = copy(table)
         bounded.reader = _Reader(table, stack)
@@ -51,14 +51,14 @@ def bounded_reads(table: Table) -> Iterator[Table]:
 
 
 class _Reader:
-    """Rows of snapshots that do not fit into memory, found once for each snapshot."""
+    """Read snapshots whose deletes do not fit into memory; each snapshot is searched once."""
 
     def __init__(self, table: IcebergTable, stack: ExitStack) -> None:
         self._table, self._stack = table, stack
         self._known: dict[int, DataFrame | None] = {}
 
     def __call__(self, snapshot: Snapshot) -> DataFrame | None:
-        """Return all rows with the table's columns of today, or None where Iceberg's reader can be used."""
+        """Return all rows with the table's current columns, or None if Iceberg's reader can be used."""
         if fit_surely(snapshot, most_keys(self._table.spark)):
             return None
         if snapshot.id not in self._known:
@@ -79,11 +79,11 @@ def bounded_tasks(
 ) -> Iterator[Any]:
     """Yield scan tasks, in the same order, that read the same rows in bounded memory inside the context.
 
-    :param tasks: list or Java list of scan tasks of whole data files, with the deletes that apply; it is yielded itself
-        if these fit.
-    :param snapshot: that the tasks are of, if known: its summary may save counting.
-    :param most: keys that a task may have; with 0 no equality deletes are left that can be searched for. Default: those
-        that fit into memory.
+    :param tasks: list or Java list of scan tasks of whole data files, with the deletes that apply; yielded unchanged if
+        these fit.
+    :param snapshot: the tasks' snapshot, if known: its summary may save counting.
+    :param most: maximum number of keys of a task; 0 replaces all equality deletes that can be searched for. Default: as
+        many as fit into memory.
     """
     most = most_keys(table.spark) if most is None else most
     if snapshot is not None and fit_surely(snapshot, most):
@@ -109,7 +109,7 @@ def bounded_tasks(
 
 
 def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterator[Any]:
-    """Yield tasks with positions instead of the equality deletes that a search finds."""
+    """Yield tasks with positions in place of the equality deletes that a search can match."""
     scopes, java = Scopes(table), java_list(table.spark, tasks)
     deletes = _searchable(table, deletes_of_tasks(table, tasks, scopes))
     planned = PlannedTasks(table, deletes)
@@ -141,6 +141,6 @@ def _deletes_of(table: IcebergTable, file: FileTask, written: WrittenDeletes | N
     if written is None:
         return others
     if table.format_version >= 3:
-        # the new vector has what the old one and the position deletes had, and readers use only one
+        # the new vector includes the old vector and the position deletes: readers use only one
         others = [other for other in others if is_equality(other)]
     return [*others, delete_file(table, file.java, written)]

@@ -1,8 +1,8 @@
-"""Deletes that arrive while data files are rewritten, carried over to the files that replace them.
+"""Carry over deletes that arrive while data files are rewritten to the files that replace them.
 
-A rewrite loses to each position delete on a file that it replaces, and a writer that resolves its deletes adds some
-with each batch. So their rows are found again by their keys, and deleted in the new files by the commit that brings
-these. It is proven that the rows deleted in the new files have the same keys as those in the old ones, each once.
+A rewrite conflicts with each position delete on a file that it replaces, and ingestion may add some with each batch. So
+the deleted rows are found in the new files by their keys, and deleted by the commit that adds these files. A proof
+shows that the rows deleted in the new files have the same keys as those in the old files, each once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _INPUT = f"location string, earlier {DELETES}, deletes {DELETES}"
 class CarriedOver:
     """Deletes for the new files.
 
-    :param since: the snapshot up to which they are complete.
+    :param since: the snapshot up to which the deletes are complete.
     :param added: Java ``DeleteFile`` objects of the new files.
-    :param removed: those of the old files, which go with them.
+    :param removed: Java ``DeleteFile`` objects of the old files.
     :param rows: number of rows.
     """
 
@@ -63,7 +63,7 @@ class CarriedOver:
 
 
 def identifying_columns(table: IcebergTable) -> tuple[ReadColumn, ...]:
-    """Return the columns by which rows can be found again; empty if they cannot."""
+    """Return the columns that identify rows; empty if rows cannot be found again."""
     if table.format_version > NEWEST_VERSION:
         return ()
     try:
@@ -73,12 +73,12 @@ def identifying_columns(table: IcebergTable) -> tuple[ReadColumn, ...]:
 
 
 def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], outputs: Sequence[Any]) -> CarriedOver:
-    """Find the rows of new files whose deletion in the old ones has been committed since these were read.
+    """Find the rows of new files that others deleted in the old files since these were read.
 
-    :param head: the snapshot to go up to.
+    :param head: the last snapshot with deletes to carry over.
     :param tasks: scan tasks of the old files, as they were read.
-    :param outputs: Java ``DataFile`` objects of the new ones, not committed.
-    :raises ConflictError: an old file is gone, or its rows cannot be found again with certainty.
+    :param outputs: Java ``DataFile`` objects of the new files, not committed.
+    :raises ConflictError: an old file was removed, or its rows cannot be found again with certainty.
     """
     by_location = {str(task.file().location()): task for task in tasks}
     now = plan_tasks(table, head.id, by_location)
@@ -122,19 +122,19 @@ def _carried(
             hint=_AGAIN,
         )
     if not removed:
-        # Iceberg commits no rewrite that adds delete files and removes none
+        # Iceberg refuses a rewrite that adds delete files and removes none
         raise ConflictError("Its position deletes are of whole partitions.", table=table.name, hint=_AGAIN)
     return CarriedOver(head, added, removed, rows)
 
 
 def _refuse_unknown(table: IcebergTable, tasks: Mapping[str, Any], changed: Sequence[Sequence[Any]]) -> None:
-    """Refuse files whose rows deleted since the read cannot be found by tasks.
+    """Refuse files if tasks cannot find the rows deleted since the read.
 
     :param changed: location, position deletes as the files were read, and now.
     """
     for location, earlier, deletes in changed:
         if int(tasks[location].deletes().size()) > len(earlier):
-            # a conversion deletes by position what the files were read without
+            # a conversion deletes by position rows that the read had already left out
             why = "rows of a data file to be rewritten had equality deletes, which may have been converted"
         elif not all(reaches(place) for place in (location, *(delete.location for delete in deletes))):
             why = "tasks cannot read a path with '#' or '?'"

@@ -1,4 +1,4 @@
-"""Keys to look up: read from delete files, sent to tasks, and compared with the bounds of data files."""
+"""Read keys from delete files, send them to tasks, and compare them with the bounds of data files."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from lakecdc.model.iceberg_columns import UnknownTypeError, holds_uuid
 from lakecdc.reader.projection import ReadColumn, UnreadError, read_columns
 from lakecdc.sql import quoted_column
 
-#: keys that a task holds at a time
+#: maximum number of keys in a task's memory
 MOST_KEYS = 1_000_000
 _NAME_MAPPING = "schema.name-mapping.default"
 #: formats of position deletes that tasks read
 FORMATS = ("PUFFIN", "PARQUET")
 Range = tuple[EqualityDelete, int, int | None]
-#: a data file's location, and the position deletes and vectors that apply to it: what a search has found holds for it
+#: a data file's location, and the position deletes and vectors that apply to it; the same state has the same hits
 FileState = tuple[str, frozenset[DeleteKey]]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What an earlier search has found in some data files.
+    """Hits of an earlier search in some data files.
 
-    :param keys: that it searched for: ``d0`` …
-    :param rows: ``d0`` …, ``row_id``, ``position`` and ``file`` of the rows that it found.
+    :param keys: the keys searched for: ``d0`` …
+    :param rows: ``d0`` …, ``row_id``, ``position`` and ``file`` of the hits.
     :param files: numbers of the data files.
     """
 
@@ -61,7 +61,7 @@ def states_of(tasks: Sequence[FileTask]) -> dict[int, FileState]:
 def stored_in(table: IcebergTable, columns: Collection[str] = ()) -> Stored:
     """Return how a table's columns are stored.
 
-    :param columns: to be read of the rows that are found.
+    :param columns: to read from the hits.
     """
     mapping = table.properties.get(_NAME_MAPPING)
     return Stored(
@@ -73,9 +73,9 @@ def stored_in(table: IcebergTable, columns: Collection[str] = ()) -> Stored:
 
 
 def key_columns(table: IcebergTable, field_ids: Sequence[int]) -> tuple[ReadColumn, ...]:
-    """Return the columns of a key, some of which may have been dropped from the table.
+    """Return the columns of a key, including columns dropped from the table.
 
-    :raises UnreadError: tasks do not compare their values as Iceberg does.
+    :raises UnreadError: tasks cannot compare their values as Iceberg does.
     """
     known = columns_ever(table, field_ids)
     columns = read_columns(known[field_id] for field_id in field_ids if field_id in known)
@@ -99,9 +99,9 @@ def sent_keys(table: IcebergTable, stack: ExitStack, keys: bytes) -> Any:
 
 
 def key_ranges(deletes: Iterable[EqualityDelete], most: int) -> Iterator[list[Range]]:
-    """Yield parts of deletes with limited keys: delete files, each with its first row and the one after its last.
+    """Cut deletes into parts of limited keys: delete files, each with its first row and the row after its last.
 
-    The last range of a file is open: what it holds is known from the file alone.
+    The last range of a file is open, because only the file itself has its exact number of rows.
     """
     part, size = list[Range](), 0
     for delete in deletes:
@@ -126,7 +126,7 @@ def deleted_keys(
     """Read keys of equality-delete files of one key.
 
     :param ranges: see :func:`key_ranges`.
-    :param among: a broadcast of packed keys, which alone are wanted; default: all.
+    :param among: a broadcast of the packed keys to return; default: all.
     :return: tables as of :func:`lakecdc.key_search.tasks.read_keys`; and why tasks cannot know the keys of delete
         files, by location.
     """
@@ -143,7 +143,7 @@ def deleted_keys(
             keys.append(unpacked(row["keys"]))
             unread |= {ranges[number][0].location: why for number, why in row["unread"].items()}
     if among is None:
-        # otherwise the driver would take all keys for a few
+        # otherwise the driver would collect all keys to use a few
         legible = [one for one in ranges if one[0].location in unread and _is_legible(table, columns, one[0])]
         if legible:
             keys.append(_keys_through_iceberg(table, columns, legible))
@@ -166,9 +166,9 @@ def _keys_through_iceberg(table: IcebergTable, columns: Sequence[ReadColumn], ra
 
 
 def _is_legible(table: IcebergTable, columns: Sequence[ReadColumn], delete: EqualityDelete) -> bool:
-    """Check whether Iceberg's reader finds the same keys in a delete file when it reads this like a data file.
+    """Check whether Iceberg's reader reads the same keys from a delete file as from a data file.
 
-    Only then does a task search for keys that tasks cannot read: of Avro files, and of paths with ``#`` or ``?``.
+    If so, the driver reads the keys that tasks cannot: from Avro files, and from paths with ``#`` or ``?``.
     """
     if reaches(delete.location) and str(delete.java.format().toString()) != "AVRO":
         return False
@@ -184,7 +184,7 @@ def near_files(
     keys: pa.Table,
     seen: Seen | None = None,
 ) -> set[int]:
-    """Return the numbers of the data files to read for some keys."""
+    """Return the numbers of the data files that may contain some keys and must be read."""
     if seen is None:
         return within_bounds(table, tasks, columns, keys)
     others, rest = [task for task in tasks if task.number in seen.files], without(keys, seen.keys)
@@ -195,7 +195,7 @@ def near_files(
 def within_bounds(
     table: IcebergTable, tasks: Sequence[FileTask], columns: Sequence[ReadColumn], keys: pa.Table
 ) -> set[int]:
-    """Return the numbers of the data files that one of the keys may be in.
+    """Return the numbers of the data files whose bounds admit one of the keys.
 
     :param tasks: of one plan.
     :param keys: with the columns ``d0`` … in the order of ``columns``.
@@ -210,14 +210,14 @@ def within_bounds(
 
 
 def ordered(values: pa.ChunkedArray) -> list[Any] | None:
-    """Return values in ascending order, dates as days since 1970; None if one is null, as bounds do not cover nulls."""
+    """Return values in ascending order, dates as days since 1970; None if one is null: bounds do not cover nulls."""
     if values.null_count:
         return None
     return sorted((values.cast(pa.int32()) if pa.types.is_date(values.type) else values).to_pylist())
 
 
 def may_hold(bounds: tuple[Any, Any] | None, values: Sequence[Any]) -> bool:
-    """Check whether one of some ascending values lies within bounds; unknown bounds hold everything."""
+    """Check whether one of some ascending values lies within bounds; unknown bounds admit every value."""
     if bounds is None:
         return True
     place = bisect_left(values, bounds[0])

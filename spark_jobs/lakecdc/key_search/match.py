@@ -1,12 +1,12 @@
-"""Deleted rows of data files, by equality deletes and by existing position deletes.
+"""Find the deleted rows of data files, by equality deletes and by existing position deletes.
 
 Python tasks look up the deleted keys in the key columns of the data files, and write delete files in the same pass.
 They compare keys as Iceberg does (table specification, "Scan Planning"): null equals null, same spec and partition
-unless global, and strictly smaller sequence number; columns are those of the field ids, so that renamed, widened and
-dropped columns and defaults are right. More keys than a task can hold are sent in parts.
+unless global, and a strictly smaller sequence number; columns are matched by field id, so that renamed, widened and
+dropped columns and defaults are right. Keys that do not fit into a task are sent in parts.
 
-What they cannot read with certainty, see :func:`_why_iceberg`, is left to Iceberg's own reader, which marks the
-deleted rows: as many keys at a time as fit into its memory.
+Data files that tasks cannot read with certainty, see :func:`_why_iceberg`, are left to Iceberg's own reader, which
+marks the deleted rows: as many keys at a time as fit into its memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class KeySearch:
 
     :param deletes: equality deletes, live or staged, whose keys are searched for.
     :param tasks: every data file that one of them applies to.
-    :param seen: what is known already; only for deletes of one key.
+    :param seen: known hits; only for deletes of one key.
     """
 
     deletes: tuple[EqualityDelete, ...]
@@ -91,7 +91,7 @@ class KeySearch:
 
 
 def refusal(table: IcebergTable) -> str | None:
-    """Say why a table's delete files cannot be written with certainty; None if they can."""
+    """Return why a table's delete files cannot be written with certainty; None if they can."""
     if table.format_version > NEWEST_VERSION:
         return f"The format version {table.format_version} is not supported."
     if table.is_encrypted:
@@ -111,10 +111,10 @@ def refuse_table(table: IcebergTable) -> None:
 
 @dataclass
 class SearchFacts:
-    """Rows and numbers that a search reports beside the positions.
+    """Rows and counts that a search reports beside the positions.
 
-    :param rows: takes newly deleted rows with keys, ``d0`` …, ``row_id`` and ``file``, as far as tasks find these; None
-        if they are not wanted.
+    :param rows: collects newly deleted rows with keys, ``d0`` …, ``row_id`` and ``file``, as far as tasks find these;
+        None collects none.
     :param searched: number of data files whose rows were compared.
     :param by_iceberg: why Iceberg's reader searched data files, one reason for each.
     """
@@ -134,9 +134,9 @@ class SearchFacts:
 class _SentKeys:
     """The keys of a search.
 
-    :param near: places of the parts of keys that a data file can have, by its number and the lookup's place.
+    :param near: places of the parts of keys to search a data file for, by its number and the lookup's place.
     :param known_positions: positions that are known to have a key, by number of the data file, as 64-bit integers.
-    :param unread: the newest of the deletes whose keys tasks cannot read or compare, by scope: sequence number, reason.
+    :param unread: the newest delete whose keys tasks cannot read or compare, by scope: sequence number, reason.
     """
 
     lookups: tuple[Lookup, ...]
@@ -145,7 +145,7 @@ class _SentKeys:
     unread: Mapping[int | None, tuple[int, str]]
 
     def parts(self, task: FileTask) -> list[list[int]]:
-        """Return the places of the parts of each lookup's keys to search a data file for."""
+        """Return the places of the parts of each lookup's keys that a data file may contain."""
         near = self.near.get(task.number, {})
         return [near.get(place, []) for place in range(len(self.lookups))]
 
@@ -160,7 +160,7 @@ def convert(
 ) -> list[WrittenDeletes]:
     """Find the deleted positions of a group's data files and write them.
 
-    :param facts: takes rows and numbers for the caller.
+    :param facts: collects rows and counts for the caller.
     """
     facts = facts or SearchFacts()
     written, left = list[WrittenDeletes](), dict[int, str]()
@@ -199,15 +199,15 @@ def file_row(
     known_positions: bytes | None = None,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Any, ...]:
-    """Describe a data file to tasks, see :data:`FILE`."""
+    """Describe a data file for tasks, see :data:`FILE`."""
     known = task.number, task.location, task.scope, task.sequence_number, task.first_row_id, task.records
     return *known, deletes, known_positions, parts
 
 
 def _why_iceberg(task: FileTask, known: Mapping[int, Any], sent: _SentKeys) -> str | None:
-    """Return why Iceberg's reader has to search a data file, as far as is known before it is read; None: tasks can.
+    """Return why Iceberg's reader has to search a data file, as known before the read; None if tasks can.
 
-    :param known: position deletes by number of the data file, where tasks can read them.
+    :param known: position deletes that tasks can read, by number of the data file.
     """
     if not reaches(task.location):
         return "tasks cannot read a path with '#' or '?'"
@@ -220,10 +220,10 @@ def _why_iceberg(task: FileTask, known: Mapping[int, Any], sent: _SentKeys) -> s
 def deleted_positions(
     table: IcebergTable, deletes: Sequence[EqualityDelete], tasks: Sequence[FileTask]
 ) -> Iterator[DataFrame]:
-    """Return the deleted positions of data files, as Iceberg's own reader marks them.
+    """Yield the deleted positions of data files, as Iceberg's own reader marks them.
 
-    :return: a frame valid inside the ``with``: ``file_number`` int, ``position`` long, ``known`` boolean: whether
-        position deletes already have it. A position may come several times.
+    :return: a frame valid inside the context: ``file_number`` int, ``position`` long, ``known`` boolean: whether
+        position deletes already have it. A position may occur several times.
     """
     parts = [(tasks_under(table, tasks, part), False) for part in cut(deletes, most_keys(table.spark), _records)]
     if known := [task for task in tasks if task.others]:
@@ -285,7 +285,7 @@ def _age(unread: tuple[EqualityDelete, str]) -> int:
 
 
 def _reached_by_key(search: KeySearch) -> Iterator[tuple[tuple[int, ...], list[EqualityDelete], list[FileTask]]]:
-    """Yield the deletes of each key, by its field ids, and the data files that are older than one of their scope."""
+    """Yield the deletes of each key, by its field ids, and the data files older than a delete of their scope."""
     by_key: dict[tuple[int, ...], list[EqualityDelete]] = {}
     for delete in search.deletes:
         by_key.setdefault(delete.field_ids, []).append(delete)
@@ -311,7 +311,7 @@ def _by_file(hits: pa.Table) -> dict[int, bytes]:
 
 
 def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
-    """Return the position deletes and vectors of data files, by their number, if tasks can read all of a file."""
+    """Return the position deletes and vectors of data files by number, for files whose deletes tasks can all read."""
     listing = list(tasks)
     by_number: dict[int, list[dict[str, Any]]] = {task.number: [] for task in listing if not task.others}
     for number, others in others_of(listing).items():

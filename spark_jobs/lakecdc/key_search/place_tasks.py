@@ -1,4 +1,4 @@
-"""Tasks that read rows at places; apart from the driver's code."""
+"""Tasks that read rows at given places; separate from the driver's code, which workers need not import."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ROWS_BYTES = 8 * 1024**2
 
 @dataclass(frozen=True)
 class RowsTask:
-    """A task that reads rows at places; its input are rows of :data:`PART`.
+    """A task that reads rows at given places; its input rows are :data:`PART`.
 
-    :param schema: of the columns, as Spark takes them.
+    :param schema: Spark's schema of the columns.
     """
 
     stored: Stored
@@ -45,7 +45,7 @@ class RowsTask:
                 here = places[(places >= begin) & (places < begin + rows.num_rows)] - begin
                 begin += rows.num_rows
                 if len(here):
-                    # the names of nested types' members differ, which a cast does not mind
+                    # member names of nested types may differ; the cast ignores them
                     yield columns(rows.take(pa.array(here))).cast(self.schema)
                 if not len(places) or begin > places[-1]:
                     break
