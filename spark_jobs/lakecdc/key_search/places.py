@@ -1,8 +1,8 @@
-"""Places of a table's rows by their keys: searched for once, for reading the rows and for deleting them.
+"""Find the places of a table's rows by their keys: one search serves to read the rows and to delete them.
 
-Tasks read the key columns of the data files that can have the keys. Rows that position deletes, vectors or equality
-deletes have deleted are not found. The columns of rows are read afterwards, from the row groups that have some. What
-tasks cannot read with certainty is left to Iceberg's own reader: :class:`UnreadError` says why.
+Tasks read the key columns of the data files that may contain the keys, without deleted rows. Other columns are read
+afterwards, only from row groups with hits. Data files that tasks cannot read with certainty are left to Iceberg's own
+reader: :class:`UnreadError` gives the reason.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: makes something of rows in the task that has read them
+#: converts rows in the task that has read them
 Then = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-# rows of one file that may be found of few keys
+# minimum limit of hits in one file, for few keys
 _LEAST_MOST = 10_000
 _FORMAT = "write.format.default"
 
 
 @dataclass(frozen=True)
 class Places:
-    """The live rows of some keys in a snapshot, and where they are.
+    """The live rows of some keys in a snapshot, with their places.
 
     :param key: field ids of the key, ascending.
-    :param keys: the keys that were searched for: ``d0`` …, each once.
+    :param keys: the keys searched for: ``d0`` …, each once.
     :param rows: ``d0`` …, ``row_id``, ``position``, and ``place`` in the row group ``part`` of the data file ``file``.
-    :param states: of the data files that were searched, by number.
+    :param states: the searched data files, by number.
     :param stored: the columns that can be read.
     """
 
@@ -86,9 +86,9 @@ class Places:
     def read(
         self, columns: Sequence[str], keys: pa.Table | None = None, then: Then | None = None, schema: str = ""
     ) -> DataFrame:
-        """Return the rows of all keys, or of some, in some of the columns that the search was made for.
+        """Return the rows of all or some keys, in columns that the search was made for.
 
-        :param then: what the tasks make of the rows, of the schema.
+        :param then: converts the rows in the tasks, to rows of the schema.
         """
         table, by_name = self.table, {column.name: column for column in self.stored.columns}
         stored = replace(self.stored, columns=tuple(by_name[name] for name in columns))
@@ -111,9 +111,9 @@ class Places:
             yield self.states[int(file[begin])][0], int(part[begin]), place[begin:end].tobytes()
 
     def seen_in(self, states: Mapping[int, FileState]) -> Seen:
-        """Return what is known of data files in a state that was searched.
+        """Return the hits in data files whose state was searched.
 
-        :param states: by number, which need not be that of this search.
+        :param states: by number, which may differ from the number in this search.
         """
         numbers = {state: number for number, state in states.items()}
         others = {number: numbers[state] for number, state in self.states.items() if state in numbers}
@@ -124,10 +124,10 @@ class Places:
 
 
 def collect_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> pa.Table:
-    """Return keys without nulls in the driver: ``d0`` …, by ascending field ids; no row has one that does not fit.
+    """Collect keys in the driver: ``d0`` …, by ascending field ids, without nulls and values beyond a column's type.
 
     :param keys: with the columns ``key``.
-    :raises UnreadError: tasks do not compare so many.
+    :raises UnreadError: they are too many for tasks.
     """
     of_key = _fields(table, key)
     columns = [F.col(quoted_column(f.name)).try_cast(f.dataType) for f in spark_schema(table, [f.name for f in of_key])]
@@ -147,10 +147,10 @@ def _fields(table: IcebergTable, key: Sequence[str]) -> list[Field]:
 def find_places(
     table: IcebergTable, snapshot: Snapshot, key: Sequence[str], searched: pa.Table, columns: Sequence[str]
 ) -> Places:
-    """Search a snapshot for rows.
+    """Search a snapshot for the rows of some keys.
 
     :param searched: keys of :func:`collect_keys`.
-    :param columns: to be read of the rows.
+    :param columns: to read later.
     :raises UnreadError: Iceberg's own reader has to look the keys up.
     """
     of_key, searched = _fields(table, key), searched.group_by(searched.column_names).aggregate([])
@@ -182,7 +182,7 @@ def find_places(
 
 
 def refusal(table: IcebergTable, key: Sequence[str], columns: Sequence[str]) -> str | None:
-    """Return why tasks cannot look keys up, whatever the files; None if they can."""
+    """Return why tasks cannot look up keys in any file of the table; None if they can."""
     if table.format_version > NEWEST_VERSION:
         return f"the format version {table.format_version} is not supported"
     if why := refusal_to_read(table):
@@ -218,7 +218,7 @@ def _between(table: IcebergTable, snapshot: Snapshot, key: Sequence[Field], keys
 
 
 def _reaching(deletes: Sequence[EqualityDelete], tasks: Sequence[FileTask]) -> list[EqualityDelete]:
-    """Return the deletes that apply to one of the data files."""
+    """Return the deletes that apply to at least one of the data files."""
     oldest: dict[int | None, int] = {}
     for task in tasks:
         for scope in (task.scope, None):
@@ -227,7 +227,7 @@ def _reaching(deletes: Sequence[EqualityDelete], tasks: Sequence[FileTask]) -> l
 
 
 def _hidden(table: IcebergTable, stack: ExitStack, lookup: Lookup, deletes: Sequence[EqualityDelete]) -> Lookup | None:
-    """Return those of the keys that equality deletes have, None without such deletes."""
+    """Return the searched keys that equality deletes contain; None without such deletes."""
     if not deletes:
         return None
     ids = tuple(column.id for column in lookup.columns)

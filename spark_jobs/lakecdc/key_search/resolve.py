@@ -1,9 +1,9 @@
-"""Resolution of a batch's keys before its commit: staged equality deletes become positions in the table's files.
+"""Resolve a batch's keys before its commit: staged equality deletes become positions in the table's files.
 
-The keys of a batch are searched for in the data files of one snapshot that can hold them. Files with hits get one
-position-delete file (format v2) or deletion vector (v3) with all their deleted positions, which replaces those of the
-file alone; position deletes of a whole partition stay. If others commit meanwhile, only files that are new, or whose
-deletes have changed, are searched again.
+The keys of a batch are searched for in the data files of one snapshot that may contain them. A file with hits gets one
+position-delete file (format v2) or deletion vector (v3) with all its deleted positions, which replaces its earlier one;
+position deletes of a whole partition stay. If others commit meanwhile, only files that are new, or whose deletes have
+changed, are searched again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Hits:
-    """What a search has found in one data file.
+    """Hits of a search in one data file.
 
     :param added: the Java ``DeleteFile`` of all its deleted positions.
-    :param superseded: Java ``DeleteFile`` objects that it replaces.
-    :param positions: newly deleted ones.
+    :param superseded: Java ``DeleteFile`` objects that ``added`` replaces.
+    :param positions: number of newly deleted rows.
     """
 
     added: Any
@@ -49,14 +49,14 @@ class _Hits:
 
 @dataclass
 class Resolution:
-    """The keys of one batch, and where they were found so far.
+    """The keys of one batch, and their hits so far.
 
     :param keys: staged equality deletes of one key, Java ``DeleteFile`` objects; they are never committed.
-    :param where: Iceberg expression of the rows that the commit does not remove first; None if it removes none.
-    :param with_rows: the keys and row ids of the rows are wanted.
-    :param known: places of the rows of some keys, as the batch looked them up before.
+    :param where: Iceberg expression of the rows that the commit does not remove before; None if it removes none.
+    :param with_rows: collect the keys and row ids of the hits.
+    :param known: places of rows that the batch has looked up.
     :ivar searches: how often the table's files were planned.
-    :ivar searched: data files that were searched.
+    :ivar searched: number of searched data files.
     """
 
     table: IcebergTable
@@ -71,7 +71,7 @@ class Resolution:
     _current: list[FileState] = field(default_factory=list)
 
     def search(self, snapshot: Snapshot | None) -> None:
-        """Search the data files of a snapshot; those that were searched in the same state are known.
+        """Search the data files of a snapshot, except files already searched in the same state.
 
         :raises OutOfReachError: rows are in a partition spec without staged keys.
         """
@@ -105,7 +105,7 @@ class Resolution:
 
     @property
     def rows(self) -> list[pa.Table]:
-        """Return tables of the keys, ``d0`` …, and ``row_id`` of the rows that were found."""
+        """Return tables of the hits' keys, ``d0`` …, and ``row_id``."""
         return [rows for state in self._current for rows in self._rows.get(state, ())]
 
     def _find(
@@ -132,7 +132,7 @@ class Resolution:
         return {column.name: column for column in sorted(of_key, key=lambda column: column.id)}
 
     def changes(self, rows: Sequence[Any], summary: Mapping[str, str]) -> RowChanges:
-        """Return what to commit with the batch's new data files."""
+        """Return the changes to commit with the batch's new data files."""
         removed = self._superseded
         return RowChanges(rows, self.added, removed_deletes=removed, summary=summary, deleted_from=self._data_files)
 

@@ -1,4 +1,4 @@
-"""Row ids of the rows that a batch replaces: the new rows carry them on (specification, "Row Lineage")."""
+"""Keep the row ids of rows that a batch replaces (specification, "Row Lineage")."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lakecdc.model.iceberg_columns import holds_uuid
 from lakecdc.reader.projection import ReadColumn
 from lakecdc.writer.parquet import FileColumn
 
-#: the column of rows to write that has their ids
+#: the column with the ids of rows to write
 SOURCE = "row_id"
-#: the column of a file that stores them
+#: the column of a file that stores row ids
 COLUMN = FileColumn(ROW_ID_ID, ROW_ID, "long", False, SOURCE)
 
 
 @dataclass(frozen=True)
 class RowIds:
-    """Row ids by key, sent to tasks: a broadcast of a table ``d0`` …, ``row_id``.
+    """Row ids by key for tasks: a broadcast of a table ``d0`` …, ``row_id``.
 
     :param columns: of the key, by name.
     """
@@ -36,9 +36,9 @@ class RowIds:
     sent: Any = field(repr=False)
 
     def added_to(self, rows: pa.Table, sources: Mapping[str, str]) -> pa.Table:
-        """Return rows with the id of each, null for a new one.
+        """Add the row id to rows, null for new rows.
 
-        :param sources: the columns of the rows, by what the table calls them.
+        :param sources: the columns of the rows, by the table's names.
         """
         values = [rows[sources[name]].cast(column.field().type) for name, column in self.columns.items()]
         return rows.append_column(SOURCE, self._row_ids(values))
@@ -60,9 +60,9 @@ class RowIds:
 def sent_to_tasks(
     table: IcebergTable, columns: Mapping[str, ReadColumn], existing: Sequence[pa.Table]
 ) -> Iterator[RowIds | None]:
-    """Send keys and row ids of existing rows to tasks; None without any, and for keys that Spark has as another type.
+    """Send keys and row ids of existing rows to tasks; yield None without rows, or if Spark has another type for a key.
 
-    A key that several rows have keeps the id of one of them.
+    A key of several rows keeps the id of one of them.
     """
     tables = [one for one in existing if one.num_rows]
     if not tables or any(holds_uuid(column.field().type) for column in columns.values()):
@@ -80,7 +80,7 @@ def sent_to_tasks(
 
 
 def same_rows(one: Sequence[pa.Table], other: Sequence[pa.Table]) -> bool:
-    """Check whether tables of the same columns have the same rows together, in any order."""
+    """Check whether two lists of tables with the same columns have the same rows, in any order."""
     if not one or not other:
         return not any(table.num_rows for table in (*one, *other))
     first, second = pa.concat_tables(one), pa.concat_tables(other)

@@ -1,4 +1,4 @@
-"""Tasks that look up keys in data files; apart from the driver's code, which workers need not import."""
+"""Tasks that look up keys in data files; separate from the driver's code, which workers need not import."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from lakecdc.reader.projection import Projection, ReadColumn, UnreadError, proje
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.deletes import RESULT, FilePositions, Target, Writer, described, without_unchanged
 
-#: the column of row ids, of which a file stores only those that differ from the ids of its places
+#: the column of row ids; a file stores only ids that differ from those of its positions
 ROW_IDS = ReadColumn(ROW_ID_ID, ROW_ID, "long", False)
-#: a data file to search; ``known_positions`` of rows with a key are 64-bit integers, and ``parts`` the numbers of the
-#: keys to search for among those of each lookup; null: all
+#: a data file to search; ``known_positions`` of rows with a key are 64-bit integers, and ``parts`` are the places of
+#: the keys to search for in each lookup; null: all
 FILE = (
     "number int, location string, scope int, sequence_number long, first_row_id long, records long, "
     f"deletes {DELETES}, known_positions binary, parts array<array<int>>"
@@ -33,12 +33,13 @@ FILE = (
 
 @dataclass(frozen=True)
 class Stored:
-    """How columns of a table are stored.
+    """Describe how the columns of a table are stored.
 
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     :param name_mapping: of ``schema.name-mapping.default``, parsed.
     :param partitioned: field ids of columns whose values may be known from a partition alone.
-    :param columns: to be read of found rows; a file that lacks one with a certain meaning is not searched.
+    :param columns: to read from hits; a file that lacks one of them, or stores it in an uncertain form, is not
+        searched.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -47,7 +48,7 @@ class Stored:
     columns: tuple[ReadColumn, ...] = ()
 
     def projection(self, stored: pa.Schema, columns: Sequence[ReadColumn]) -> Projection:
-        """Return how columns come from a file.
+        """Return the projection of a file to some columns.
 
         :raises UnreadError: a column is stored in a form without certain meaning, or not in the file.
         """
@@ -57,9 +58,9 @@ class Stored:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Keys to search for: broadcasts of results of :func:`packed`, each of which fits into a task's memory.
+    """Keys to search for: broadcasts of :func:`packed` keys, each small enough for a task's memory.
 
-    :param others: those of ``keys`` that are searched for in the data files ``seen``; the rest was, see ``keys.Seen``.
+    :param others: the part of ``keys`` to search for in the data files ``seen``; for the rest see ``keys.Seen``.
     :param seen: numbers of data files.
     """
 
@@ -77,12 +78,12 @@ class Lookup:
         parts: Sequence[int] | None = None,
         with_rows: bool = False,
     ) -> Iterator[tuple[pa.Array, pa.Table | None]]:
-        """Yield the positions of a data file's rows with one of the keys, and these rows, again for each part of keys.
+        """Yield the positions of a data file's rows with one of the keys, and these rows, for each part of the keys.
 
         :param file: described as in :data:`FILE`.
         :param hidden: keys to leave out.
         :param parts: places of the keys to search for; default: all.
-        :param with_rows: with the rows, as :class:`SearchTask` returns them; otherwise None.
+        :param with_rows: yield the rows as :class:`SearchTask` returns them; otherwise None.
         :raises UnreadError: Iceberg's own reader has to search the file.
         """
         applying = self._applying(file, hidden, parts)
@@ -98,7 +99,7 @@ class Lookup:
             columns = stored.projection(data.schema, [*self.columns, *([ROW_IDS] if with_rows else [])])
             if not columns.leaves:
                 raise UnreadError(f"{location} has none of the key columns")
-            # rows are read again for each part of the keys, which takes less than to unpack the part for each row group
+            # rows are read again for each part of the keys, because to unpack a part for each row group takes longer
             while keys is not None:
                 for group in data.groups(columns):
                     likely = _likely(group, keys)
@@ -114,12 +115,12 @@ class Lookup:
     def _applying(
         self, file: Mapping[str, Any], hidden: Lookup | None, parts: Sequence[int] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the keys to search a data file for: of its scope or the whole table, and strictly newer."""
+        """Yield the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
         every = self.others if file["number"] in self.seen else self.keys
         for sent in every if parts is None else [every[part] for part in parts]:
             keys = unpacked(sent.value)
             if len(self.keys) > 1 and hasattr(sent, "_path"):
-                # Spark keeps what it has read until the task ends, and all of it may not fit
+                # Spark caches the values until the task ends, and all of them may not fit
                 vars(sent).pop("_value", None)
             here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
             applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
@@ -131,9 +132,9 @@ class Lookup:
 
 
 def _placed(rows: pa.Table, positions: pa.Array, group: RowGroup, file: Mapping[str, Any]) -> pa.Table:
-    """Return rows as :class:`SearchTask` does; one without id has that of its place (specification, "Row Lineage").
+    """Return rows as :class:`SearchTask` does, with ids derived where none is stored (specification, "Row Lineage").
 
-    :param rows: keys, and ids as the file stores them.
+    :param rows: keys, and the stored ids.
     """
     first, count = file["first_row_id"], len(positions)
     ids = pc.add(positions, first) if first is not None else pa.nulls(count, pa.int64())
@@ -156,7 +157,7 @@ def packed(keys: Sequence[pa.Table], columns: Sequence[ReadColumn]) -> bytes:
 
 
 def serialized(table: pa.Table) -> bytes:
-    """Return a table as bytes for :func:`unpacked`."""
+    """Serialize a table for :func:`unpacked`."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -164,14 +165,14 @@ def serialized(table: pa.Table) -> bytes:
 
 
 def unpacked(table: bytes) -> pa.Table:
-    """Return the table of :func:`serialized`."""
+    """Deserialize a table of :func:`serialized`."""
     return pa.ipc.open_stream(table).read_all()
 
 
 def read_keys(
     file: Mapping[str, Any], columns: Sequence[ReadColumn], properties: Mapping[str, str]
 ) -> Iterator[pa.Table]:
-    """Yield keys of a range of an equality-delete file: d0…, and its ``reach`` and ``deleted_at``.
+    """Yield the keys of a range of an equality-delete file: d0…, with its ``reach`` and ``deleted_at``.
 
     :param file: described as in :data:`DELETE_FILE`.
     :raises UnreadError: Iceberg's own reader has to read the file.
@@ -191,7 +192,7 @@ def read_keys(
 
 
 def _likely(group: RowGroup, keys: pa.Table) -> pa.Table:
-    """Return the keys that a row group may contain, judged by its bounds of integers and texts."""
+    """Return the keys that a row group may contain, by its bounds of integers and texts."""
     for place, name in enumerate(keys.column_names):
         values = keys[name]
         bounds = group.bounds(place) if pa.types.is_integer(values.type) or pa.types.is_string(values.type) else None
@@ -203,14 +204,14 @@ def _likely(group: RowGroup, keys: pa.Table) -> pa.Table:
 
 
 def rows_among(values: Sequence[pa.ChunkedArray], keys: pa.Table) -> Any:
-    """Return the places of the rows whose whole key is among others, ``d0`` …; null equals null.
+    """Return the places of the rows whose key is among ``keys``, ``d0`` …; null equals null.
 
-    :param values: the columns of the rows' keys.
+    :param values: the key columns of the rows.
     """
     first, *others = values
     if not others:
         return np.flatnonzero(pc.is_in(first, value_set=keys["d0"]).to_numpy())
-    # rows and keys become numbers column by column, and rows without match are left out early
+    # rows and keys become numbers column by column, and rows without match are dropped early
     places, of_rows, of_keys = _numbered(first, keys["d0"])
     for place, column in enumerate(others, 1):
         some, in_rows, in_keys = _numbered(column.take(pa.array(places)), keys[f"d{place}"])
@@ -222,14 +223,14 @@ def rows_among(values: Sequence[pa.ChunkedArray], keys: pa.Table) -> Any:
 
 
 def _numbered(values: Any, keys: pa.ChunkedArray) -> tuple[Any, Any, Any]:
-    """Return the places of values that are among keys, the numbers of these values, and those of the keys."""
+    """Return the places of values that are among the keys, their numbers, and the numbers of the keys."""
     distinct = keys.unique()
     numbers = pc.index_in(values, value_set=distinct).fill_null(-1).to_numpy()
     places = np.flatnonzero(numbers >= 0)
     return places, numbers[places].astype("int64"), pc.index_in(keys, value_set=distinct).to_numpy().astype("int64")
 
 
-#: what :class:`SearchTask` returns: written delete files, why data files could not be read, and packed rows
+#: results of :class:`SearchTask`: written delete files, why data files could not be read, and packed rows
 HITS = f"{RESULT}, hit_rows binary"
 
 
@@ -240,7 +241,7 @@ class SearchTask:
     :param hidden: keys to leave out.
     :param with_rows: it also returns the live rows with a key, packed, as ``hit_rows``: ``d0`` …, ``row_id``,
         ``position``, and ``place`` in the row group ``part`` of the data file ``file``.
-    :param most: rows of a file that may be found; those of keys that are not unique may be too many for the driver.
+    :param most: maximum number of hits in a file; the rows of keys that are not unique may be too many for the driver.
     """
 
     lookups: tuple[Lookup, ...]
@@ -300,9 +301,9 @@ class SearchTask:
             yield FilePositions(number, known, hit)
 
 
-#: a range of an equality-delete file, and to which data files its keys apply; without ``end``, to the file's end
+#: a range of an equality-delete file, and the data files its keys apply to; without ``end``, to the file's end
 DELETE_FILE = "number int, location string, reach int, deleted_at long, begin long, end long"
-#: what :class:`KeysTask` returns: packed keys, and why delete files could not be read, by number
+#: results of :class:`KeysTask`: packed keys, and why delete files could not be read, by number
 KEYS = "keys binary, unread map<int, string>"
 
 
@@ -311,7 +312,7 @@ class KeysTask:
     """A task that reads delete files and returns their keys.
 
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
-    :param among: returns only the keys that are among these.
+    :param among: return only the keys that are among these.
     """
 
     columns: tuple[ReadColumn, ...]
@@ -335,15 +336,15 @@ class KeysTask:
         yield pa.RecordBatch.from_arrays(arrays, ["keys", "unread"])
 
 
-#: what :class:`DeletedKeysTask` returns: packed keys, the number of rows, and whether a file could not be read
+#: results of :class:`DeletedKeysTask`: packed keys, the number of rows, and whether a file could not be read
 DELETED = "keys binary, rows long, unread boolean"
 
 
 @dataclass(frozen=True)
 class DeletedKeysTask:
-    """A task that returns the keys of rows whose deletion is among a data file's deletes, and not among earlier ones.
+    """A task that returns the keys of rows that a data file's deletes delete, and its earlier deletes do not.
 
-    Its rows are the files' ``location``, ``earlier`` and ``deletes``.
+    Its input rows are the files' ``location``, ``earlier`` and ``deletes``.
     """
 
     columns: tuple[ReadColumn, ...]
@@ -375,19 +376,19 @@ class DeletedKeysTask:
 
 
 def searched_keys(values: Sequence[pa.ChunkedArray]) -> pa.Table:
-    """Return keys that apply to each file of the table; see :func:`packed`."""
+    """Return keys that apply to every file of the table; see :func:`packed`."""
     rows = len(values[0])
     facts = {"reach": pa.nulls(rows, pa.int32()), "deleted_at": pa.repeat(pa.scalar(2**62, pa.int64()), rows)}
     return pa.table(_named(values) | facts)
 
 
 def only(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """Return the rows whose key, ``d0`` …, is among others and has no null."""
+    """Return the rows whose key, ``d0`` …, is among ``keys`` and has no null."""
     return _compared(rows, keys, "left semi")
 
 
 def without(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """Return the rows whose key, ``d0`` …, is not among others or has a null."""
+    """Return the rows whose key, ``d0`` …, is not among ``keys`` or has a null."""
     return _compared(rows, keys, "left anti")
 
 

@@ -1,4 +1,4 @@
-"""Distribution of rows for a rewrite: each unit gets its number of files, sorted ones with disjoint key ranges."""
+"""Distribute rows for a rewrite: each unit gets its number of files, and sorted files have disjoint key ranges."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _AS_NUMBERS = {
 def arrange(
     rows: DataFrame, units: Sequence[Unit], order: SortOrder, sampled: DataFrame, partitions_by: Sequence[str] = ()
 ) -> DataFrame:
-    """Distribute rows over one sorted Spark partition per output file, each from one piece of a unit.
+    """Distribute rows over one sorted Spark partition per output file, each from a single piece of a unit.
 
     :param rows: a staged read of exactly the units' files.
     :param order: of the rows; without fields they keep their order.
     :param sampled: the same read without columns computed from whole rows, for samples.
-    :param partitions_by: partition values as Spark SQL to sort by first, where rows go to several partitions.
+    :param partitions_by: partition values as Spark SQL to sort by first, if rows go to several partitions.
     """
     placed, key = _with_units(rows, units), _key(order)
     many = [unit for unit in units if unit.outputs > unit.pieces]
@@ -91,7 +91,7 @@ def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
 
 
 def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:
-    """Sample the keys at which a unit's files begin; they ascend in any order, since files only have to be disjoint."""
+    """Sample the keys at which a unit's files begin; any ascending order will do, as files only have to be disjoint."""
     sample_rows = _SAMPLE_PER_FILE * sum(unit.outputs for unit in units)
     stored = sum(file.rows for unit in units for file in unit.files)
     keys = rows.where(F.col(_OUTPUTS) > 1).select(_UNIT, _OUTPUTS, _key(order).alias(_KEY))

@@ -1,4 +1,4 @@
-"""Checks of tables: conditions on their rows, evaluated in one pass."""
+"""Check tables: conditions on their rows, evaluated in one pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises InputError: no checks are given, the branch does not exist, or a check does not fit the table.
     """
     if spec.options.dry_run:
-        # a bounded read begins with a search
+        # opening a bounded read starts a search
         return _checked(table, spec)
     with bounded_reads(table) as bounded:
         return _checked(bounded, spec)

@@ -1,4 +1,4 @@
-"""Plans of rewrites that leave the cold data files of a table alone."""
+"""Plan rewrites that leave a table's cold data files alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _time_fields(table: IcebergTable) -> dict[int, list[TimeField]]:
 
 
 def _tagged(table: IcebergTable, tag: str | None) -> frozenset[str]:
-    """Return the locations of the data files that a tag reaches; none without the tag."""
+    """Return the locations of a tag's data files; none without the tag."""
     ref = read_refs(table).get(tag) if tag else None
     if ref is None:
         return frozenset()
@@ -44,16 +44,16 @@ def _tagged(table: IcebergTable, tag: str | None) -> frozenset[str]:
 
 
 def plan_warm(rules: ColdRules, partitions: Partitions, plan: Callable[[Partitions], RewritePlan]) -> RewritePlan:
-    """Plan a rewrite that leaves cold files alone, and count these for the report.
+    """Plan a rewrite without cold files, and count these for the report.
 
-    :param plan: gets the data files, the cold ones marked.
+    :param plan: called with the data files, cold files marked.
     """
     chosen = rules.choose(partitions, plan, lambda plan: (file for unit in plan.units for file in unit.files))
     return replace(chosen, counts=chosen.counts | cold_counts(rules.mark(partitions)))
 
 
 def explain_cold(report: TableReport) -> TableReport:
-    """Add the cold files that were left alone to a report's reason."""
+    """Add the skipped cold files to a report's reason."""
     if report.outcome not in ("done", "nothing"):
         return report
     return replace(report, reason=joined(report.reason, cold_remark(report.metrics)) or None)

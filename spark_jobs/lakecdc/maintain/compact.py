@@ -1,4 +1,4 @@
-"""Compaction: merges small files to the target size, and removes deleted rows from files with many of them."""
+"""Compact: merge small files to the target size, and remove deleted rows from files with many of them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ JOB = "compact_data_files"
 
 
 def compact_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Compact the files of one table where worthwhile, keeping its clustering.
+    """Compact the files of one table where this is worthwhile, keeping its clustering.
 
-    Files of a partition spec whose column was dropped move to the current spec, all files of a spec in one commit;
+    Files of a partition spec with a dropped column move to the current spec, all files of a spec in one commit;
     optionally files of other older specs move too.
     """
     options = spec.options_as(CompactDataFilesOptions)

@@ -1,6 +1,6 @@
 """Space-filling curves over several columns: rows with close numbers have similar values in every column.
 
-Columns of any type and skew are first mapped to ranks: the share of a sample of the column below a value.
+Columns of any type and skew are first mapped to ranks: the share of a sample below the value.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def _along_hilbert(coordinates: Sequence[Array], bits: int) -> list[Array]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Mapping from the values of a column to their ranks.
+    """Map the values of a column to their ranks.
 
     :param starts: values, ascending, at which another rank begins.
-    :param numbers: the rank below all of them, and those that begin there.
+    :param numbers: the rank below the first start, then the rank from each start.
     """
 
     starts: Array
@@ -72,7 +72,7 @@ class Ranks:
 
     @classmethod
     def of(cls, sample: Array, bits: int) -> Ranks:
-        """Build ranks of about as many sampled values each, none null; a value that fills several gets the first."""
+        """Build ranks of about equally many non-null sampled values; a value that spans several gets the first."""
         ranked, count = np.sort(sample), 1 << bits
         picks = np.arange(1, count) * len(ranked) // count
         starts, first = np.unique(ranked[picks], return_index=True) if len(ranked) else (ranked, np.arange(0))
@@ -86,7 +86,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class CurveMap:
-    """Places of the rows of several units on their own curves, and those at which each file but the first begins."""
+    """Place the rows of several units on the units' curves, and know the places at which files begin."""
 
     curve: SpaceFillingCurve
     bits: int
@@ -120,14 +120,14 @@ class CurveMap:
 
 
 def _ranked(ranks: Sequence[Ranks], columns: Sequence[tuple[Array, Array]], chosen: Array) -> list[Array]:
-    """Return the ranks of chosen rows; nulls have the lowest."""
+    """Return the ranks of chosen rows; nulls have the lowest rank."""
     return [
         np.where(nulls[chosen], 0, rank(values[chosen])) for rank, (values, nulls) in zip(ranks, columns, strict=True)
     ]
 
 
 def _values(column: pa.Array) -> tuple[Array, Array]:
-    """Return the values with a filler for nulls, and which are null."""
+    """Return the values with a filler for nulls, and a mask of the nulls."""
     is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     filler: Any = b"" if is_bytes else 0
     filled = column.fill_null(filler).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Snapshot expiry that preserves source positions and the snapshots that running jobs read."""
+"""Expire snapshots, except those with source positions and those that running jobs read."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from lakecdc.metadata.positions import Carrier
 from lakecdc.runtime import failpoints
 
 MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
-#: number of live files to check after the expiry
+#: number of live files checked after the expiry
 _PROBES = 50
 
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """Snapshots to expire, tags of dead jobs to drop, and the newest snapshot with source positions."""
+    """Snapshots to expire, dead jobs' tags to drop, and the newest snapshot with source positions."""
 
     expiry: Expiry
     stale: list[str]
@@ -42,13 +42,13 @@ class ExpiryPlan:
 
 
 def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Expire old snapshots of one table that are not needed, and delete the files that become unreachable.
+    """Expire unneeded old snapshots of one table, and delete the files that become unreachable.
 
     :raises SpecError: ``older_than`` is not a valid time.
     :raises UnsupportedError: the table forbids the deletion of files, or its retention removes needed snapshots.
     :raises ConflictError: another writer was faster, or an expired snapshot became needed meanwhile; no file was
         deleted.
-    :raises SourceUnavailableError: readers by path would still see the table of before; no file was deleted.
+    :raises SourceUnavailableError: readers by path would still see the old table; no file was deleted.
     """
     options = spec.options_as(ExpireSnapshotsOptions)
     requested_ms = cutoff_ms(options, time.time())
@@ -69,7 +69,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:
-    """Decide what expires; the cutoff moves back from ``requested_ms`` where snapshots must stay."""
+    """Decide what expires; the cutoff moves back from ``requested_ms`` if snapshots must stay."""
     history = read_history(table)
     keep_last = max(retain_last, int(history.properties.get(MIN_SNAPSHOTS, 1)), 1)
     ancestors = history.ancestors()
@@ -107,7 +107,7 @@ def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan
 def _needs(
     history: History, ancestors: list[Snapshot], carrier: Carrier | None, stale: Collection[str]
 ) -> tuple[dict[str, list[Snapshot]], dict[str, list[str]]]:
-    """Return the snapshots of ``main`` that must stay, newest first, by who needs them, and consumers to report."""
+    """Return the snapshots of ``main`` that must stay, newest first, by their user, and the consumers to report."""
     times, now = [(s.id, s.timestamp_ms) for s in ancestors], datetime.now(UTC)
     jobs = [ref.snapshot_id for tag, ref in job_tags(history.refs).items() if tag not in stale]
     consumers = read_consumers(history.properties).values()
@@ -122,7 +122,7 @@ def _needs(
 
 
 def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, Ref]) -> int:
-    """Return the snapshot that a consumer continues from; for an unreadable one its tag's, or else the oldest."""
+    """Return the snapshot that a consumer continues from; for an unreadable consumer its tag's, or else the oldest."""
     if consumer.is_readable or not ancestors:
         return consumer.snapshot_id
     tag = refs.get(consumer.tag)
@@ -148,7 +148,7 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
     failpoints.reach("after_expiry")
     after = read_history(table)
     _refuse_if_needed_has_gone(table, before, after)
-    # an error of the commit by which its catalog said so may have passed for a lost answer
+    # the commit's own hint error may have been mistaken for a lost answer
     require_hint(table)
     deleted = delete_unreachable(table, before, after)
     _verify(table, plans[-1].carrier)
@@ -202,7 +202,7 @@ def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
 
 
 def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
-    """Count the files to delete *at most*: what expired snapshots and the oldest other removed; refs may need some."""
+    """Count the files to delete *at most*: removed by expired snapshots and their successor; refs may need some."""
     ancestors = planned.history.ancestors()
     remaining = [s for s in ancestors if s.id not in planned.expired]
     last = remaining[-1:] if len(remaining) < len(ancestors) else []

@@ -1,4 +1,4 @@
-"""Removal of old rows: whole files by metadata alone, and a floor that keeps the rows from returning."""
+"""Remove old rows: whole files by metadata alone, with a floor that keeps the rows from returning."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SPARK = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestam
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """Rows to remove; ``known`` is the floor's property when the plan was made."""
+    """Rows to remove; ``known`` is the floor's property as planned with."""
 
     head: Snapshot
     column: Field
@@ -56,13 +56,13 @@ class ExpiryPlan:
 
     @property
     def literal(self) -> str:
-        """Return the time below which rows are removed, as text of the column's type."""
+        """Return the removal time as text of the column's type."""
         assert self.cut.below is not None
         return text_of(moment_of(self.cut.below), self.column.type)
 
 
 def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Remove old rows from one table, and record the floor below which they stay away.
+    """Remove old rows from one table, and record the floor below which ingestion skips rows.
 
     :raises SpecError: no column or no age is given.
     :raises InputError: the column does not exist or has no times, the floor belongs to another column, or the approval
@@ -140,7 +140,7 @@ def _plan(
     }
     plan = ExpiryPlan(head, column, cut, new_floor, known, counts)
     if counts["row_deletes"]:
-        # some rows of the files are already deleted
+        # some rows of the files may already be deleted
         counts["rows_removed"] = table.read(head.id, where=_old_rows(plan)).count()
     return plan
 
@@ -156,7 +156,7 @@ def _what_is_cut(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[
 
 
 def _approved_below(table: IcebergTable, options: ExpirePartitionsOptions) -> int | None:
-    """Return the approved time below which rows may be removed, or None if no approval is required."""
+    """Return the approved removal time, or None if no approval is required."""
     approved = options.approval_of(table.name)
     if approved is None:
         return None
@@ -165,7 +165,7 @@ def _approved_below(table: IcebergTable, options: ExpirePartitionsOptions) -> in
 
 
 def _remove_files(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict[str, int]]:
-    """Remove whole files, including those added since the plan was made."""
+    """Remove whole files, including files added since the plan."""
     fence = FloorFence(KnownFloor(table, {names.EXPIRED_BELOW: plan.known}))
     rows = rows_below(table, plan.column.name, plan.literal)
     after = remove_files(table, rows, fence, summary={names.JOB: JOB}, properties=_floor_property(plan))
@@ -182,7 +182,7 @@ def _delete_rows(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict[
         deletion = table.refresh().head(branch)
         failpoints.reach("before_commit")
         after = scratch.publish(table, branch, plan.head, fence, {names.JOB: JOB}, properties=_floor_property(plan))
-    # its count of deleted rows includes rows deleted before and rows copied to new files
+    # the statement's count of deleted rows includes rows deleted before and rows copied to new files
     return after, {**(_removed(deletion) if deletion else {}), "rows_removed": plan.counts["rows_removed"]}
 
 
@@ -218,7 +218,7 @@ def _done(table: IcebergTable, plan: ExpiryPlan, after: Snapshot, facts: dict[st
 
 
 def _removed(snapshot: Snapshot) -> dict[str, int]:
-    """Return the counts of the removing snapshot, which include files added since the plan was made."""
+    """Return the counts of the removing snapshot, including files added since the plan."""
     entries = {
         "data_files_removed": "deleted-data-files",
         "rows_removed": "deleted-records",
@@ -228,7 +228,7 @@ def _removed(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _cutoff(options: ExpirePartitionsOptions, now: datetime, table: str) -> int:
-    """Return the time before which rows are removed, in microseconds since 1970."""
+    """Return the removal time in microseconds since 1970."""
     moment = row_cutoff(options, now)
     if moment is None:
         raise SpecError("No age is given.", table=table, hint="Set max_age or older_than.")

@@ -1,4 +1,4 @@
-"""Handling of files that were written but not committed: deleted, or kept for inspection after a failed proof."""
+"""Handle files that were written but not committed: delete them, or keep them for inspection after a failed proof."""
 
 from __future__ import annotations
 

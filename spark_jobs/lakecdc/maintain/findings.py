@@ -1,6 +1,6 @@
-"""Lists of what dry runs would remove from tables, for approval.
+"""List what dry runs would remove from tables, for approval.
 
-A list is a document beside the report, one JSON object per line. A job with an approved list removes only what it finds
+A list is a document beside the report, one JSON object per line. A job with an approved list removes only what it lists
 again with the same line.
 """
 
@@ -18,7 +18,7 @@ from lakecdc.contract.protection import Approved
 from lakecdc.contract.spec import JobSpec
 from lakecdc.runtime import documents
 
-#: hint for what a list does not approve
+#: hint for work that a list does not approve
 NOT_APPROVED = "Nothing was removed. Make another dry run and have its list approved."
 _IN_MEMORY = 32 * 1024**2
 
@@ -43,7 +43,7 @@ class Findings:
         self._is_empty = False
 
     def leave(self, spec: JobSpec, table: str) -> dict[str, Any]:
-        """Write the list beside the report, and return ``findings`` for it unless the list is empty or has no place."""
+        """Write the list beside the report, and return ``findings``, or nothing if it is empty or has no place."""
         if self._is_empty or spec.documents is None:
             return {}
         # a unique name per table that every store accepts
@@ -54,7 +54,7 @@ class Findings:
 
 
 def approved_entry(approved: Approved, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the only entry of an approved list; raise InputError if its facts differ, or it was changed."""
+    """Return the only entry of an approved list; raise InputError if its facts differ or the list was changed."""
     (line,) = approved_lines(approved, table)
     listed: dict[str, Any] = json.loads(line)
     for name, value in facts.items():

@@ -1,4 +1,4 @@
-"""Relative positions of a partition's data files, in a linear order or on a space-filling curve."""
+"""Compute the relative positions of a partition's data files, in a linear order or on a space-filling curve."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Linear:
         return linear_depth(files)
 
     def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
-        """Group files to be sorted together, except those that one of the ``known`` snapshots sorted."""
+        """Group files to sort together, except files that one of the ``known`` snapshots sorted."""
         keyed = [f for f in files if not f.keyless]
         groups = [[keyed[i] for i in group] for group in overlapping_groups([f.key_range for f in keyed])]
         return [group for group in groups if not _sorted_together(group, known)]
 
     def ordered(self, files: Files) -> list[FileFacts]:
-        """Sort files so that neighbours are adjacent; those without bounds come first."""
+        """Sort files so that neighbours are adjacent; files without bounds come first."""
         return sorted(files, key=position)
 
     def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
         """Cut files into runs whose merge does not deepen any overlap.
 
         :param files: all files of the partition.
-        :param outputs: returns the number of files that a run would become.
+        :param outputs: returns the number of output files of a run.
         """
         joined = {f.location for f in chosen}
         # rows without a key separate no keys
@@ -56,7 +56,7 @@ class Linear:
         return [keyless + [keyed[i] for i in first], *([keyed[i] for i in run] for run in rest)]
 
     def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
-        """Return the files across ``enough`` separated runs, which would keep many chosen ones from being merged."""
+        """Return the files that lie across ``enough`` separate runs, and so would keep these from being merged."""
         runs = [[f for f in run if not f.keyless] for run in self.runs(chosen, files, len)]
         if len(runs) < max(enough, 2):
             return []

@@ -1,4 +1,4 @@
-"""Several jobs run in sequence in one Spark application, with one report."""
+"""Run several jobs in sequence in one Spark application, with one report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Run the steps of a spec in order, without tables that failed or conflicted in an earlier step."""
+    """Run the steps of a spec in order; skip tables that failed or conflicted in an earlier step."""
     reports: list[TableReport] = []
     failed: dict[str, TableReport] = {}
     for number, step in enumerate(spec.steps, 1):
@@ -31,7 +31,7 @@ def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
 
 def _run_step(spark: SparkSession, step: JobSpec) -> list[TableReport]:
-    """Run a step; a failure to start it does not affect the next step."""
+    """Run a step; if it cannot start, the next step still runs."""
     if not (step.tables or step.side_tables):
         return []
     # staging folders record this name as their owner

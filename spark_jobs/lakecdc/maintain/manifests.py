@@ -1,4 +1,4 @@
-"""Rewriting of manifests where many small ones slow down planning."""
+"""Rewrite manifests if many small ones slow down planning."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SOME = 1000
 
 
 def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Rewrite the manifests of one table if there are many small ones and fewer would do.
+    """Rewrite the manifests of one table if many are small and fewer suffice.
 
     Manifests of a partition spec whose column was dropped stay: Iceberg would write them without partition values.
 
@@ -80,7 +80,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
-    """Compare all live entries of a snapshot with those of its rewritten manifests; raise VerificationError.
+    """Raise VerificationError unless rewritten manifests have the same live entries as a snapshot.
 
     The digests cover the file, its sequence numbers, snapshot and partition, the file that a delete references, row ids
     and metrics.
@@ -100,7 +100,7 @@ def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
 
 
 def comparable_entries(entries: DataFrame) -> DataFrame:
-    """Select the live entries of the metadata table ``entries``, each fact as a comparable column."""
+    """Select the live rows of the metadata table ``entries``, with each fact as a comparable column."""
     fields = [field.name for field in entries.schema["data_file"].dataType.fields]  # type: ignore[attr-defined]
     facts = [_comparable(entries, f"data_file.{quoted_column(field)}", field) for field in fields]
     return entries.where(F.col("status") < 2).select(*_ITS_OWN, *facts)
@@ -119,7 +119,7 @@ def count_difference(before: Iterable[Manifest], after: Iterable[Manifest]) -> s
 
 
 def entry_difference(lost: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the first difference between entries that are missing or changed, and those new or changed."""
+    """Describe the first difference between lost or changed entries and new or changed entries."""
     by_name = {_name(entry): entry for entry in added}
     for entry in lost:
         other = by_name.get(_name(entry))

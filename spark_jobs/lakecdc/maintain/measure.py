@@ -1,4 +1,4 @@
-"""Live files of a table, read from its manifests by Spark tasks."""
+"""Measure the live files of a table from its manifests, in Spark tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakecdc.sql import quoted_column
 
 
 def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitions:
-    """Return facts of a snapshot's live data files, located in an order, by partition spec and partition."""
+    """Return the facts of a snapshot's live data files, with ranges in an order, by partition spec and partition."""
     (files,) = live_files(table, [snapshot_id], order.fields)
     return by_partition(files)
 
@@ -79,7 +79,7 @@ def _live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortFi
         F.expr("aggregate(map_values(data_file.column_sizes), 0L, (a, b) -> a + b)").alias("data_bytes"),
         "data_file.record_count",
         F.expr(referenced_file(entries.schema)).alias("referenced"),
-        # members of a struct, because an array would need one common type
+        # a struct, because an array would need one common type
         F.struct(F.lit(0), *(F.expr(sql).alias(f"c{n}") for n, sql in enumerate(bounds))).alias("bounds"),
     )
 
@@ -93,7 +93,7 @@ def _fields(schema: Any, column: str) -> list[str]:
 
 
 def referenced_file(schema: Any) -> str:
-    """Return SQL of the one data file that a position-delete file references, if need be by equal bounds of paths."""
+    """Return SQL of the one data file that a position-delete file references; equal bounds of its paths show it too."""
     lower, upper = (f"data_file.{side}_bounds[{PATH_ID}]" for side in ("lower", "upper"))
     from_bounds = f"if({lower} = {upper}, cast({lower} as string), null)"
     if "referenced_data_file" in _fields(schema, "data_file"):
@@ -102,7 +102,7 @@ def referenced_file(schema: Any) -> str:
 
 
 def _bounds(schema: Any, field: SortField) -> str:
-    """Return SQL of the lowest and highest value of a sort field, and whether all values are null."""
+    """Return SQL of a sort field's lowest and highest value, and whether all values are null."""
     unknown = "named_struct('lower', null, 'upper', null, 'only_nulls', false, 'complete', false)"
     if not field.keeps_order or "readable_metrics" not in schema.names:
         return unknown
@@ -113,7 +113,7 @@ def _bounds(schema: Any, field: SortField) -> str:
     value = f"readable_metrics.{quoted_column(field.column)}"
     lower, upper = field.of(f"{value}.lower_bound"), field.of(f"{value}.upper_bound")
     if kind == "timestamp" and field.transform == "identity":
-        # Python's local time is not monotonic where clocks are set back
+        # Python's local time is not monotonic when clocks are set back
         lower, upper = f"unix_micros({lower})", f"unix_micros({upper})"
     nulls = f"{value}.null_value_count = {value}.value_count"
     complete = f"{value}.null_value_count + coalesce({value}.nan_value_count, 0) = 0"

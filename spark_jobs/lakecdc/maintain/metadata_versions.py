@@ -1,6 +1,6 @@
-"""Old versions of the metadata of tables that are in an object store alone, whose names are never free again.
+"""Empty old metadata versions of tables in an object-store catalog, which never reuses their names.
 
-A table of another catalog has none: its catalog looks after its metadata files.
+Tables of other catalogs have none: these catalogs manage the metadata files.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _PREVIOUS_VERSIONS_DEFAULT = 100
 
 
 def versions_of(table: IcebergTable) -> Versions | None:
-    """Return the versions of a table; None if its catalog is of another type."""
+    """Return the versions of a table; None for other types of catalogs."""
     catalog = served(table.catalog)
     return catalog.versions(tuple(table.name.split("."))) if catalog else None
 
 
 def require_hint(table: IcebergTable) -> None:
-    """Ensure that readers by path see the table as it is now, before files are deleted that older versions need.
+    """Make readers by path see the newest version, before files are deleted that older versions need.
 
-    :raises SourceUnavailableError: the hint cannot be moved.
+    :raises SourceUnavailableError: the hint cannot be updated.
     """
     versions = versions_of(table)
     if versions is None:
@@ -47,9 +47,9 @@ def require_hint(table: IcebergTable) -> None:
 
 
 def trim(table: IcebergTable) -> dict[str, int]:
-    """Empty versions that readers and the table's log no longer need; return their number for the report.
+    """Empty the versions that readers and the table's log no longer need; return their number for the report.
 
-    Those stay whole that the log of the newest version names.
+    Versions in the log of the newest version stay complete.
     """
     versions = versions_of(table)
     if versions is None:
@@ -60,9 +60,9 @@ def trim(table: IcebergTable) -> dict[str, int]:
 
 
 def wipe(table: IcebergTable) -> int | None:
-    """Empty all versions but the newest at once, and return their number; None if there are no versions.
+    """Empty all versions but the newest, and return their number; None if there are no versions.
 
-    :raises SourceUnavailableError: one may still have its content.
+    :raises SourceUnavailableError: a version may still have its content.
     """
     versions = versions_of(table)
     if versions is None:
@@ -74,7 +74,7 @@ def wipe(table: IcebergTable) -> int | None:
 def remove_leftovers(catalog: str, before_ms: int) -> dict[str, int]:
     """Remove files of past versions that an object-store catalog no longer needs; return their number by kind.
 
-    :param before_ms: when files were written that may go if nothing names them, in milliseconds since 1970.
+    :param before_ms: unreferenced files written before this time are removed; milliseconds since 1970.
     """
     opened = served(catalog)
     if opened is None:

@@ -1,6 +1,6 @@
-"""Table numbers before and after a job, and the job's cost, for every report.
+"""Add the table's numbers before and after a job, and the job's cost, to every report.
 
-No data file is opened: counts come from snapshot summaries, and the rest from manifests, read by Spark tasks only where
+No data file is opened. Counts come from snapshot summaries, and the rest from manifests, which Spark tasks read only if
 the job committed something or no worker can measure the table.
 """
 
@@ -33,24 +33,24 @@ from lakecdc.metadata.totals import from_summary
 
 log = logging.getLogger(__name__)
 
-#: number of live files above which manifests are not read just for numbers
+#: maximum number of live files for which manifests are read just for numbers
 MOST_FILES = 10_000
-# fields that describe the table rather than one of its states
+# fields that describe the table, not one of its states
 _NO_STATE = ("target_file_bytes", "snapshots")
-# cached by table and snapshot, because several steps of an application may leave a table unchanged
+# cached by table and snapshot, because several steps may leave a table unchanged
 _measured: dict[tuple[str, int], health.TableHealth] = {}
 
 
 def with_numbers(table: IcebergTable, report: TableReport, job: str, core_seconds: float) -> TableReport:
-    """Add the numbers of the table before and after to a job's report; the job's own metrics stay.
+    """Add the numbers of the table before and after a job to its report; the job's own metrics stay.
 
-    If the head did not change, both come from its snapshot's summary. ``core_seconds`` are those of the job's tasks.
+    If the head did not change, both come from its snapshot's summary. ``core_seconds`` is the time of the job's tasks.
     """
     numbers: dict[str, Any] = {"core_seconds": round(core_seconds, 3)}
     try:
         numbers |= _of_report(table.refresh(), report, job)
     except Exception:
-        # the job succeeded, and its report matters more than these numbers
+        # the job succeeded: its report matters more than these numbers
         log.warning("%s: cannot measure the numbers before and after", table.name, exc_info=True)
     return replace(report, metrics=report.metrics | {n: v for n, v in numbers.items() if n not in report.metrics})
 
@@ -74,7 +74,7 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
 
 
 def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
-    """Measure the health of the table's head, which has too many files for a worker to measure."""
+    """Measure the health of a table's head that has too many files for a worker."""
     if (table.uuid, head.id) not in _measured:
         order = clustering(table)
         (files,) = live_files(table, [head.id], order.fields)
@@ -119,10 +119,10 @@ def _table_health(
 
 
 def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Iterable[int]) -> float:
-    """Return the average number of data files that a key look-up opens, judged by partitions and bounds.
+    """Return the average number of data files that a key look-up opens, by partitions and bounds.
 
-    A partition field derived from the key prunes to one value; through any other, and where files have several specs,
-    the look-up has to check all files.
+    A partition field derived from the key prunes to one value; with any other field, or files of several specs, the
+    look-up has to check all files.
 
     :param partitions: facts of the data files, with bounds of the key.
     :param key: field ids of its columns.

@@ -1,4 +1,4 @@
-"""Files of older partition specs: which may move to the current spec, and where to."""
+"""Decide which files of older partition specs may move to the current spec, and where to."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 @dataclass(frozen=True)
 class BySpec:
-    """A table's partitions, by what can happen to their files.
+    """A table's partitions, by whether their files can move.
 
-    :param movable: of older specs, whose rows may move to the current one.
-    :param fixed: of older specs, whose rows have to stay in theirs.
-    :param why: the reason that they stay, as part of a sentence.
+    :param movable: partitions of older specs whose rows may move to the current spec.
+    :param fixed: partitions of older specs whose rows must stay.
+    :param why: why they stay, as part of a sentence.
     """
 
     current: Partitions
@@ -39,7 +39,7 @@ class BySpec:
 
 
 def by_spec(table: IcebergTable, start: Snapshot, partitions: Partitions) -> BySpec:
-    """Group partitions by whether their rows may move; not where others add equality deletes to one partition."""
+    """Group partitions by whether their rows may move: not if others add equality deletes to single partitions."""
     current, older = apart(partitions, {spec_id for spec_id, _ in partitions} - {current_spec_id(table)})
     movable, fixed = apart(older, {spec_id for spec_id, _ in older} - unpartitioned_specs(table))
     writer = foreign_deletes(table, start) if fixed else None
@@ -80,11 +80,11 @@ def group_moving_files(
 ) -> list[Unit]:
     """Group all files of some partitions into units to rewrite together, longest unchanged first.
 
-    If only the number of buckets changed, an old bucket is split into new ones, or several are merged into one, without
-    touching other buckets, because Iceberg's buckets are remainders of one hash. Other rows are dealt out by their new
+    If only the number of buckets changed, one old bucket is split, or several are merged into one, without touching
+    other buckets, because Iceberg's buckets are remainders of one hash. Other rows are distributed by their new
     partition.
 
-    :param max_bytes: bytes to read per unit; a larger file is a unit of its own.
+    :param max_bytes: maximum bytes to read per unit; a larger file is a separate unit.
     """
     by_spec: dict[int, Partitions] = defaultdict(dict)
     for (spec_id, partition), files in partitions.items():
@@ -100,13 +100,13 @@ def group_moving_files(
 
 
 def one_bucket(fields: Fields) -> PartitionField | None:
-    """Return the only bucket field of a spec; None if it has none, or several."""
+    """Return the only bucket field of a spec; None if it has none or several."""
     buckets = [field for field in fields if field.buckets]
     return buckets[0] if len(buckets) == 1 else None
 
 
 def _bucket_change(fields: Fields, to: Destination) -> tuple[PartitionField, PartitionField] | None:
-    """Return the bucket fields of two specs that differ only in one bucket number, where one divides the other."""
+    """Return the bucket fields of two specs that differ only in one bucket count, if one count divides the other."""
     old, new = one_bucket(fields), one_bucket(to.fields)
     if old is None or new is None or old.source_id != new.source_id or _rest(fields, old) != _rest(to.fields, new):
         return None
@@ -141,7 +141,7 @@ def _by_bucket(
 
 
 def _dealt_out(partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
-    # neighbours, such as the hours of a day, go together
+    # keep neighbours, such as the hours of a day, together
     files = sorted(
         (f for of_partition in partitions.values() for f in of_partition), key=lambda f: (f.partition, position(f))
     )

@@ -1,4 +1,4 @@
-"""Growing buckets: their number follows the table's size, and rows move while ingestion runs."""
+"""Grow buckets: their number follows the table's size, and rows move while ingestion runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lakecdc.runtime import failpoints
 log = logging.getLogger(__name__)
 
 JOB = "rebucket"
-#: plans before the job gives up after conflicts
+#: maximum number of plans after conflicts
 ATTEMPTS = 5
 #: target number of files per bucket
 FILES_PER_BUCKET = 4
@@ -44,8 +44,8 @@ _SEVERAL = "the table is partitioned by several buckets, so the one to change is
 def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Double or halve the number of buckets towards their target size, and move all rows to the new ones.
 
-    Rows that an earlier run or a manual change of the partitioning left in older specs move too. A group invalidated by
-    another commit is planned again.
+    Rows that an earlier run or a manual change of the partitioning left in older specs move too. If another commit
+    invalidates a group, the job plans again.
 
     :raises UnsupportedError: another writer adds equality deletes to the table.
     """
@@ -60,7 +60,7 @@ def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
         except LakecdcError as error:
             if not rounds:
                 raise
-            # earlier rounds may have moved rows, which belongs in the report
+            # the report must include earlier rounds, which may have moved rows
             rounds.append(TableReport.failure(table.name, error))
         out_of_time = bool(options.max_runtime) and time.monotonic() > end
         if rounds[-1].outcome != "conflict" or len(rounds) == ATTEMPTS or out_of_time:
@@ -69,9 +69,9 @@ def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def suitable_buckets(now: int, bytes_: float, options: RebucketOptions, target: int) -> int:
-    """Return the number of buckets that suits a total size in bytes, at most ``target`` bytes per bucket.
+    """Return the suitable number of buckets for a total size in bytes, at most ``target`` bytes per bucket.
 
-    Doubling and halving both stop between half of the target and the target, and both start outside of the tolerance.
+    Doubling and halving both stop between half of the target and the target, and start only outside the tolerance.
     """
     buckets = now
     if bytes_ / now > target * options.tolerance:

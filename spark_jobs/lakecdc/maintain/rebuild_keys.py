@@ -10,10 +10,10 @@ from lakecdc.ingest.api import rebuild
 
 
 def rebuild_keys(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Make rows of a table anew, of all the rows of the source, in one commit.
+    """Rebuild rows of a table from all their source rows, in one commit.
 
     :raises InputError: the table is not aggregated, or keys or rules do not fit.
-    :raises ConflictError: ingestion has moved the table meanwhile.
+    :raises ConflictError: ingestion committed to the table meanwhile.
     """
     options = spec.options_as(RebuildKeysOptions)
     return rebuild(table.refresh(), spec, options.keys.get(table.name, ()), options.rules.get(table.name, {}))

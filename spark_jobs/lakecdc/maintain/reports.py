@@ -1,4 +1,4 @@
-"""Reports of jobs on one table."""
+"""Build reports of jobs on one table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DRY_RUN = "dry run: nothing was changed"
 
 
 def nothing(table: IcebergTable, reason: str, head: Snapshot | None = None, **metrics: Any) -> TableReport:
-    """Report that a table needs nothing, and why."""
+    """Report why a table needs nothing."""
     return TableReport(table.name, "nothing", reason, **ends(head, head), metrics=metrics)
 
 

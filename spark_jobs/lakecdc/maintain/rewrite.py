@@ -1,4 +1,4 @@
-"""Rewriting of data files: read at one snapshot, write uncommitted, prove, publish batch by batch."""
+"""Rewrite data files: read at one snapshot, write uncommitted, prove, publish batch by batch."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from lakecdc.runtime.progress import ProgressLog
 
 log = logging.getLogger(__name__)
 
-# plans before the job gives up because their start expired
+# maximum number of plans whose start snapshot expires
 _ATTEMPTS = 3
-# how often a commit carries over deletes that have arrived since it was prepared
+# maximum number of times that a commit carries over newly arrived deletes
 _CARRIES = 10
-# numbers of what was published
+# report numbers of published batches
 _PUBLISHED = (
     "commits",
     "data_files_removed",
@@ -66,12 +66,12 @@ SUMMED = (*_PUBLISHED, "groups", "seconds")
 class RewritePlan:
     """Data files to rewrite.
 
-    :param units: data files to rewrite together; empty if nothing is worthwhile.
+    :param units: data files to rewrite together; empty if no rewrite is worthwhile.
     :param target: target bytes per file.
     :param reason: why there is nothing to do.
     :param summary: further entries for the snapshot summary.
-    :param left: what is not rewritten although it should be, and why.
-    :param partitions_by: partition values as Spark SQL, where rows move to other partitions.
+    :param left: files that should be rewritten but are not, and why.
+    :param partitions_by: partition values as Spark SQL, if rows move to other partitions.
     """
 
     job: str
@@ -88,13 +88,13 @@ class RewritePlan:
 
 
 def target_bytes(table: IcebergTable, options: RewritingOptions, start: Snapshot) -> int:
-    """Return the target bytes per file: the option, else the table's property, else by the table's size."""
+    """Return the target bytes per file: from the option, else the table's property, else the table's size."""
     size = int(start.summary.get("total-files-size", 0))
     return options.target_file_size_bytes or target_file_bytes(table.properties, size)
 
 
 def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
-    """Return the newest snapshot of a branch, None for an empty table; raise InputError without the branch."""
+    """Return the newest snapshot of a branch, None for an empty table; raise InputError if the branch is missing."""
     head = table.refresh().head(branch)
     if branch != MAIN and not table.has_branch(branch):
         raise InputError(f"The branch {branch!r} does not exist.", table=table.name, hint="Check options.branch.")
@@ -168,8 +168,8 @@ class Rewrite:
     """One run over the units of a plan.
 
     :param bloom_filters: columns with Bloom filters in the new files.
-    :ivar counts: updated with each commit, like the head, so that they are right even if a later batch fails.
-    :ivar refused: why Iceberg's reader and writer rewrite some units, each reason once.
+    :ivar counts: updated with each commit, like the head, so that they are correct even if a later batch fails.
+    :ivar refused: distinct reasons why Iceberg's reader and writer rewrite some units.
     """
 
     def __init__(self, table: IcebergTable, plan: RewritePlan, proof: Proof, bloom_filters: Sequence[str]) -> None:
@@ -212,7 +212,7 @@ class Rewrite:
         locations = [file.location for unit in batch for file in unit.files]
         self._refuse_stale_files(locations)
         tasks = [self.tasks[location] for location in locations]
-        # Python tasks know no equality deletes
+        # Python tasks do not apply equality deletes
         with bounded_tasks(self.table, tasks, self.plan.start, 0 if in_tasks else None) as readable:
             written = self._written(batch, dict(zip(locations, readable, strict=True)), in_tasks)
             files = written.files
@@ -239,7 +239,7 @@ class Rewrite:
         return self._by_iceberg.write(batch, tasks)
 
     def _publish(self, tasks: Sequence[Any], files: Sequence[Any]) -> None:
-        """Commit; deletes of others that arrive again and again are carried over as often."""
+        """Commit; carry over deletes that others commit meanwhile, repeatedly if need be."""
         carried: CarriedOver | None = None
         for attempt in range(_CARRIES + 1):
             try:
@@ -252,7 +252,7 @@ class Rewrite:
                     discard(self.table, carried.added)
                 if not self._carries or attempt == _CARRIES or head is None or head == known:
                     raise
-                # what was read has to be part of the branch still
+                # the read snapshot must still be an ancestor of the branch
                 self._refuse_stale_files([str(task.file().location()) for task in tasks])
                 carried = carry_over(self.table, head, tasks, files)
                 log.info("%s: %d rows were deleted during the rewrite", self.table.name, carried.rows)

@@ -1,4 +1,4 @@
-"""Rollback of tables to an earlier snapshot, and forward again."""
+"""Roll tables back to an earlier snapshot, and forward again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises InputError: the snapshot does not exist, expired rows would return, or the history table belongs to another
         table.
     :raises ConflictError: another run holds a lease, or another writer committed meanwhile; nothing was changed, unless
-        the reason says so.
+        its message says so.
     """
     options = spec.options_as(RollbackTablesOptions)
     if not options.to:
@@ -38,7 +38,7 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
             hint="Set options.to to the id of a snapshot, a tag, a branch, or an ISO-8601 time.",
         )
     history = named_history(table, options.history_tables.get(table.name))
-    # before the head is read: a lease holder may still move it
+    # before the head is read, because a lease holder may still move it
     if not options.dry_run:
         for moved in filter(None, (table, history)):
             await_free(moved)
@@ -129,13 +129,13 @@ def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[S
     """Return the snapshot of a history table that matches a snapshot of its table, unless it has expired.
 
     Each batch is first written to the history table, with a note of the table's snapshot before it
-    (``lakecdc.ingest.apply.history_table``). It is one of the table's batches if that snapshot lies before the last
-    one.
+    (``lakecdc.ingest.apply.history_table``). The table includes the batch if that snapshot is older than the table's
+    last batch.
 
     :param lineage: the requested snapshot of the table and its ancestors, newest first.
     :raises InputError: the history table belongs to another table.
     """
-    # of the one job that feeds the history table
+    # the one job that feeds the history table
     newest, fed = carrier_of(lineage), carrier_of(history.ancestors())
     carrier = newest.of(fed.position.feed if fed else "") if newest else None
     # history tables may refer to a snapshot of their table by any of these ids
@@ -143,7 +143,7 @@ def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[S
     places = {place: number for number, names in reversed([*enumerate(ids)]) for place in names}
     last = places.get(str(carrier.snapshot_id), len(places)) if carrier else -1
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
-    # after an earlier rollback, states of later table snapshots are kept only by tags
+    # after an earlier rollback, only tags keep states of later table snapshots
     states = [state for ref in (MAIN, *tags) if (state := _state(history, table, ref, (places, last)))]
     return min(states, key=lambda state: state[0])[1] if states else None
 

@@ -1,6 +1,6 @@
-"""Convert the values of a column to Arrow: all at once if each is written in the usual way, else one by one.
+"""Convert the values of a column to Arrow: all at once if all are in the usual form, else one by one.
 
-Both ways return what the column's parser returns (:mod:`lakecdc.model.columns`).
+Both give the same values as the column's parser (:mod:`lakecdc.model.columns`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakecdc.model.columns import (
 )
 from lakecdc.model.tokens import MisfitError, Number, as_token
 
-#: values of a column, as JSON is parsed; turned into Arrow, or None if some are not written in the usual way
+#: converts parsed JSON values to Arrow; returns None if some are not in the usual form
 Quick = Callable[[Sequence[Any]], "pa.Array | None"]
 
 _REFUSED = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -33,9 +33,9 @@ _DATE = r"(?:\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _MOMENT = rf"^{_DATE}[T ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{{1,6}})?"
 _WHOLE = r"^(?:0|-?[1-9]\d{0,17})$"
 _MICROS = {"epoch_millis": 1_000, "epoch_micros": 1}
-# doubles hold each whole number up to this one
+# a double holds every whole number up to this
 _EXACT_INTEGERS = 1 << 53
-# of a float, with room for the rounding of the last digit
+# the range of a float, with room for rounding of the last digit
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 1e-37, 3.4e38
 
 
@@ -52,7 +52,7 @@ class ArrowColumn:
     def convert(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
         """Convert values (None, bool, int, text, :class:`Number`, lists and objects) to Arrow.
 
-        :return: the values, null for those that do not fit, and the indexes of these.
+        :return: the values, null for those that do not fit, and the indexes of the latter.
         """
         try:
             quick = self._quick(values)
@@ -74,7 +74,7 @@ class ArrowColumn:
         try:
             return pa.array(parsed, self.arrow), misfits
         except _REFUSED:
-            # one value that Arrow refuses must not cost the others
+            # a value that Arrow refuses must not affect the others
             refused = [place for place, value in enumerate(parsed) if not self._is_taken(value)]
             for place in refused:
                 parsed[place] = None
@@ -89,7 +89,7 @@ class ArrowColumn:
 
 
 def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
-    """Return the conversion of values that are written in the usual way."""
+    """Return the fast conversion of values in the usual form."""
     decimal = DECIMAL.match(column.sql_type)
     if column.names or column.own_type is not None or column.encoding.startswith("time_"):
         return _none
@@ -111,7 +111,7 @@ def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
         return _decimals(arrow, int(decimal[1]), int(decimal[2]))
     if column.sql_type in ("float", "double"):
         return _floats(arrow)
-    # no number is written like a date, so that texts alone match
+    # no number looks like a date, so that only texts match
     zone = "Z$" if column.sql_type == "timestamp" else "$"
     pattern = rf"^{_DATE}$" if column.sql_type == "date" else _MOMENT + zone
     return _matching(pattern, arrow, partial(pa.array, type=pa.string()))
@@ -153,7 +153,7 @@ def _decimals(arrow: pa.DataType, precision: int, scale: int) -> Quick:
 
 
 def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
-    """Return the conversion of unscaled base64 numbers; the column has ``more`` decimal places than the numbers."""
+    """Return the conversion of unscaled base64 numbers, if the column has ``more`` decimal places than these."""
     factor, limit = 10 ** max(more, 0), 10**precision
 
     def quick(values: Sequence[Any]) -> pa.Array | None:
@@ -210,7 +210,7 @@ def _floats(arrow: pa.DataType) -> Quick:
 
 
 def _is_number(value: Any) -> bool:
-    """Check whether it is a number whose nearest double is meant: a fraction, or an integer that a double holds."""
+    """Check whether a token is a number that may become a double: a fraction, or an integer that a double holds."""
     if type(value) is int:
         return -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS
     return value is None or (type(value) is Number and not value.lstrip("-").isdigit())

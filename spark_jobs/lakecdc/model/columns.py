@@ -1,6 +1,6 @@
 """Parse the values of a column exactly: one parser for each encoding of each type.
 
-A parser takes a token (:mod:`lakecdc.model.tokens`), and returns what Arrow stores in the column: ``int`` (also days
+A parser converts a token (:mod:`lakecdc.model.tokens`) to the value that Arrow stores in the column: ``int`` (also days
 since 1970 for dates and microseconds since 1970 for timestamps), ``float``, ``bool``, ``str``, ``bytes`` or
 ``Decimal``. It raises :class:`MisfitError` for a value that the type cannot hold exactly, with these exceptions:
 fractions in ``float`` and ``double`` columns become the nearest number, fractions of a second beyond microseconds are
@@ -44,14 +44,14 @@ _TIMESTAMP = re.compile(
 _WORDS = {**dict.fromkeys(("true", "t", "yes", "y", "1"), True), **dict.fromkeys(("false", "f", "no", "n", "0"), False)}
 _FLOAT_WORDS = {"nan": "nan", **dict.fromkeys(("inf", "infinity", "+inf", "+infinity"), "inf")}
 _FLOAT_WORDS |= dict.fromkeys(("-inf", "-infinity"), "-inf")
-# no type holds more digits; longer numbers are refused before any arithmetic, which would take seconds
+# no type holds more digits; longer numbers are refused first, because arithmetic on them would take seconds
 _MOST_DIGITS = 400
-# digits behind the point that Postgres' numbers have at most
+# maximum decimal places of Postgres' numbers
 _MOST_PLACES = 16_383
 _EXACT = Context(prec=2 * _MOST_DIGITS, traps=[Inexact, InvalidOperation])
-# in hours; Java's bound of an offset from UTC
+# Java's maximum offset from UTC, in hours
 _LARGEST_OFFSET = 18
-# types that an encoding can have
+# types that each encoding can have
 _ENCODED = {
     "base64": ("binary",),
     "epoch_days": ("date",),
@@ -61,13 +61,13 @@ _ENCODED = {
 _NANOSECONDS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 _LONGEST_TIME_OF_DAY = 2**63 - 1
 
-#: takes a token, see :mod:`lakecdc.model.tokens`
+#: converts a token, see :mod:`lakecdc.model.tokens`
 Parser = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """Type of a column, and how a source writes its values.
+    """Type of a column, and the encoding of its values at the source.
 
     :param sql_type: Spark SQL type of the table's column.
     :param encoding: ``plain``; ``base64``; ``decimal_bytes`` (unscaled, big-endian, base64); ``variable_decimal`` (an
@@ -92,7 +92,7 @@ class ColumnType:
 
     @property
     def own_type(self) -> str | None:
-        """Return the type of the encoding, if the column has another one."""
+        """Return the type of the encoding, if the column has another type."""
         if self.names or self.encoding == "plain":
             return None
         if self.encoding in ("decimal_bytes", "variable_decimal"):
@@ -101,7 +101,7 @@ class ColumnType:
         return None if self.sql_type in own else own[0]
 
     def _converted(self, own_type: str) -> Parser:
-        """Return a parser for values of another type, stored as their text."""
+        """Return a parser for values of another type, which are stored as text."""
         own, plain = replace(self, sql_type=own_type).parser(), replace(self, encoding="plain").parser()
 
         def parse(value: Any) -> Any:
@@ -348,7 +348,7 @@ def _float(value: Any, *, single: bool) -> float:
         nearest = math.inf
     if math.isinf(nearest) or (number and not nearest):
         raise MisfitError(f"its size is out of a {'float' if single else 'double'}'s range")
-    # a source that counts in integers does not expect its last digits to change, unlike one that writes doubles
+    # a source that writes integers does not expect their last digits to change, unlike one that writes doubles
     is_whole = not single and str(value).lstrip("+-").isdigit()
     if is_whole and number not in (Decimal(nearest), Decimal(repr(nearest))):
         raise MisfitError("a double cannot hold its last digits")

@@ -14,12 +14,12 @@ from lakecdc.model.columns import arrow_type
 
 _FIELD_ID = b"PARQUET:field_id"
 _FIXED = re.compile(r"fixed\[(\d+)\]")
-# Spark's names of types that Iceberg calls otherwise
+# Spark's names of types, if other than Iceberg's
 _SPARK_NAMES = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
 
 
 class UnknownTypeError(Exception):
-    """Tasks have no Arrow type for an Iceberg type, named by the message."""
+    """Tasks have no Arrow type for the Iceberg type that the message names."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class IcebergColumn:
     """A column of a table.
 
     :param id: Iceberg field id.
-    :param type: as Iceberg's JSON of a schema has it.
+    :param type: as in Iceberg's JSON of a schema.
     """
 
     id: int
@@ -41,7 +41,7 @@ class IcebergColumn:
 
     @property
     def sql_type(self) -> str | None:
-        """Return Spark's name of the type, or Iceberg's where Spark has no such type; None for a nested one."""
+        """Return Spark's name of the type, or Iceberg's if Spark has no such type; None for a nested type."""
         if self.is_nested:
             return None
         return "binary" if _FIXED.fullmatch(self.type) else _SPARK_NAMES.get(self.type, self.type)
@@ -52,9 +52,9 @@ class IcebergColumn:
 
 
 def arrow_field(field_id: int, name: str, kind: Any, required: bool) -> pa.Field:
-    """Return Arrow's field of a column, or of a member of one, with its field id.
+    """Return Arrow's field of a column or member, with its field id.
 
-    :param kind: the type, as Iceberg's JSON of a schema has it.
+    :param kind: the type, as in Iceberg's JSON of a schema.
     :raises UnknownTypeError: tasks have no Arrow type for the type, or for one inside it.
     """
     return with_field_id(pa.field(name, _type(kind), not required), field_id)
@@ -72,7 +72,7 @@ def with_field_id(field: pa.Field, number: int) -> pa.Field:
 
 
 def storage(values: Any) -> Any:
-    """Return the stored values of an array, or chunked one, of an extension type, which Arrow has no functions for."""
+    """Return the stored values of an array of an extension type, because Arrow has no functions for these types."""
     kind = storage_type(values.type)
     return values if kind == values.type else values.cast(kind)
 
@@ -83,8 +83,8 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 def holds_uuid(kind: pa.DataType) -> bool:
-    """Check whether an Arrow type is uuid, which Spark reads as text, or has one inside."""
-    # the only type of the kind that columns have
+    """Check whether an Arrow type is or contains uuid, which Spark reads as text."""
+    # the only extension type of columns
     if isinstance(kind, pa.BaseExtensionType):
         return True
     return any(holds_uuid(kind.field(place).type) for place in range(kind.num_fields))
@@ -92,7 +92,7 @@ def holds_uuid(kind: pa.DataType) -> bool:
 
 @cache
 def _beyond_spark() -> dict[str, pa.DataType]:
-    """Return Arrow's types of those that Spark reads as text or not at all."""
+    """Return the Arrow types of Iceberg types that Spark reads as text or not at all."""
     from pyarrow.parquet import ParquetFile
 
     known = {
@@ -100,7 +100,7 @@ def _beyond_spark() -> dict[str, pa.DataType]:
         "timestamp_ns": pa.timestamp("ns"),
         "timestamptz_ns": pa.timestamp("ns", "UTC"),
     }
-    # before, Arrow writes the bytes without saying what they are
+    # older versions of Arrow write the bytes without their type
     if "arrow_extensions_enabled" in inspect.signature(ParquetFile.__init__).parameters:
         known["uuid"] = pa.uuid()
     return known

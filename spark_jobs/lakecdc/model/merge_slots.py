@@ -1,6 +1,6 @@
-"""Which columns of a merged row share an order, and where the table keeps it.
+"""Decide which columns of a merged row share an order, and where the table keeps it.
 
-An event changes the columns of a slot if it is not older than what the row has there. Columns of ``last`` share the
+An event changes the columns of a slot if it is not older than the row's values there. Columns of ``last`` share the
 row's order key; a group has its own order, and so has each column of ``last_non_null``, ``first`` and
 ``first_non_null``, because its value may be from another event than the rest of the row.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from lakecdc.contract.merging import ORDER_PREFIX, Merge, Rule
 
-#: order key of the newest delete below which nothing was merged into a row
+#: order key of a row's newest delete; older events were not merged into it
 REMOVED_COLUMN = f"{ORDER_PREFIX}removed"
-#: order key of the columns in no group, where groups are of single source tables
+#: order key of the columns outside groups, if groups are fed by single source tables
 REST_COLUMN = f"{ORDER_PREFIX}rest"
 #: ends the order key of a group whose row was deleted at its source
 DELETED = "-"
@@ -24,11 +24,11 @@ DELETED = "-"
 class Slot:
     """Columns that are merged in one order.
 
-    :param columns: none of them is a key column.
-    :param sequence: column whose values are the order; default: order keys.
-    :param source_table: its events alone have these columns; default: those of all tables without groups.
-    :param order_column: column of the table that keeps the order key of the last event there; None if it is the row's.
-    :param may_be_null: where the order column is null, the row's order key is meant.
+    :param columns: without key columns.
+    :param sequence: column with the order; default: order keys.
+    :param source_table: the only one whose events have these columns; default: all tables without groups.
+    :param order_column: column of the table with the order key of the slot's last event; None: the row's.
+    :param may_be_null: if the order column is null, the row's order key applies.
     """
 
     columns: tuple[str, ...]
@@ -54,7 +54,7 @@ class Slot:
 
 
 def slots_of(merge: Merge, columns: Iterable[str], key: Sequence[str]) -> tuple[Slot, ...]:
-    """Return the slots of a table's columns; groups have only the columns that are there."""
+    """Return the slots of a table's columns; groups are limited to these columns."""
     names = [name for name in columns if name not in key]
     slots, grouped = list[Slot](), set[str]()
     for group in merge.groups:
@@ -75,12 +75,12 @@ def slots_of(merge: Merge, columns: Iterable[str], key: Sequence[str]) -> tuple[
 
 
 def keeps_removal(merge: Merge) -> bool:
-    """Check whether a row has to tell below which delete nothing was merged into it."""
+    """Check whether rows need the order key of their newest delete."""
     rules = {merge.default, *merge.columns.values()}
     return merge.on_delete == "remove" and (rules != {"last"} or bool(merge.groups or merge.engine))
 
 
 def order_columns(merge: Merge, columns: Iterable[str], key: Sequence[str]) -> list[str]:
-    """Return the columns that a merged table has beside the order key, for orders; all are texts."""
+    """Return the order columns of a merged table beside the order key; all are texts."""
     order_names = [slot.order_column for slot in slots_of(merge, columns, key) if slot.order_column]
     return [*order_names, *([REMOVED_COLUMN] if keeps_removal(merge) else [])]

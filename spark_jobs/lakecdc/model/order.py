@@ -18,16 +18,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 _Place = TypeVar("_Place", bound=Hashable)
-#: consecutive changes of a partition with rising positions: order keys of the first one, of the first with the newest
-#: source time, and of the one with the highest position
+#: consecutive changes of a partition with rising positions: order keys of the first change, of the first change with
+#: the newest source time, and of the change with the highest position
 Stretch = Sequence[str]
 
 RANK_READ, RANK_CHANGE = 0, 8
 ARRIVAL_DIGITS = 16
-#: digits before the place of arrival; an event that is sent again has the same ones
+#: digits before the place of arrival; an event that is sent again has the same digits
 EVENT_DIGITS = 4 + 16 + 16 + 1 + 12
 WIDTH = EVENT_DIGITS + ARRIVAL_DIGITS
-# where the time begins
+# offset of the time
 _TIME = EVENT_DIGITS - 12
 #: the end of the year 9999, milliseconds since 1970
 LAST_TIME = 253_402_300_799_999
@@ -71,7 +71,7 @@ def arrival_of(order: str) -> int:
 
 
 def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
-    """Return the highest order key of each place, such as a partition."""
+    """Return the highest order key by place, such as a partition."""
     highest_orders: dict[_Place, str] = {}
     for place, order in orders:
         highest_orders[place] = max(order, highest_orders.get(place, ""))
@@ -79,7 +79,7 @@ def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
 
 
 def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
-    """Return the lowest order key of each place."""
+    """Return the lowest order key by place."""
     lowest_orders: dict[_Place, str] = {}
     for place, order in orders:
         lowest_orders[place] = min(order, lowest_orders.get(place, order))
@@ -87,9 +87,9 @@ def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
 
 
 def rises(order: str) -> bool:
-    """Check whether the position is that of the commit, and so rises from change to change.
+    """Check whether the position is the commit's, and so rises from change to change.
 
-    A record's own position, which otherwise takes its place, may fall where transactions overlap.
+    Otherwise it is the record's own position, which may fall where transactions overlap.
     """
     return order[4:20] != order[20:36]
 
@@ -99,19 +99,19 @@ class Marks:
     """High-water marks of a table.
 
     :param partitions: highest order key applied by ``topic/partition``; None if they cannot be trusted.
-    :param high: highest order key applied at all; None if none was.
+    :param high: highest order key applied; None if none was.
     """
 
     partitions: Mapping[str, str] | None = None
     high: str | None = None
 
     def first_late(self, lowest: Mapping[str, str]) -> str | None:
-        """Return the lowest of the keys by ``topic/partition`` that are not above the mark there, or None."""
+        """Return the lowest key, by ``topic/partition``, that is not above its partition's mark, or None."""
         marks = self.partitions or {}
         return min((low for place, low in lowest.items() if place not in marks or low <= marks[place]), default=None)
 
     def may_hold(self, lowest: Mapping[str, str]) -> bool:
-        """Check whether the table may have one of the events or a newer state of its row; see :meth:`first_late`."""
+        """Check whether the table may include one of the events or a newer state of its row; see :meth:`first_late`."""
         late = self.first_late(lowest)
         return bool(self.high and late and late <= self.high)
 

@@ -1,4 +1,4 @@
-"""Encode positions in the log of a database: the offsets of sources ``postgres`` and ``mysql``."""
+"""Encode positions in a database's log: the offsets of sources ``postgres`` and ``mysql``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Place:
     @property
     def number(self) -> int:
         """File number times 2^32 plus byte, as Debezium compares positions; the byte is capped at 4 GiB."""
-        # only a file's last transaction reaches beyond, and its events differ by their ordinal
+        # only a file's last transaction goes beyond 4 GiB, and its events differ by their ordinal
         digits = _NUMBER.search(self.file)
         return (int(digits.group(1)) if digits else 0) * FILE_STEP + min(self.pos, FILE_STEP - 1)
 
@@ -48,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class LogPosition(ABC):
-    """A table's position in the log of a database; its text is that of the place, for messages.
+    """A table's position in the log of a database; its text is the place, for messages.
 
     :param epoch: of the order keys.
     :param loaded: number of the place up to which a full load may have read changes already; else 0.
@@ -62,7 +62,7 @@ class LogPosition(ABC):
     @property
     @abstractmethod
     def number(self) -> int:
-        """Number of the place, which grows with the log; all transactions before it are in the table."""
+        """Number of the place; it grows with the log, and all transactions before it are in the table."""
 
     @property
     def ahead(self) -> int:
@@ -110,7 +110,7 @@ class BinlogPosition(LogPosition):
     """A position in the binary log of a MySQL or MariaDB server.
 
     :param gtid: identifier of the last transaction before it, see ``ingest.sources.mysql.events``; empty if unknown.
-    :param created: when the log file was made, in seconds since 1970; None if it is not known.
+    :param created: creation time of the log file, in seconds since 1970; None if it is not known.
     """
 
     place: Place

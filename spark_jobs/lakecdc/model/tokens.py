@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# of a thousand levels, with room for each level's calls
+# a thousand levels, with room for each level's calls
 _DEEP_CALLS = 20_000
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode

@@ -14,7 +14,7 @@ from lakecdc.moments.stretch import UNTIMED, Stretch, micros, untimed
 
 
 def batch_of(stretch: Stretch) -> tuple[Batch, int]:
-    """Read the events to add to the base as a batch, and count them; refuse lost and untimed ones."""
+    """Read the events to add to the base as a batch, and count them; refuse lost and untimed events."""
     with changes.between(stretch.history, stretch.since, stretch.until, key=()) as rows:
         events = rows.where((F.col(TIME_COLUMN) <= micros(stretch.moment)) | F.expr(UNTIMED)).localCheckpoint()
     if not events.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
@@ -42,12 +42,12 @@ def batch_of(stretch: Stretch) -> tuple[Batch, int]:
 
 
 def emptying(events: DataFrame, last: str | None) -> DataFrame:
-    """Select a history's TRUNCATEs that emptied its table, up to ``last``; those whose rows were kept lie above it."""
+    """Select a history's TRUNCATEs that emptied its table: up to ``last``; later ones did not remove rows."""
     return events.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (last or ""))
 
 
 def touched_keys(everything: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the keys of some events, and those that their rows came from or moved to, as the column ``touched``."""
+    """Return the keys of some events, and the keys that their rows came from or moved to, as the column ``touched``."""
     touched = new.select(F.col("key").alias("touched")).distinct().localCheckpoint()
     moves = everything.where("old_key IS NOT NULL").select("key", "old_key").distinct().localCheckpoint()
     count = touched.count()

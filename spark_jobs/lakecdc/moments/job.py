@@ -1,4 +1,4 @@
-"""State of tables at one moment of their source: as branches or separate tables, or as rows to read."""
+"""Restore tables as their source had them at one moment: as branches or separate tables, or as rows to read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from lakecdc.sql import quoted_column
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Restore a moment of the spec's tables, all or none: each is checked before the first one is written; or drop one.
+    """Restore or drop a moment of the spec's tables: of all or none, because all are checked before the first write.
 
     :raises SpecError: no moment is given.
     """
@@ -77,7 +77,7 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
 
 def _shown_together(spark: SparkSession, spec: JobSpec, shown: Shown, reports: list[TableReport]) -> list[TableReport]:
-    """Let a catalog in an object store show the restored branches of all tables at once, as ``<table>@<branch>``."""
+    """Make an object-store catalog show the restored branches of all tables at once, as ``<table>@<branch>``."""
     catalog, branches = served(spec.catalog.name), [each for each in reports if "branch" in each.metrics]
     complete = all(each.outcome in ("done", "nothing") for each in reports)
     if catalog is None or spec.options.dry_run or not complete or not branches:
@@ -90,7 +90,7 @@ def _shown_together(spark: SparkSession, spec: JobSpec, shown: Shown, reports: l
 
 
 def _drop(spark: SparkSession, spec: JobSpec, moment: str) -> list[TableReport]:
-    """Drop a moment's branch and tag, so that expiry may remove what they keep; a branch that users wrote to stays."""
+    """Drop a moment's branch and tag, so that expiry may remove their snapshots; keep a branch that users wrote to."""
 
     def drop(table: IcebergTable, spec: JobSpec) -> TableReport:
         head, refs = table.head(), read_refs(table.refresh())
@@ -112,7 +112,7 @@ def _drop(spark: SparkSession, spec: JobSpec, moment: str) -> list[TableReport]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A table's part in a restored moment: the events missing from the base, and the moment already there."""
+    """Plan for one table: the events missing from the base, and the moment already restored."""
 
     stretch: Stretch
     batch: Batch
@@ -130,7 +130,7 @@ def _restore(planned: Mapping[str, _Plan], shown: Shown, table: IcebergTable, sp
         "events_restored": plan.events,
         **({"into": plan.into.name} if plan.into else {"branch": shown.branch, "tag": shown.tag}),
     }
-    # main stays as it is
+    # main does not change
     report = TableReport(table.name, "nothing", **ends(head, head), metrics=metrics)
     if spec.options.dry_run:
         return replace(report, reason=DRY_RUN)
@@ -146,7 +146,7 @@ def _restore(planned: Mapping[str, _Plan], shown: Shown, table: IcebergTable, sp
 
 @dataclass(frozen=True)
 class Shown:
-    """Branch that shows a moment for some seconds."""
+    """Branch that shows a moment, and the seconds to keep it."""
 
     branch: str
     keep_for: float
@@ -171,7 +171,7 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
             past.branch.spark.sql(f"DELETE FROM {scratch.sql_name(past.branch, name)} WHERE {condition}")
             past.branch.refresh()
         staged = Staged()
-        # a moment stays readable for every engine, whatever deletes its table has otherwise
+        # resolved deletes keep a moment readable for every engine, even if the table has equality deletes
         resolution = Resolution(past.branch, staged.delete_files)
         try:
             with fold_onto_past(past, batch) as newest:
@@ -183,7 +183,7 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
             reach("before_commit")
             snapshot = _publish(stretch, name, resolution.changes(staged.data_files, summary), base, shown)
         except (InputError, ConflictError):
-            # after any other error the commit may have arrived
+            # after any other error the commit may have succeeded
             discard(stretch.table, staged.data_files)
             resolution.discard(committed=False)
             raise
@@ -211,7 +211,7 @@ def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
 
 
 def restored_before(stretch: Stretch, shown: Shown) -> str | None:
-    """Return the note of the moment on the branch, if there is one; refuse a branch that shows something else."""
+    """Return the note of the moment on the branch, if it exists; refuse a branch that shows something else."""
     refs = read_refs(stretch.table)
     branch, tag = refs.get(shown.branch), refs.get(shown.tag)
     if branch is None and tag is None:
@@ -229,13 +229,13 @@ def restored_before(stretch: Stretch, shown: Shown) -> str | None:
 
 
 def note_of(stretch: Stretch, events: int) -> str:
-    """Describe a restored moment for the summary, equally for equal rows."""
+    """Describe a restored moment for the summary; equal rows give equal texts."""
     facts = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
     return json.dumps(facts, sort_keys=True)
 
 
 def _removed_condition(batch: Batch) -> str | None:
-    """Return a condition, never null, for rows that a TRUNCATE removed or that have expired since."""
+    """Return a condition, never null, for rows that a TRUNCATE or expiry has removed since."""
     # rows without an order key are older than any event
     older = f"coalesce({ORDER_COLUMN}, '') < '{batch.truncate_order}'" if batch.truncate_order else None
     below = batch.commit.floor.condition(c.name for c in batch.columns) if batch.commit.floor else None
@@ -269,10 +269,10 @@ def read(
 ) -> DataFrame:
     """Read a table as its source had it at a moment.
 
-    A temporary branch protects what is read from expiry; nothing else is written.
+    A temporary branch protects the read snapshot from expiry; nothing else is written.
 
     :param table: catalog, namespace and name, such as ``lake.shop.orders``.
-    :param moment: at the source, with a time zone; includes what the source had committed by then.
+    :param moment: at the source, with a time zone; includes what the source had committed until then.
     :param history_table: of the table, in the same catalog, such as ``lake.shop.orders_history``.
     :param quarantine_table: namespace and name, if ingestion uses one.
     :return: the table's current columns, checkpointed by Spark.

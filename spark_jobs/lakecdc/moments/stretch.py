@@ -1,7 +1,7 @@
-"""Decision whether a moment of a table's source can be restored, and from which snapshot and events.
+"""Decide whether a moment of a table's source can be restored, and from which snapshot and events.
 
-The snapshot contains no event from after the moment. Everything to add lies in the history table, after the state that
-belongs to the snapshot, including late events. A moment with possible gaps is refused.
+The snapshot contains no event from after the moment. The events to add are in the history table, after the state that
+belongs to the snapshot; they include late events. A moment with possible gaps is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Stretch:
 
 
 def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
-    """Check a moment of a table, in UTC; raise InputError unless it can be restored with certainty."""
+    """Return the stretch of a moment of a table, in UTC; raise InputError unless it can be restored with certainty."""
     merge = merge_of(table)
     if merge is None or merge.by_source_table:
         refuse_merged(table, "its history table does not name the source tables of events, which its groups need")
@@ -87,7 +87,7 @@ def micros(moment: datetime) -> Column:
 
 
 class _Past:
-    """Snapshots of a table and its history table since the last one without events from after a moment."""
+    """Snapshots of a table and its history table since the last snapshot without events from after a moment."""
 
     def __init__(self, table: IcebergTable, history: IcebergTable, moment: datetime) -> None:
         self._table, self._history, self._moment, self._untimed = table, history.refresh(), moment, 0
@@ -124,13 +124,13 @@ class _Past:
         """Check whether a snapshot of the history table has an event that is or may be from after the moment."""
         moment = time_of(self._moment)
         later = self._history.read(history.id, where=f"{TIME_COLUMN} > timestamp_micros({moment})")
-        # events written before the moment happened before it
+        # events written before the moment are from before it
         may_be_later = history.timestamp_ms * 1000 > moment and later.isEmpty()
         self._untimed = self._history.read(history.id, where=UNTIMED).count() if may_be_later else 0
         return bool(self._untimed) or not later.isEmpty()
 
     def check(self) -> None:
-        # up to the batch that read past the moment; later batches matter only for late events
+        # check up to the batch that read past the moment; later batches matter only for late events
         passed = next((n for n, each in enumerate(self._later, 1) if _is_past(each, self._moment)), len(self._later))
         stretch = self._later[:passed]
         self._refuse_foreign(stretch)
@@ -185,7 +185,7 @@ class _Past:
         return loads
 
     def _notes(self) -> dict[str, bool]:
-        """Return, per snapshot that a batch was applied to, whether the batch was a full load of all rows."""
+        """Return whether the batch was a full load of all rows, by the snapshot that it was applied to."""
         notes: dict[str, bool] = {}
         for snapshot in self._history.ancestors():
             if snapshot.id == self.since.id:

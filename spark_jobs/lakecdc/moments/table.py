@@ -1,4 +1,4 @@
-"""A moment as a separate table, which each run rewrites in one commit."""
+"""Write a moment to a separate table, which each run rewrites in one commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB = "restore_moment"
 
 
 class DerivedTable:
-    """A table that a job derives from another one of its catalog; it may not exist yet."""
+    """A table that a job derives from another table of its catalog; it may not exist yet."""
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         self._source, self.name = source, name
@@ -37,7 +37,7 @@ class DerivedTable:
             self._position = current_position(self._carrier, self._table.properties)
 
     def prepared(self, definition: TableDefinition) -> IcebergTable:
-        """Return the table: a new one, or the present one with all columns."""
+        """Create the table or add missing columns, and return it."""
         if self._table is None:
             return create_table(self._source.spark, self._source.catalog, self.name, definition)
         evolve(self._table, [(name, kind) for name, kind, _ in definition.columns])
@@ -60,11 +60,11 @@ class DerivedTable:
 
 
 class MomentTable(DerivedTable):
-    """A table that contains a moment of another one; a table with other content is refused."""
+    """A table that contains a moment of another table; a table with other content is refused."""
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         super().__init__(source, name)
-        # a moment counts as maintenance on the branch that shows it
+        # on a branch, restoring a moment counts as maintenance
         ancestors = self._table.ancestors() if self._table is not None else ()
         written = (s for s in ancestors if names.MOMENT in s.summary or not s.is_maintenance)
         self.note = next((each.summary.get(names.MOMENT) for each in written), None)
@@ -83,7 +83,7 @@ class MomentTable(DerivedTable):
         return self.note is not None and fed_by == (SOURCE, self._source.uuid)
 
     def write(self, rows: DataFrame, stretch: Stretch, note: str) -> dict[str, Any]:
-        """Replace the rows with those of a moment, described by a note; return numbers for the report."""
+        """Replace all rows by those of a moment, described by a note; return numbers for the report."""
         source, key = self._source, self._source.identifier_columns
         definition = TableDefinition(
             [(name, kind, name in key) for name, kind in spark_types(source).items()],

@@ -42,13 +42,13 @@ from lakecdc.writer.deletes import Target, Writer, count_only, writer_of
 log = logging.getLogger(__name__)
 
 JOB = "rewrite_delete_files"
-#: plans before the job gives up after conflicts
+#: maximum number of plans after conflicts
 ATTEMPTS = 3
 _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
 
 
 def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Convert a branch's equality deletes, merge its position deletes, and drop those that apply to nothing.
+    """Convert a branch's equality deletes, merge its position deletes, and drop deletes that apply to nothing.
 
     :return: done, nothing, or conflict if other commits invalidated every attempt; earlier commits stay. An error after
         a commit is reported with it instead of raised.
@@ -71,7 +71,7 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 class Rewrite:
-    """One run over one table, with the results of all its attempts so far."""
+    """One run over one table, with the results of its attempts."""
 
     def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
         self._table, self._options, self._before = table, options, before
@@ -85,7 +85,7 @@ class Rewrite:
         self._facts = SearchFacts()
 
     def run(self) -> TableReport:
-        """Try until a plan is complete, with a new plan after each conflict."""
+        """Execute plans until one is complete; plan again after each conflict."""
         if self._options.dry_run:
             return self._dry_run()
         while True:
@@ -100,12 +100,12 @@ class Rewrite:
             except (InputError, UnsupportedError, VerificationError) as error:
                 if not self._proofs:
                     raise
-                # earlier groups are published, which belongs in the report
+                # the report must include earlier groups, which are published
                 return self._report(error)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Time the body of the ``with``; the same name may come again."""
+        """Time the body of the ``with``; times of the same name add up."""
         begun = time.monotonic()
         try:
             yield
@@ -148,7 +148,7 @@ class Rewrite:
         with discarded_on_failure([f"{folder}/"], discarding, keep_failed=self._options.keep_failed_files):
             changes, written, proof = self._prepare(group, folder, start)
         reach(f"{JOB}.before_commit")
-        # rows can only have moved into the deletes' scopes if there are several specs
+        # rows can have moved into the deletes' scopes only if there are several specs
         specs = {delete.spec_id for delete in group.deletes if delete.scope is not None}
         moved = MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
         with discarded_on_conflict(discarding), self._phase("commit"):
@@ -166,7 +166,7 @@ class Rewrite:
         self._proofs.append(proof)
 
     def _prepare(self, group: Group, folder: str, start: Snapshot) -> tuple[RowChanges, list[WrittenDeletes], Proof]:
-        """Write a group's delete files, and prove the commit that they belong to."""
+        """Write a group's delete files, and prove their commit."""
         with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:
             with self._phase("match_and_write"):
                 written = self._converted(group, folder, writer_of(self._table))
@@ -174,7 +174,7 @@ class Rewrite:
             referenced, branch = _referenced(group, written), self._options.branch
             why = refusal_in_sight(self._table, start, referenced, branch=branch, own=self._own, counted="vectors")
             if why:
-                # no proof if the commit would be refused anyway
+                # a commit that will be refused needs no proof
                 raise ConflictError(f"Stopped the conversion: {why}.", table=self._table.name, hint="Run again.")
             going = {delete.key: delete.java for delete in group.positions}
             changed, added, others = dict[int, list[Any]](), [], others_of(group.tasks)
@@ -261,7 +261,7 @@ class Rewrite:
         }
 
     def _equality_delete_files(self, snapshot: Snapshot | None) -> int:
-        """Count a snapshot's equality-delete files, also if a lease of another run ended this one before any plan."""
+        """Count a snapshot's equality-delete files, also if another run's lease ended this run before any plan."""
         if snapshot is None:
             return 0
         if self._plan is not None and self._plan.start.id == snapshot.id:

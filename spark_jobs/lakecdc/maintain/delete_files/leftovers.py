@@ -1,4 +1,4 @@
-"""Separation of convertible deletes from those that stay.
+"""Separate convertible deletes from deletes that stay.
 
 Deletes stay if their keys cannot be matched with certainty, if Iceberg's readers fail on their scope, or if Iceberg
 cannot write delete files for it. Each equality delete is independent of the others (table specification, "Scan
@@ -29,7 +29,7 @@ D = TypeVar("D", "EqualityDelete", "PositionDelete")
 
 @dataclass(frozen=True)
 class Reason:
-    """Reason that deletes stay; if ``readable``, other deletes of their scope may be converted."""
+    """Reason why deletes stay; if ``readable``, other deletes of their scope may be converted."""
 
     text: str
     hint: str | None = None
@@ -42,8 +42,8 @@ class Leftover:
 
     :param field_ids: of the keys of the equality deletes among them.
     :param position_delete_files: number of position-delete files or deletion vectors that should have been merged.
-    :param scopes: number of partitions these apply to; the whole table counts as one.
-    :param named_scopes: the first of them.
+    :param scopes: number of partitions that these apply to; the whole table counts as one.
+    :param named_scopes: the first of these scopes.
     """
 
     reason: Reason
@@ -69,8 +69,8 @@ class Choice:
     """Decision on the delete files of a snapshot.
 
     :param deletes: equality deletes to convert; ``positions`` are position deletes to merge.
-    :param tasks: the data files that one of them applies to; ``others`` are all others.
-    :param rowless: equality deletes without rows, which are removed wherever they are.
+    :param tasks: the data files that a delete to convert applies to; ``others`` are all others.
+    :param rowless: equality deletes without rows, which are removed in every scope.
     :param rowless_positions: the same for position deletes in scopes that stay.
     """
 
@@ -161,7 +161,7 @@ def _reason(field_id: int, dropped: str | None, kind: str | None) -> Reason | No
 
 
 def _stuck_scopes(lost: Collection[int], items: Iterable[Any]) -> dict[int, Reason]:
-    """Return scopes of specs for which Iceberg can no longer write correct delete files."""
+    """Return the scopes of specs for which Iceberg can no longer write correct delete files."""
     if not lost:
         return {}
     stuck = {}
@@ -178,7 +178,7 @@ def _stuck_scopes(lost: Collection[int], items: Iterable[Any]) -> dict[int, Reas
 def _unreadable_scopes(
     deletes: Iterable[tuple[EqualityDelete, Reason]], tasks: Iterable[FileTask], known: Collection[int]
 ) -> dict[int, Reason]:
-    """Return scopes with a data file to which an unreadable delete applies."""
+    """Return the scopes with a data file that an unreadable delete applies to."""
     newest: dict[int | None, tuple[int, Reason]] = {}
     for delete, reason in deletes:
         if not reason.readable and newest.get(delete.scope, (0, reason))[0] < delete.sequence_number:
@@ -199,7 +199,7 @@ def _of(
     staying: Sequence[EqualityDelete],
     stuck: Collection[int],
 ) -> tuple[list[FileTask], list[FileTask]]:
-    """Split the data files into those of converted deletes, without other deletes, and all others."""
+    """Split the data files into files with converted deletes only, and all others."""
     if not staying and not stuck:
         return list(tasks), []
     paired = pairs_with(table, [*going, *merged], tasks)
@@ -240,9 +240,9 @@ def _name(table: IcebergTable, delete: Any) -> str:
 def rowless(
     table: IcebergTable, deletes: Iterable[EqualityDelete], positions: Iterable[PositionDelete], lost: Collection[int]
 ) -> tuple[list[EqualityDelete], list[PositionDelete]]:
-    """Return the delete files without rows, according to both the manifests and the files.
+    """Return the delete files without rows according to both the manifests and the files.
 
-    :param lost: partition specs whose manifests must not be rewritten, so that their deletes stay.
+    :param lost: partition specs whose deletes stay, because their manifests must not be rewritten.
     """
     empty, empty_positions = _counted(deletes, lost), _counted(positions, lost)
     if not (empty or empty_positions):

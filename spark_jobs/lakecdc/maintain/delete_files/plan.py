@@ -1,4 +1,4 @@
-"""Plan of the work at one snapshot, in groups that can be committed one by one."""
+"""Plan the work at one snapshot, in groups that can be committed one by one."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from lakecdc.maintain.measure import referenced_file
 from lakecdc.metadata.file_sizes import cut
 from lakecdc.metadata.locations import ABSOLUTE
 
-#: data files per commit; a scope is never split, so one large scope may exceed it
+#: maximum number of data files per commit; a scope is never split, so a large scope may exceed it
 GROUP_DATA_FILES = 1000
 
 
 @dataclass(frozen=True)
 class PositionSurvey:
-    """Position deletes of a snapshot to remove.
+    """Position deletes of a snapshot that should be removed.
 
-    :param merge: position-delete files to rewrite: several of one data file, those of a whole partition, and in format
-        v3 all that are not deletion vectors.
+    :param merge: position-delete files to rewrite: several files of one data file, files of a whole partition, and in
+        format v3 all that are not deletion vectors.
     :param dangling: position-delete files and deletion vectors that apply to no live data file.
     :param rowless: position-delete files and deletion vectors that delete nothing.
-    :param equality_without_rows: whether some equality deletes delete nothing; checked only where the summary shows
-        that there are no others.
+    :param equality_without_rows: whether some equality deletes delete nothing; checked only if the summary shows that
+        there are no others.
     """
 
     merge: frozenset[DeleteKey] = frozenset()
@@ -55,7 +55,7 @@ class PositionSurvey:
 
 
 def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, merge: bool = True) -> PositionSurvey:
-    """Survey the live position deletes of a snapshot from metadata, unless the summary shows that there are none.
+    """Survey the live position deletes of a snapshot from its metadata, unless the summary shows that there are none.
 
     :param min_input_files: number of position-delete files of one data file worth merging.
     :param merge: whether to remove position deletes at all.
@@ -89,7 +89,7 @@ def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, mer
 
 
 def _candidates(deletes: DataFrame, data: DataFrame, by: str, merge: Column) -> DataFrame:
-    """Join position deletes ``by`` what they apply to, and return why each goes, or null."""
+    """Join position deletes ``by`` the files they apply to, and return why each is removed, or null."""
     siblings = deletes.groupBy(by).agg(F.count("*").alias("siblings"))
     joined = deletes.join(siblings, by).join(data, by, "left")
     applies = F.coalesce(F.col("written_at") <= F.col("sequence_number"), F.lit(False))
@@ -123,9 +123,9 @@ def resolved(column: str, root: str) -> Column:
 class Group(KeySearch):
     """Whole scopes that are converted in one commit.
 
-    An equality delete may be removed only when every data file it applies to has been processed, so the smallest unit
-    is its scope: the partition of its spec, or the whole table if one of them is global. The same holds for position
-    deletes of a whole partition.
+    An equality delete may be removed only when every data file it applies to has been processed. So the smallest unit
+    is its scope: the partition of its spec, or the whole table if one of its deletes is global. The same holds for
+    position deletes of a whole partition.
 
     :param deletes: every equality delete of these scopes, including those that apply to nothing.
     :param positions: position deletes of these scopes to remove.
@@ -146,7 +146,7 @@ class Group(KeySearch):
 
 @dataclass(frozen=True)
 class Plan:
-    """The work at one snapshot: groups, those with most deletes per row to read first, and what stays."""
+    """The work at one snapshot: groups, most deletes per row to read first, and the deletes that stay."""
 
     start: Snapshot
     positions: PositionSurvey = PositionSurvey()
@@ -168,7 +168,7 @@ class Plan:
 
 
 def has_none(start: Snapshot) -> bool:
-    """Check by the snapshot summary whether there are no delete files; a missing total proves nothing."""
+    """Check whether the snapshot summary shows that there are no delete files; a missing total proves nothing."""
     return start.summary.get("total-delete-files") == "0"
 
 
@@ -192,10 +192,10 @@ def plan(table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOption
 
 
 def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) -> None:
-    """Prove that no delete is removed without every file that Iceberg's planning pairs it with.
+    """Prove that a delete is removed only together with every file that Iceberg's planning pairs it with.
 
-    The proof before the commit covers a group's files; this one ensures that no file is missing from them. Iceberg
-    pairs no data file with deletes of another scope, and each scope is in one unit as a whole.
+    The proof before the commit covers a group's files; this proof ensures that none is missing. Iceberg never pairs a
+    data file with deletes of another scope, and each whole scope is in one unit.
 
     :raises VerificationError: a delete or a file is in no unit or in two, or a pair is separated.
     """
@@ -237,7 +237,7 @@ def _by_scope(items: Sequence[Any]) -> dict[int, list[Any]]:
 
 def _worth(unit: Group) -> float:
     """Return the deletes removed per row read; dangling deletes cost nothing and come first."""
-    # a delete file costs every reader a request, weighted like a hundred keys
+    # a delete file costs every reader a request, which weighs like a hundred keys
     gain = unit.delete_records + 100 * len(unit.positions)
     return gain / max(unit.data_records, 1)
 

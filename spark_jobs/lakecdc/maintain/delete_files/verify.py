@@ -1,7 +1,7 @@
-"""Proof before publication (law 14): Iceberg's reader sees the same rows with the new delete files as before.
+"""Prove before publication (law 14) that Iceberg's reader sees the same rows with the new delete files as before.
 
-It shares only the data files with matching and writing: rows are counted and their places hashed in ordinary scans,
-once with every committed delete file and once with the new ones in place of those removed.
+The proof shares only the data files with matching and writing. Ordinary scans count rows and hash their places: once
+with every committed delete file, and once with the new delete files in place of the removed ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lakecdc.maintain import verify_rows
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, fingerprint, read_back
 from lakecdc.metadata.file_sizes import cut
 
-#: sample of data files: this share of those touched, but at least the minimum
+#: sample of data files: this share of the touched files, but at least the minimum
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3
-#: number of rows up to which ``auto`` proves all files; Iceberg's reader compares rows with deletes one by one
+#: maximum number of rows for which ``auto`` proves all files; Iceberg's reader compares rows with deletes one by one
 AUTO_DATA_RECORDS = 10_000_000
-#: maximum number of partial reads in a proof, where the reader cannot hold all delete rows at once
+#: maximum number of partial reads in a proof, if the reader cannot hold all delete rows at once
 PART_READS = 100
 R = TypeVar("R")
 _PLACES = verify_rows.Proof(("_file", "_pos"), "places of rows")
@@ -80,7 +80,7 @@ class Proving:
         self._pool.shutdown()
 
     def finish(self, changed: Mapping[int, Sequence[Any]]) -> Proof:
-        """Prove that no row appears or disappears.
+        """Complete the proof that no row appears or disappears.
 
         :param changed: by number of each data file whose position deletes change, the Java ``DeleteFile`` objects that
             will apply to it.
@@ -123,7 +123,7 @@ class Proving:
         return tasks
 
     def _read(self, tasks: Any, measure: Callable[[DataFrame], R]) -> R:
-        """Measure the live rows, or the deleted rows in a partial proof, because each part shows only some of them."""
+        """Measure the live rows; in a partial proof the deleted rows, because each part shows only some of them."""
         with staged_tasks(self._table, tasks) as staged:
             rows = read_staged(_uncached(self._table) if self._parts else self._table, staged)
             places = (rows.where("_deleted") if self._parts else rows).select("_file", "_pos")

@@ -1,4 +1,4 @@
-"""Refusal of tables whose files this job cannot judge safely."""
+"""Refuse tables whose files this job cannot judge safely."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from lakecdc.object_store.names import CATALOG_FOLDER
 from lakecdc.object_store.versions import is_stub
 
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-# writers put it first
+# writers put the UUID first
 _HEAD_BYTES = 4096
 _THREADS = 8
-#: maximum number of metadata files outside the table's history; more of them belong to another catalog
+#: maximum number of metadata files outside the table's history; more indicate another catalog
 _MOST_BESIDE = 50
 
 
 def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
-    """Refuse a table whose files others may use, or whose metadata cannot all be read."""
+    """Refuse a table if others may use its files, or if not all of its metadata can be read."""
     refuse_shared_files(table)
     if table.format_version > NEWEST_VERSION:
         raise UnsupportedError(
@@ -58,7 +58,7 @@ def refuse_shared(table: IcebergTable, folders: Sequence[str], neighbours: Itera
     """Refuse a table whose folders overlap those of another table of the catalog."""
     ours = [place(folder) for folder in folders]
     for other in neighbours:
-        # some catalogs store names in lower case
+        # some catalogs convert names to lower case
         if other.name.casefold() == table.name.casefold() and other.uuid == table.uuid:
             continue
         for folder in other.folders:
@@ -75,8 +75,8 @@ def keep_or_refuse(
 ) -> int:
     """Check the metadata files at the location that are not in the table's history.
 
-    A file with another UUID belongs to another table, of another catalog or dropped. A file with the same UUID that is
-    newer than the history comes from an unfinished commit or another catalog: what it references is protected.
+    A file with another UUID belongs to a table of another catalog or a dropped table. A file with the same UUID that is
+    newer than the history comes from an unfinished commit or another catalog: the files it references are protected.
 
     :return: number of protected metadata files outside the history.
     :raises UnsupportedError: there is metadata of another table.
@@ -90,7 +90,7 @@ def keep_or_refuse(
         for file in files
         if key(file.location) not in known
         and "metadata.json" in file.location
-        # a catalog's own, which it never removes while a writer may hold the one before
+        # the catalog's own versions, which it keeps while a writer may use the version before
         and not (is_stub(file.location, file.bytes) or is_version(versions, file.location))
     ]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -120,7 +120,7 @@ def keep_or_refuse(
 
 
 def _uuid(table: IcebergTable, location: str) -> str | None:
-    """Return the UUID in a metadata file; None if it has none, because it is incomplete or gone."""
+    """Return the UUID in a metadata file; None if the file is incomplete or was removed."""
     with suppress(VanishedError):
         match = _UUID.search(_plain(read_bytes(table, location, _HEAD_BYTES)))
         match = match or _UUID.search(_plain(read_bytes(table, location)))

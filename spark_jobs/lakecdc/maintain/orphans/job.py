@@ -1,4 +1,4 @@
-"""Removal of orphan files, which no snapshot, branch, tag or statistics of a table reference, with restoration."""
+"""Remove orphan files, which no snapshot, branch, tag or statistics of a table reference, and restore them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.locations import in_object_store
 from lakecdc.runtime import failpoints
 
-#: files taken away between two reads of the table's metadata
+#: maximum number of files trashed between two reads of the table's metadata
 BATCH_FILES = 1000
 
 
 @dataclass
 class RemoveOrphanFiles:
-    """The job over the tables of a spec; ``clock`` returns seconds since 1970."""
+    """The job for the tables of a spec; ``clock`` returns seconds since 1970."""
 
     clock: Callable[[], float] = time.time
     _neighbours: dict[str, list[Neighbour]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class RemoveOrphanFiles:
     _tidied: set[str] = field(default_factory=set)
 
     def __call__(self, table: IcebergTable, spec: JobSpec) -> TableReport:
-        """Find orphans of one table and, unless it is a dry run, take them away, restore or delete them.
+        """Find the orphans of one table and, unless it is a dry run, trash, restore or delete them.
 
         :raises UnsupportedError: the table's files cannot be judged safely.
         :raises ConflictError: the table was dropped or recreated meanwhile.
@@ -75,13 +75,13 @@ class RemoveOrphanFiles:
 
 
 class _Work:
-    """One table's run; ``recheck`` refuses if the policy no longer allows the job, because a search may take hours."""
+    """A run on one table; ``recheck`` refuses if the policy no longer allows the job: a search may take hours."""
 
     def __init__(
         self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int, recheck: Callable[[], object]
     ) -> None:
         self._table, self._options, self._now_ms, self._recheck = table, options, now_ms, recheck
-        #: when files were written that are old enough
+        #: files written before this time are old enough
         self.before_ms = now_ms - int(options.seconds_kept() * 1000)
         self._storage = TableStorage(table)
         self._ledger = Ledger(table, self._storage)
@@ -94,7 +94,7 @@ class _Work:
         self._not_approved = 0
 
     def remove(self) -> dict[str, Any]:
-        """Delete what earlier runs took away long enough ago, and take away current orphans."""
+        """Delete files that were trashed long enough ago, and trash current orphans."""
         before_ms = self.before_ms
         metadata = self._reachable.refresh()
         waiting = HashSet(name_hash(f.location) for b in self._ledger.batches() for f in b.files if not f.moved_to)
@@ -117,13 +117,13 @@ class _Work:
         return metrics | self._purge() | self._trash(result) | self._uploads()
 
     def _uploads(self) -> dict[str, Any]:
-        # an approved list has files alone
+        # an approved list contains only files
         dry_run = self._options.dry_run or self._approved is not None
         folder = self._table.properties.get("write.data.path", f"{self._table.location.rstrip('/')}/data")
         return abort_old(storage_properties(self._table), folder, self._now_ms, dry_run=dry_run)
 
     def purge(self) -> dict[str, Any]:
-        """Delete what earlier runs took away long enough ago."""
+        """Delete files that were trashed long enough ago."""
         properties, location = self._table.properties, self._table.location.rstrip("/")
         metadata = self._storage.walk(properties.get("write.metadata.path", f"{location}/metadata"))
         files = [file for file in metadata if is_table_metadata(file.location)]
@@ -131,7 +131,7 @@ class _Work:
         return {"metadata_files_beside": beside} | self._purge()
 
     def restore(self) -> dict[str, Any]:
-        """Restore what has not been deleted yet."""
+        """Restore trashed files that have not been deleted yet."""
         runs = set()
         metrics = {"files_to_restore": 0}
         for batch in self._batches():
@@ -167,7 +167,7 @@ class _Work:
         return tallies | ({"run": run, "taken_by": how} if tallies["files_taken"] else {})
 
     def _is_approved(self, entries: Sequence[Mapping[str, Any]]) -> bool:
-        """Check whether all entries are approved; a file that was overwritten since is not."""
+        """Check whether all entries are approved; a file overwritten since then is not."""
         if self._approved is None or all(line_hash(line_of(entry)) in self._approved for entry in entries):
             return True
         self._not_approved += len(entries)
@@ -222,7 +222,7 @@ def partition_fields(metadata: Mapping[str, Any]) -> set[str]:
 
 
 def _entry(file: StoredFile | TrashedFile, deleted_of: str | None = None) -> dict[str, Any]:
-    """Return a file's entry in a dry run's list, with the run that took the file if it would be deleted for good."""
+    """Return a file's entry in a dry run's list, with the run that trashed it if it would be deleted for good."""
     entry = {"location": file.location, "bytes": file.bytes, "modified_ms": file.modified_ms}
     return entry if deleted_of is None else {**entry, "deleted_of": deleted_of}
 

@@ -1,6 +1,6 @@
-"""Moves files to the trash, restores them, or deletes them for good; each is recorded before it is touched.
+"""Move files to the trash, restore them, or delete them for good; each file is recorded before it is touched.
 
-On a file system they are moved; in an object store, which cannot move, they stay and are only marked for deletion.
+On a file system files are moved; an object store cannot move files, so there they are only marked for deletion.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from lakecdc.metadata.locations import in_object_store, is_surely_below, relativ
 log = logging.getLogger(__name__)
 _VERSION = 1
 _RUN = re.compile(r"[\w-]+", re.ASCII)
-# what a run counts: files moved to the trash or marked for deletion; restored; deleted; in use again or overwritten, so
-# that they were restored or are no longer marked; and not moved or deleted, named in the log
+# counts of a run: files trashed (moved or marked); restored; deleted; restored or unmarked because they are in use
+# again or were overwritten; and not moved or deleted, which the log names
 _COUNTED = ("taken", "restored", "deleted", "spared", "failed")
 
 
 @dataclass(frozen=True)
 class TrashedFile:
-    """A file taken away; ``moved_to`` is None if it was left in place and marked for deletion."""
+    """A file in the trash; ``moved_to`` is None if it is only marked for deletion."""
 
     location: str
     bytes: int
@@ -45,11 +45,11 @@ class TrashedFile:
 
 @dataclass(frozen=True)
 class Batch:
-    """Files that were taken away together.
+    """Files that were trashed together.
 
     :param document: location of its record.
     :param at_ms: milliseconds since 1970.
-    :param table_uuid: of the table that did not need them.
+    :param table_uuid: of the table that the files belonged to.
     """
 
     document: str
@@ -60,7 +60,7 @@ class Batch:
 
 
 class Ledger:
-    """The batches of a table, one small document each below its location, and its folders, none inside another."""
+    """The batches of a table, one small document each below its location, and its folders, without nested folders."""
 
     def __init__(self, table: IcebergTable, storage: TableStorage) -> None:
         self._table, self._storage = table, storage
@@ -68,18 +68,18 @@ class Ledger:
         self.folders = apart(folders(table.location, table.properties))
 
     def batches(self, run: str | None = None) -> Iterator[Batch]:
-        """Yield batches, of one run or all, that are neither restored nor deleted, oldest first."""
+        """Yield the batches of one run or all that are neither restored nor deleted, oldest first."""
         for document in self._documents(run):
             batch = self._read(document)
             if batch is not None:
                 yield batch
 
     def is_over(self, run: str) -> bool:
-        """Check whether nothing is left of a run, not even an unreadable document."""
+        """Check whether no document of a run is left, not even an unreadable one."""
         return not self._documents(run)
 
     def write(self, run: str, number: int, at_ms: int, files: Sequence[TrashedFile]) -> Batch:
-        """Record what is about to be taken away."""
+        """Record files before they are trashed."""
         return self._written(Batch(f"{number:06d}", run, at_ms, self._table.uuid, tuple(files)))
 
     def without(self, batch: Batch, over: Collection[TrashedFile]) -> Batch:
@@ -93,7 +93,7 @@ class Ledger:
         return left
 
     def trash(self, location: str, run: str) -> str | None:
-        """Return where a run moves a file of the table to, or None if it stays; raise ValueError for other files."""
+        """Return where a run moves a file of the table, or None if the file stays; raise ValueError for other files."""
         folder = next((each for each in self.folders if is_surely_below(location, each)), None)
         name = relative(location, folder) if folder else f"{FOLDER}/"
         if name.startswith(f"{FOLDER}/"):
@@ -123,7 +123,7 @@ class Ledger:
         try:
             document_read = json.loads(read_bytes(self._table, document))
         except ValueError:
-            # incomplete: its run died before it acted on it
+            # incomplete: its run died before it moved a file
             log.warning("%s: %s cannot be read and is skipped", self._table.name, document)
             return None
         try:
@@ -137,7 +137,7 @@ class Ledger:
             ) from error
 
     def _checked(self, document: str, content: Any) -> Batch:
-        """Parse a document; raise ValueError, TypeError or KeyError if the run cannot have taken these files."""
+        """Parse a document; raise ValueError, TypeError or KeyError if the run cannot have trashed these files."""
         run = relative(document, self._folder).rpartition("/")[0]
         if not _RUN.fullmatch(run) or content["run"] != run:
             raise ValueError(f"its run is {content['run']!r}.")
@@ -165,7 +165,7 @@ class Disposal:
             self.counts[f"bytes_{what}"] += file.bytes
 
     def trash(self, files: Sequence[StoredFile], run: str, number: int, at_ms: int) -> Batch:
-        """Record and take away files that are not needed."""
+        """Record files that are not needed, and move or mark them."""
         planned = [TrashedFile(f.location, f.bytes, f.modified_ms, self._ledger.trash(f.location, run)) for f in files]
         batch = self._ledger.write(run, number, at_ms, planned)
         here = {file for file in planned if file.moved_to and not self._moved(file.location, file.moved_to)}
@@ -185,10 +185,10 @@ class Disposal:
         return self._ledger.without(batch, back)
 
     def restore_live(self, batch: Batch, reachable: Reachable) -> Batch:
-        """Restore files that commits have used since they were taken away, and return the rest of the batch."""
+        """Restore files that commits have used since they were trashed, and return the rest of the batch."""
         live = [file for file in batch.files if file.location in reachable]
         if live:
-            log.warning("%s: %d files taken away are in use again, such as %s", self._table.name, len(live), live[0])
+            log.warning("%s: %d trashed files are in use again, such as %s", self._table.name, len(live), live[0])
             return self.restore(batch, live, "spared")
         return batch
 
@@ -224,6 +224,6 @@ class Disposal:
             return False
 
     def _is_back(self, file: TrashedFile) -> bool:
-        """Check whether a dead run already restored it."""
+        """Check whether a dead run has already restored the file."""
         assert file.moved_to
         return len(self._storage.find([file.location])) == 1 and not self._storage.find([file.moved_to])

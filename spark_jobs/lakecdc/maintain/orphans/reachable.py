@@ -1,4 +1,4 @@
-"""Files that a table needs: those of any snapshot in its metadata, its statistics and its metadata."""
+"""Collect the files that a table needs: files of all snapshots, statistics and metadata files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 # Iceberg refuses metadata whose branches and tags name missing snapshots
 _NO_REFS: dict[str, Any] = {"refs": {}, "current-snapshot-id": -1}
-# by the first byte
+# partitioned by the first byte
 _BUCKETS = 256
 
 
 class HashSet:
     """A set of eight-byte hashes, for tables with many million files.
 
-    It may contain a value by a collision, one in four billion billions.
+    A false positive needs a collision: one in four billion billions.
     """
 
     def __init__(self, hashes: Iterable[int] = ()) -> None:
@@ -70,7 +70,7 @@ def name_hash(location: str) -> int:
 
 
 class Reachable:
-    """Locations that must stay. The set only grows: a run never touches what the table needed at any time during it."""
+    """Locations that must stay. The set only grows: a run never touches a file that the table needed during it."""
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
@@ -82,7 +82,7 @@ class Reachable:
         return name_hash(location) in self._names
 
     def refresh(self) -> dict[str, Any]:
-        """Read the newest metadata, Iceberg's JSON document, and add its new files.
+        """Read the newest metadata (Iceberg's JSON), and add its new files.
 
         :raises ConflictError: the table was dropped or replaced.
         :raises InputError: the table references missing metadata.
@@ -110,13 +110,13 @@ class Reachable:
         )
 
     def protect(self, metadata: Mapping[str, Any]) -> None:
-        """Keep the existing files that a metadata file outside the table's history references."""
+        """Protect the existing files that a metadata file outside the table's history references."""
         self._names.update(_hashes(_beside_snapshots(metadata, self._table.location)))
         for snapshot in metadata.get("snapshots", []):
             try:
                 self._add(dict(metadata) | {"snapshots": [snapshot], **_NO_REFS})
             except MissingManifestError:
-                log.info("%s: snapshot %s is gone", self._table.name, snapshot["snapshot-id"])
+                log.info("%s: snapshot %s has expired", self._table.name, snapshot["snapshot-id"])
 
     def _add(self, metadata: Mapping[str, Any]) -> None:
         self._names.update(_hashes(_beside_snapshots(metadata, self._table.location)))

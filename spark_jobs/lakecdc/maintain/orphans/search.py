@@ -1,4 +1,4 @@
-"""Search of a table's folders for unreferenced files, in bounded memory, and the names it never takes for them."""
+"""Search a table's folders for unreferenced files, in bounded memory; some names never count as unreferenced."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lakecdc.object_store.names import CATALOG_FOLDER
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _EXAMPLES = 10
-# writers in the report, and the maximum number counted for a table that was never cleaned
+# maximum number of writers in the report, and of counted writers for a table that was never cleaned
 _WRITERS, _MOST_WRITERS = 20, 10_000
 
-#: folder below a location for this job's own files; engines and clean-ups ignore such names
+#: folder below a location for this job's files; engines and clean-ups ignore such names
 FOLDER = "_lakecdc_orphans"
 _TABLE_METADATA = (".metadata.json", ".metadata.json.gz", "version-hint.text")
 
@@ -51,7 +51,7 @@ class SearchResult:
     examples: list[str] = field(default_factory=list)
     oldest_ms: int | None = None
     writers: dict[Mark, list[int]] = field(default_factory=dict)
-    # most tables have few, but a table that was never cleaned may have millions
+    # most tables have few orphans, but a table that was never cleaned may have millions
     _orphans: SpooledTemporaryFile[bytes] = field(default_factory=spool)
 
     def add_orphan(self, file: StoredFile, name: str) -> None:
@@ -85,10 +85,10 @@ class SearchResult:
 class Question:
     """Parameters of a search.
 
-    :param explained: checks whether a location must stay.
+    :param explained: check whether a location must stay.
     :param before_ms: files modified at this time or later are ignored; milliseconds since 1970.
     :param partition_fields: names of partition fields, whose folders may begin like hidden ones.
-    :param waiting: checks whether an orphan is already marked for deletion.
+    :param waiting: check whether an orphan is already marked for deletion.
     """
 
     table: str
@@ -114,7 +114,7 @@ def search(question: Question, storage: TableStorage) -> SearchResult:
 
 
 def apart(folders: Sequence[str]) -> list[str]:
-    """Drop folders inside others."""
+    """Drop folders that are inside others."""
     outer: list[str] = []
     for folder in sorted(folders, key=lambda each: len(place(each).path)):
         if not any(place(folder).meets(place(other)) for other in outer):

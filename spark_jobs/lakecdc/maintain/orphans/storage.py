@@ -1,4 +1,4 @@
-"""The storage of a table, whose folders may be in several stores."""
+"""Access the storage of a table, whose folders may be in several stores."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lakecdc.metadata.locations import in_s3, split
 from lakecdc.object_store.s3_client import s3_client
 
 _THREADS = 16
-#: number of ranges of a listing, more than threads because folders differ in size
+#: number of ranges of a listing: more than threads, because folders differ in size
 _RANGES = 64
-#: number of sub-folder pages to read for cuts
+#: maximum number of sub-folder pages to read for cuts
 _MOST_PAGES = 32
 _KEYS_PER_DELETE = 1000
 
-#: no writer works on one file for so long
+#: no writer works on one file longer than this
 _OLD_MS = 7 * 24 * 3600 * 1000
 
 
@@ -34,7 +34,7 @@ class TableStorage:
         self._table, self._file_io = table, FileIoStorage(table)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """List every file below a folder, in any order; raise VanishedError if a folder in it is deleted meanwhile."""
+        """List every file below a folder, in any order; raise VanishedError if a folder is deleted meanwhile."""
         return (self._s3 if in_s3(folder) else self._file_io).walk(folder)
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
@@ -73,7 +73,7 @@ class S3Storage:
         self._client = s3_client(properties, connections=_THREADS)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """Yield every object below a folder, in any order; at most one page per range waits to be taken."""
+        """Yield every object below a folder, in any order; at most one page per range is buffered."""
         pool = ThreadPoolExecutor(_THREADS)
         try:
             cuts = self._cuts(folder)
@@ -115,7 +115,7 @@ class S3Storage:
             yield Upload(bucket, each["Key"], each["UploadId"], _milliseconds(each["Initiated"]))
 
     def abort(self, upload: Upload) -> None:
-        """Abort an upload; nothing happens if it is finished or aborted by now."""
+        """Abort an upload; ignore it if it is already finished or aborted."""
         from botocore.exceptions import ClientError
 
         try:
@@ -137,7 +137,7 @@ class S3Storage:
         return StoredFile(location, int(answer["ContentLength"]), _milliseconds(answer["LastModified"]))
 
     def _cuts(self, folder: str) -> list[str]:
-        """Return keys that cut a folder into ranges to list in parallel; any key would do, even a missing one."""
+        """Return keys that cut a folder into ranges to list in parallel; the keys need not exist."""
         _, bucket, prefix = _parts(f"{folder.rstrip('/')}/")
         level, cuts, read = [prefix], list[str](), 0
         while level and read < _MOST_PAGES and len(cuts) < _RANGES:
@@ -154,14 +154,14 @@ class S3Storage:
     def _page(
         self, folder: str, start: Mapping[str, str], before: str | None
     ) -> tuple[list[StoredFile], Mapping[str, str], str | None]:
-        """Read a page of the keys below one, and return its files, where the range goes on, and ``before``."""
+        """Read a page of the keys below a prefix; return its files, the key to continue from, and ``before``."""
         scheme, bucket, prefix = _parts(f"{folder.rstrip('/')}/")
         answer = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix, **start)
         page = answer.get("Contents", [])
         files = [
             StoredFile(f"{scheme}://{bucket}/{each['Key']}", int(each["Size"]), _milliseconds(each["LastModified"]))
             for each in page
-            # keys with a trailing slash are folder markers of consoles
+            # keys with a trailing slash are folder markers that consoles create
             if not each["Key"].endswith("/") and (before is None or each["Key"] < before)
         ]
         is_over = not answer.get("IsTruncated") or (before is not None and bool(page) and page[-1]["Key"] >= before)
@@ -173,7 +173,7 @@ def _milliseconds(moment: Any) -> int:
 
 
 def _parts(location: str) -> tuple[str, str, str]:
-    """Split a location into scheme, bucket and key, which is never encoded."""
+    """Split a location into scheme, bucket and key; keys are not URL-encoded."""
     scheme, bucket, path = split(location)
     return scheme, bucket, path.removeprefix("/")
 
@@ -182,7 +182,7 @@ def abort_old(properties: Mapping[str, str], folder: str, now_ms: int, *, dry_ru
     """Count the old unfinished uploads below a folder in S3, and abort them unless it is a dry run.
 
     :param properties: pyiceberg's storage properties.
-    :return: counts for the report, with a note if the login may not do it; nothing outside of S3.
+    :return: counts for the report, with a note if the login lacks the privilege; empty outside of S3.
     """
     if not in_s3(folder):
         return {}

@@ -1,4 +1,4 @@
-"""Rewriting by Iceberg's own reader and writer, for what tasks cannot do."""
+"""Rewrite by Iceberg's own reader and writer, if tasks cannot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class IcebergRewrite:
-    """Rewriting of the units of a plan as a Spark frame.
+    """Rewrite the units of a plan as a Spark frame.
 
     :param bloom_filters: columns with Bloom filters in the new files.
     """
@@ -40,7 +40,7 @@ class IcebergRewrite:
         self._session = rewrite_session(table.spark)
 
     def write(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Written:
-        """Write the files of units; either all of the units are in sequence, or none.
+        """Write the files of units, which are either all in sequence or none.
 
         :param tasks: scan tasks by location.
         """
@@ -61,9 +61,9 @@ class IcebergRewrite:
                 rows.drop("_lakecdc_hash"),
                 properties=bloom_filter_properties(self._table, self._bloom_filters),
                 output_spec_id=current_spec_id(self._table),
-                # rows sorted by partition need only one open file
+                # rows sorted by partition need only one open file per task
                 fanout_enabled=None if not self._plan.partitions_by else "false",
-                # the number of files is planned; a file rolls over only if the estimate is far off
+                # the plan fixes the number of files; a file rolls over only if the estimate is far off
                 target_file_size_bytes=2 * self._plan.target,
                 # a table created with a sort order does not have order 0
                 output_sort_order_id=self._plan.order.id or None,
@@ -79,7 +79,7 @@ class IcebergRewrite:
             return
         written = self._read_back(output_tasks(self._table, files)) if files else verify_rows.NO_ROWS
         if written != observed:
-            # a retried task, such as after the loss of an executor, is observed twice
+            # a task retried after the loss of an executor is observed twice
             log.warning("%s: rereading the rewritten rows for the proof", self._table.name)
             verify_rows.check(self._table.name, self._read_back(tasks), written)
 

@@ -1,4 +1,4 @@
-"""Choice between tasks and Iceberg's own reader and writer, unit by unit."""
+"""Choose between tasks and Iceberg's own reader and writer, unit by unit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ = {"PARQUET", "ORC"}
 def refusals(
     table: IcebergTable, order: SortOrder, units: Sequence[Unit], tasks: Mapping[str, Any]
 ) -> list[str | None]:
-    """Return for each unit why Iceberg's reader and writer have to rewrite it; None if tasks can.
+    """Return, for each unit, why Iceberg's reader and writer have to rewrite it; None if tasks can.
 
     :param tasks: scan tasks of all their files by location.
     """
@@ -45,7 +45,7 @@ def _refusal(table: IcebergTable, order: SortOrder) -> str | None:
         return f"the table has format version {table.format_version}"
     if run_order(table, order) is None:
         return f"tasks cannot sort by {order.describe()}"
-    # the partition of new files is that of the old ones
+    # new files stay in the partition of the old files
     return parquet.files_refusal(table)
 
 

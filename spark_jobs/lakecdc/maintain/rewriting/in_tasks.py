@@ -1,10 +1,9 @@
-"""Rewriting with Arrow in tasks: files are read, ordered, written and read back without a row in the JVM.
+"""Rewrite with Arrow in tasks: files are read, ordered, written and read back without a row in the JVM.
 
-Rows that keep their order, and those of a unit that becomes one file, are read and written by the same task. Up to a
-few tasks that sort the rows of a unit each read all of its files, and keep the rows of the new files that they write:
-to decode a row again takes less than to take it through Spark's shuffle. Of larger units, rows are sorted by the tasks
-that read them, and the shuffle takes these sorted runs, each as one value, to the tasks that merge and write the runs
-of one file.
+If rows keep their order, or a unit becomes one file, the same task reads and writes the rows. If a unit becomes a few
+files, each writing task reads all of the unit's files and keeps only its rows: to decode a row again is cheaper than
+Spark's shuffle. In larger units the reading tasks sort rows, and the shuffle sends these sorted runs, each as one
+value, to the tasks that merge and write the runs of one file.
 """
 
 from __future__ import annotations
@@ -67,15 +66,15 @@ if TYPE_CHECKING:
     from lakecdc.maintain.verify_rows import Proof
 
 _ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
-#: of a unit; with more, the shuffle takes less than to read the files so many times
+#: maximum number of tasks that each read a whole unit; for more, the shuffle is cheaper
 MOST_READERS = 4
-# of a unit's files for each of them: they sort more than their memory on Spark's disks
+# bytes of a unit's files for each of these tasks, which sort on Spark's disks beyond their memory
 _READER_BYTES = 1024**3
 _NAME_MAPPING = "schema.name-mapping.default"
 
 
 class TaskRewrite:
-    """Rewriting of the units of a plan by tasks.
+    """Rewrite the units of a plan in tasks.
 
     :param bloom_filters: columns with Bloom filters in the new files.
     """
@@ -83,14 +82,14 @@ class TaskRewrite:
     def __init__(self, table: IcebergTable, plan: RewritePlan, proved: Proof, bloom_filters: Sequence[str]) -> None:
         self._table, self._plan, self._proved, self._bloom_filters = table, plan, proved, bloom_filters
         self._session = runs_session(table.spark)
-        # without an order, tasks are refused, see choice
+        # tasks need an order they can evaluate, see choice
         self._order = run_order(table, plan.order) or RunOrder()
 
     def write(self, units: Sequence[Unit], tasks: Mapping[str, Any], planned: Mapping[str, Any]) -> Written:
         """Write the files of units; either all of the units are in sequence, or none.
 
         :param tasks: scan tasks by location, without equality deletes.
-        :param planned: scan tasks of these and other files with the deletes that apply.
+        :param planned: scan tasks of these and other files, with the deletes that apply.
         :raises UnreadError: Arrow cannot read one of the files.
         """
         in_order = units[0].in_sequence or not self._order.fields
@@ -113,7 +112,7 @@ class TaskRewrite:
         for column in LINEAGE if lineage else ():
             layout = layout.with_column(FileColumn(column.id, column.name, column.type, column.required, column.name))
         filters = bloom_filters({**table.properties, **bloom_filter_properties(table, self._bloom_filters)})
-        # the number of files is planned; a file is cut only if the estimate is far off
+        # the plan fixes the number of files; a file is cut only if the estimate is far off
         layout = replace(layout, bloom=filters, file_bytes=2 * self._plan.target)
         columns = read_columns(table.schema_fields)
         source = Source(columns, layout.properties, table.properties.get(_NAME_MAPPING))
@@ -124,13 +123,14 @@ class TaskRewrite:
     def _facts(self, units: Sequence[Unit], tasks: Mapping[str, Any]) -> Facts:
         """Describe the files of units.
 
-        :raises UnreadError: tasks cannot read deletes that apply to one, or a unit's files are of several partitions.
+        :raises UnreadError: tasks cannot read deletes that apply to a file, or a unit's files are of several
+            partitions.
         """
         calls, java = java_calls(self._table.spark), java_list(self._table.spark, tasks.values())
         file, deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
         names = ("location", "firstRowId", "dataSequenceNumber", "recordCount")
         known = [calls.method(CONTENT_FILE, name)(file) for name in names]
-        # as exact as values are kept, unlike that of the facts
+        # exact values, unlike those of the facts
         text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.method(CONTENT_FILE, "partition")(file))
         rows = calls.rows(java, *known, calls.method(COLLECTION, "size")(deletes), text)
         values: dict[str, str | None] = {}
@@ -167,7 +167,7 @@ class TaskRewrite:
         return local_relation(self._session, rows, RANGE)
 
     def _dealt(self, ranges: Sequence[Range], facts: Facts) -> DataFrame:
-        """Distribute ranges in turn over tasks."""
+        """Distribute ranges over tasks, round robin."""
         hands = max(1, min(len(ranges), 2 * self._session.sparkContext.defaultParallelism))
         return self._frame(ranges, facts).repartitionById(hands, F.expr(f"place % {hands}"))
 
@@ -190,12 +190,12 @@ class TaskRewrite:
         return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
 
     def _readers(self, unit: Unit, files: int, units: int) -> int:
-        """Return how many tasks write the new files of a unit, if each of them reads all of its files."""
+        """Return how many tasks write a unit's new files if each task reads all of its files."""
         busy = math.ceil(self._session.sparkContext.defaultParallelism / units)
         return min(files, max(busy, math.ceil(unit.bytes / _READER_BYTES)))
 
     def _placing(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> Placing:
-        """Sample the sort columns of units that become several files or lie on a curve."""
+        """Sample the sort columns of units that become several files or are sorted by a curve."""
         curve = self._plan.order.curve
         sample: dict[int, list[pa.Table]] = {}
         steps = {
@@ -214,7 +214,7 @@ class TaskRewrite:
         return placing.placing_of(self._order, curve, sample, [unit.outputs for unit in units])
 
     def _described(self, units: Sequence[Unit], tasks: Mapping[str, Any], results: Iterable[Result]) -> list[Any]:
-        """Describe the new files to Iceberg, each in the partition of its unit's files."""
+        """Describe the new files to Iceberg, in the partition of their unit's files."""
         unit_of = [unit for unit in units for _ in range(unit.outputs)]
         by_place = defaultdict[str, list[WrittenFile]](list)
         for one in results:

@@ -1,4 +1,4 @@
-"""Places of rows in the files of a rewrite: their order, and the keys at which each file begins."""
+"""Place rows in the files of a rewrite: the order of rows, and the keys at which each file begins."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from lakecdc.contract.rewriting import Curve
     from lakecdc.maintain.run_order import Key
 
-# the column with a row's place on a curve
+# column with a row's place on a curve
 _PLACE = "_lakecdc_place"
-# sampled rows per new file: for the keys between files, and for the shape of a curve
+# sampled rows per new file: to cut between files, and for the shape of a curve
 _SAMPLED, _SAMPLED_OF_CURVE = 200, 1000
 
 
 @dataclass(frozen=True)
 class Placing:
-    """The order of rows, and where each unit's files begin in it.
+    """The order of rows, and the keys at which each unit's files begin.
 
     :param order: of the rows, along the curve first if there is one.
-    :param cuts: keys by unit, at which its files but the first begin.
-    :param curve: that the units lie on.
+    :param cuts: keys at which each file but the first begins, by unit.
+    :param curve: the curve of the units.
     :param columns: the columns of the curve.
     """
 
@@ -38,24 +38,24 @@ class Placing:
     columns: tuple[str, ...] = ()
 
     def placed(self, unit: int, rows: pa.Table) -> pa.Table:
-        """Return rows of a unit with what they are sorted by: on a curve, with their places."""
+        """Return rows of a unit with their sort columns: for a curve, with their places."""
         if self.curve is None:
             return rows
         units = pa.repeat(pa.scalar(unit, pa.int32()), rows.num_rows)
         return rows.append_column(_PLACE, self.curve.places(units, *(_number(rows[name]) for name in self.columns)))
 
     def share(self, unit: int, from_file: int, to_file: int, rows: pa.Table) -> pa.Table:
-        """Return rows of a unit that go to some of its files, with what they are sorted by."""
+        """Return the rows of a unit that go to some of its files, with their sort columns."""
         low, high = ([None, *self.cuts.get(unit, ()), None][place] for place in (from_file, to_file))
         return self.order.between(self.placed(unit, rows), low, high)
 
     def cut(self, unit: int, rows: pa.Table) -> list[tuple[int, pa.Table]]:
-        """Sort rows of a unit, and return those of each of its files, with the file's number in the unit."""
+        """Sort rows of a unit, and return the rows of each of its files, with the file's number in the unit."""
         return self.order.cut(self.order.sorted(self.placed(unit, rows)), self.cuts.get(unit, ()))
 
 
 def sampling_step(curve: Curve, rows: int, outputs: int) -> int:
-    """Return the number of rows of a unit from one sampled row to the next."""
+    """Return the distance between sampled rows of a unit."""
     return max(1, rows // (outputs * (_SAMPLED if curve == "linear" else _SAMPLED_OF_CURVE)))
 
 
@@ -64,7 +64,7 @@ def placing_of(
 ) -> Placing:
     """Find the keys at which files begin.
 
-    :param sample: rows of the units that become several files, or lie on a curve, with the columns of the order.
+    :param sample: rows of the units that become several files or are sorted by a curve, with the columns of the order.
     :param outputs: number of files of each unit.
     """
     if curve == "linear":
@@ -85,7 +85,7 @@ def placing_of(
 
 
 def _number(column: pa.ChunkedArray) -> pa.Array:
-    """Convert values to integers, floats or bytes in the same order, as a curve takes them."""
+    """Convert values to integers, floats or bytes in the same order, for a curve."""
     values = storage(column.combine_chunks())
     kind = values.type
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):

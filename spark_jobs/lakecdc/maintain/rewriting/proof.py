@@ -1,4 +1,4 @@
-"""Proof of files that tasks have written, from what these have read, and from Iceberg's own reader."""
+"""Prove files that tasks have written, from the rows that tasks and Iceberg's own reader have read."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from lakecdc.maintain.rewriting.ranges import Range
     from lakecdc.maintain.rewriting.tasks import Result
 
-#: what :data:`~lakecdc.reader.data_files.FILE` says of each file, by its location
+#: rows of :data:`~lakecdc.reader.data_files.FILE`, by location
 Facts = Mapping[str, tuple[Any, ...]]
-#: of as many files with deletes, Iceberg's reader reads one too
+#: Iceberg's reader also reads one in so many files with deletes
 ONE_OF = 16
 # places among the facts of a file
 _NUMBER, _RECORDS, _FORMAT = 0, 4, 5
-# of the bytes of a batch that a file without deletes has at most, for Iceberg's reader to read it too: one in so many
+# Iceberg's reader also reads a file without deletes that has at most one in so many of a batch's bytes
 _SMALL = 10
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The ranges of a batch, and the results of its tasks.
+    """The ranges of a batch, and its tasks' results.
 
     :param planned: scan tasks of these and other files by location, with the deletes that apply.
     """
@@ -59,13 +59,13 @@ class Evidence:
 
 
 def prove(table: IcebergTable, columns: tuple[str, ...], evidence: Evidence) -> None:
-    """Raise VerificationError if the new files do not have all live rows of the old ones.
+    """Raise VerificationError unless the new files have exactly the live rows of the old files.
 
-    The rows read, and those deleted, are as many as the metadata says of each file. The rows of the finished files,
-    read back, have the hash of those read. Iceberg's reader, which applies equality deletes itself, reads a sample of
-    the files with deletes, and a small one without: it finds the same rows.
+    The numbers of live and deleted rows read from each file must match its metadata. The rows of the finished files,
+    read back, must have the hash of the rows read. Iceberg's reader, which applies deletes itself, reads a sample of
+    the files with deletes, and a small file without: it must find the same rows.
 
-    :param columns: that are hashed; without any, rows are only counted.
+    :param columns: the hashed columns; without any, rows are only counted.
     """
     read, written = evidence.all_of("read"), evidence.all_of("written")
     _check_counts(table.name, evidence, read)
@@ -92,7 +92,7 @@ def _sample(table: IcebergTable, evidence: Evidence) -> list[str]:
     sample = [location for location in locations if counts[location]][::ONE_OF]
     if smallest is not None and smallest.bytes * _SMALL <= sum(file.bytes for file in files.values()):
         sample.append(smallest.location)
-    # Arrow's hash does not show what Arrow changes when it reads ORC
+    # the hash cannot show errors of Arrow's ORC reader itself
     orc = [file for location, file in files.items() if evidence.facts[location][_FORMAT] == "ORC"]
     sample += [file.location for file in sorted(orc, key=lambda file: file.bytes)[:1]]
     return list(dict.fromkeys(sample))
@@ -122,7 +122,7 @@ def _check_sample(table: IcebergTable, columns: tuple[str, ...], evidence: Evide
     readable = table_with(table, [field for field in fields if field["name"] not in unread]) if unread else None
     uuids = [column.field() for column in read_columns(fields) if column.name in sampled]
     task = HashTask(sampled, tuple(field for field in uuids if holds_uuid(field.type)))
-    # its memory is limited, though not what it has to find
+    # a bounded read: its memory is limited
     with bounded_tasks(table, tasks) as bounded, staged_tasks(table, bounded, readable) as group:
         rows = read_staged(table.spark, group)
         theirs = _fingerprint(rows.mapInArrow(counted(table.spark, task), HASH).collect())
@@ -136,7 +136,7 @@ def _check_sample(table: IcebergTable, columns: tuple[str, ...], evidence: Evide
 
 
 def sampled_columns(table: IcebergTable, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the hashed columns that Iceberg's reader in Spark has."""
+    """Return the hashed columns that Iceberg's reader in Spark has."""
     unread = unread_columns(table.schema_fields)
     return tuple(name for name in columns if name not in unread)
 

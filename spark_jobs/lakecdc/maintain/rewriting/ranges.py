@@ -1,4 +1,4 @@
-"""Which rows of the old files each task of a rewrite reads."""
+"""Decide which rows of the old files each task of a rewrite reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Range:
     """Rows of a data file.
 
     :param unit: number of its unit.
-    :param output: number of the new file that they go to, or of the first one of their unit.
+    :param output: number of the new file that they go to, or of the first new file of their unit.
     :param last: row after the last one.
-    :param from_file: first of the new files of the unit that the task writes.
+    :param from_file: first new file of the unit that the task writes.
     :param to_file: new file after the last one.
-    :param counted: whether the task counts and hashes the rows for the proof, those of other new files included.
+    :param counted: whether the task counts and hashes the rows for the proof, including rows of other new files.
     """
 
     unit: int
@@ -33,7 +33,7 @@ class Range:
 
 
 def ranges_of(units: Sequence[Unit], *, in_order: bool) -> Iterator[Range]:
-    """Yield the ranges of all files of units, in their order.
+    """Yield the ranges of all files of units, in order.
 
     :param in_order: rows keep their order, and each new file of a unit gets a share; otherwise rows are sorted first.
     """
@@ -47,7 +47,7 @@ def ranges_of(units: Sequence[Unit], *, in_order: bool) -> Iterator[Range]:
 
 
 def shared(ranges: Iterable[Range], files: int, readers: int) -> Iterator[Range]:
-    """Have several tasks read the ranges of a unit, each for its share of the new files; one of them counts each."""
+    """Assign the ranges of a unit to several tasks, each for its share of the new files; one task counts each range."""
     for place, one in enumerate(ranges):
         for reader in range(readers):
             begin, end = files * reader // readers, files * (reader + 1) // readers
@@ -56,7 +56,7 @@ def shared(ranges: Iterable[Range], files: int, readers: int) -> Iterator[Range]
 
 
 def _shares(number: int, output: int, unit: Unit) -> Iterator[Range]:
-    """Cut the rows of a unit's files, one after another, into a part of as many live bytes for each new file."""
+    """Cut the rows of a unit's files, one after another, into parts of equal live bytes, one for each new file."""
     share, before = max(sum(file.live_bytes for file in unit.files) / unit.outputs, 1.0), 0.0
     for file in unit.files:
         begin = min(int(before / share), unit.outputs - 1)

@@ -1,4 +1,4 @@
-"""Order-independent hash of rows inside tasks: the proof that rewritten files have the rows that were read."""
+"""Hash rows inside tasks, independent of their order, to prove that rewritten files have the rows that were read."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _SIGNED, _RANGE = 2**63, 2**64
 
 
 def summed(hashes: Iterable[int]) -> int:
-    """Add hashes of sets of rows: the hash of all of these rows."""
+    """Add the hashes of sets of rows, which gives the hash of all rows."""
     return (sum(hashes) + _SIGNED) % _RANGE - _SIGNED
 
 
 class RowHash:
-    """The sum of a 64-bit hash of each row over some columns, nested ones included; one for a task.
+    """The sum of a 64-bit hash of each row over some columns, including nested columns; one for a task.
 
     :param columns: the hashed columns; without any, the hash is 0.
-    :param uuids: columns with uuids, as they are in Arrow; readers may give them as text.
+    :param uuids: columns with uuids in Arrow; readers may return them as text.
     """
 
     def __init__(self, columns: Sequence[str], uuids: Sequence[pa.Field] = ()) -> None:
@@ -44,7 +44,7 @@ class RowHash:
     def of(self, rows: pa.Table) -> int:
         """Return the hash of rows.
 
-        :raises UnreadError: DuckDB has no such values, as a map with a key twice.
+        :raises UnreadError: DuckDB cannot represent a value, such as a map with a duplicate key.
         """
         import duckdb
 
@@ -60,7 +60,7 @@ class RowHash:
             self._engine.unregister("hashed")
 
     def of_file(self, path: str, schema: pa.Schema) -> int | None:
-        """Return the hash of a local Parquet file that DuckDB, which has not written it, reads; None if it cannot."""
+        """Return the hash of a local Parquet file, read by DuckDB, which has not written it; None if it cannot read it."""
         import duckdb
 
         if _exact_schema(schema) != schema:
@@ -76,19 +76,19 @@ class RowHash:
 
     @cached_property
     def _casts(self) -> dict[str, str]:
-        """Return DuckDB's types of columns with uuids, to cast text to."""
+        """Return DuckDB's types of columns with uuids, to cast their text."""
         if not self._uuids:
             return {}
         like = self._engine.from_arrow(pa.RecordBatchReader.from_batches(pa.schema(self._uuids), []))
         return {name: f"::{kind}" for name, kind in zip(like.columns, like.types, strict=True)}
 
     def _total(self, schema: pa.Schema) -> str:
-        """Return the aggregate: a hash of several columns depends on their order, and a null has its own."""
+        """Return the aggregate: a hash of several columns depends on their order, and null has a hash too."""
         hashed = []
         for name in self._columns:
             hashed.append(f"{_quoted(name)}{self._casts.get(name, '')}")
             if pa.types.is_nested(schema.field(name).type):
-                # alone, an empty list would have the hash of a null
+                # an empty list alone would have the hash of null
                 hashed.append(f"{hashed[-1]}::VARCHAR")
         return f"coalesce(sum(hash({', '.join(hashed)})), 0)"
 
@@ -103,7 +103,7 @@ def _exact_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _exact_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type with whose values DuckDB keeps all digits: with a time zone it has no nanoseconds."""
+    """Return the type in which DuckDB keeps all digits: its times with time zone have no nanoseconds."""
 
     def exact(*fields: pa.Field) -> list[pa.Field]:
         return [field.with_type(_exact_type(field.type)) for field in fields]

@@ -1,4 +1,4 @@
-"""Tasks that rewrite data files with Arrow; apart from the driver's code, which workers need not import."""
+"""Tasks that rewrite data files with Arrow; separate from the driver's code, which workers need not import."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 RANGE = (
     f"unit int, output int, place int, first bigint, last bigint, from_file int, to_file int, counted boolean, {FILE}"
 )
-#: what tasks return: ``read`` for a range, ``written`` for a file, ``unread`` for a file that Arrow cannot read
+#: results of tasks: ``read`` for a range, ``written`` for a file, ``unread`` for a file that Arrow cannot read
 RESULT = (
     "kind string, number int, location string, bytes bigint, rows bigint, deleted bigint, hash bigint, sampled bigint, "
     "offsets array<bigint>, nans string, reason string"
 )
-#: results on their way, or sorted rows of an output
+#: results to pass on, or sorted rows of an output
 RUN = f"output int, run binary, {RESULT}"
 _RESULT = pa.schema(
     {
@@ -53,13 +53,13 @@ _RESULT = pa.schema(
     }
 )
 _RUN = pa.schema([("output", pa.int32()), ("run", pa.binary()), *_RESULT])
-#: bytes of rows that become a row group, as they are in memory
+#: bytes in memory of rows that become a row group
 GROUP_BYTES = 64 * 1024 * 1024
-# bytes of a file's rows that are hashed at once: DuckDB takes a millisecond or two to begin
+# bytes of rows that are hashed at once: DuckDB needs a millisecond or two to start
 _HASHED_BYTES = 32 * 1024 * 1024
-# bytes of rows that are sorted at once; a task holds them twice meanwhile, and Spark once
+# bytes of rows that are sorted at once; meanwhile a task holds them twice, and Spark once
 _RUN_BYTES = 32 * 1024 * 1024
-# of a run that Spark carries as one value: the JVM collects garbage for each larger one
+# bytes of a run that Spark carries as one value: each larger value makes the JVM collect garbage
 _PART_BYTES = 768 * 1024
 _LEAST_MEMORY = 128
 
@@ -82,7 +82,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """How data files are read.
+    """Settings for reading data files.
 
     :param columns: of the table.
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
@@ -94,7 +94,7 @@ class Source:
     name_mapping: str | None = None
 
     def rows(self, one: Mapping[str, Any], *, lineage: bool = False) -> FileRows:
-        """Return the live rows of a range, which is a row of :data:`RANGE`."""
+        """Return the live rows of a range, given as a row of :data:`RANGE`."""
         ends = {"begin": one["first"], "end": one["last"], "name_mapping": self.name_mapping}
         return FileRows(one, self.columns, self.properties, lineage=lineage, **ends)
 
@@ -105,10 +105,10 @@ class RewriteTask:
 
     :param layout: of the new files.
     :param hashed: the columns of the proof; without any, files are not read back.
-    :param sampled: those of them that Iceberg's reader in Spark has too.
+    :param sampled: the hashed columns that Iceberg's reader in Spark has too.
     :param lineage: whether rows have ids.
     :param group_bytes: bytes of rows that become a row group.
-    :param placing: the order of rows; None keeps them as they are read.
+    :param placing: the order of rows; None keeps the order of the read.
     """
 
     source: Source
@@ -135,24 +135,24 @@ class RewriteTask:
             yield _batch(results, _RESULT)
 
     def _write_sorted(self, output: int, share: Sequence[int], tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of a share of a unit's new files, one file after another.
+        """Write a share of a unit's new files, one after another.
 
-        :param output: number of the first of them.
-        :param share: the unit, and the new files from one to another.
+        :param output: number of the share's first file.
+        :param share: the unit, and its first and last new file.
         """
         assert self.placing is not None
         unit, begin, end = share
         cuts, order = self.placing.cuts.get(unit, ())[begin : end - 1], self.placing.order
         with self.runs() as runs:
             for piece in tables:
-                # sorted with others as soon as they fill the memory
+                # sorted together once they fill the memory
                 runs.add(self.placing.share(unit, begin, end, piece))
             parts = (part for rows in runs.merged(self.group_bytes) for part in order.cut(rows, cuts))
             for number, of_file in groupby(parts, itemgetter(0)):
                 yield from self.write(output + number, (rows for _, rows in of_file))
 
     def read(self, file: Mapping[str, Any], results: list[dict[str, Any]]) -> Iterator[pa.Table]:
-        """Yield the live rows of a range; if they are counted, add its result once they are all read."""
+        """Yield the live rows of a range; if it is counted, add its result after the last row."""
         rows = self.source.rows(file, lineage=self.lineage)
         if not file["counted"]:
             yield from rows
@@ -165,13 +165,13 @@ class RewriteTask:
         results.append({"kind": "read", "number": file["number"], **counts})
 
     def runs(self) -> Runs:
-        """Return an empty set of runs, with half of the task's memory."""
+        """Create an empty set of runs, with half of the task's memory."""
         assert self.placing is not None
         memory = max(_LEAST_MEMORY, int(os.environ.get(TASK_MEMORY, "0")) // 2) * 1024 * 1024
         return Runs(self.placing.order, memory, spill_folder())
 
     def write(self, output: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of one output, and yield its files: one, unless it was planned too large."""
+        """Write the rows of one output, and yield its files: one, unless the plan underestimated it."""
         file = ArrowFile(self.layout)
         for piece in slices(tables, self.group_bytes):
             file.write(piece)
@@ -216,7 +216,7 @@ class RunsTask:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """A task that merges the sorted runs of one output into a file, and hands on the results among them."""
+    """A task that merges the sorted runs of one output into a file, and passes on results among its input."""
 
     task: RewriteTask
 
@@ -243,8 +243,8 @@ _SAMPLE = pa.schema([("unit", pa.int32()), ("rows", pa.binary()), ("reason", pa.
 class SampleTask:
     """A task that samples the rows of data files, deleted ones included.
 
-    :param source: of the columns to sample.
-    :param steps: by unit; every so many rows one is sampled.
+    :param source: with the columns to sample.
+    :param steps: distance between sampled rows, by unit.
     """
 
     source: Source
@@ -271,7 +271,7 @@ HASH = "rows bigint, hash bigint"
 class HashTask:
     """A task that hashes the rows of Iceberg's reader in Spark.
 
-    :param uuids: those of the columns that hold uuids.
+    :param uuids: the columns with uuids.
     """
 
     hashed: tuple[str, ...]
@@ -313,13 +313,13 @@ def _hash(rows: int, total: int) -> pa.RecordBatch:
 
 
 def _parts(run: pa.Table) -> Iterator[pa.Table]:
-    """Slice a run into those that are one value each."""
+    """Slice a run into parts that are one value each."""
     step = max(1, run.num_rows * _PART_BYTES // max(run.nbytes, 1))
     return (run.slice(begin, step) for begin in range(0, run.num_rows, step))
 
 
 def _local_path(location: str) -> str | None:
-    """Return the path of a file that DuckDB can open; None in another storage, or if it were a pattern."""
+    """Return the path of a file that DuckDB can open; None in other storages, or if the path would be a pattern."""
     parts = urlsplit(location)
     return parts.path if parts.scheme in ("", "file") and not {*"*?["}.intersection(parts.path) else None
 

@@ -1,4 +1,4 @@
-"""What a rewrite has written, before the commit."""
+"""Files that a rewrite has written, before the commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Written:
     """New files, uncommitted.
 
     :param files: Java ``DataFile`` objects.
-    :param prove: raises VerificationError if the files do not have the rows that were read.
+    :param prove: raises VerificationError unless the files have the rows that were read.
     """
 
     files: Sequence[Any]
