@@ -1,4 +1,4 @@
-"""Order of rows in Arrow tables, equal to that of Spark's sort by the same fields."""
+"""Order rows of Arrow tables as Spark's sort by the same fields does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.sort_order import SortOrder
 
 _TRANSFORMS = ("bucket", "truncate", "year", "month", "day", "hour")
-#: comparable and picklable place of a row in an order
+#: comparable and picklable key of a row in an order
 Key = tuple[Any, ...]
 
 
@@ -26,7 +26,7 @@ class RunField:
     """One field of an order.
 
     :param source: name of a column of the rows.
-    :param transform: of the column; None for its own values.
+    :param transform: of the column; None for its plain values.
     """
 
     source: str
@@ -42,7 +42,7 @@ class RunField:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """Order of rows; without fields they keep theirs.
+    """Order of rows; without fields rows keep their order.
 
     :param fields: most significant first.
     """
@@ -51,10 +51,10 @@ class RunOrder:
 
     @classmethod
     def of(cls, order: SortOrder, types: Mapping[str, str]) -> RunOrder | None:
-        """Return the fields of a sort order, without its curve; None if tasks cannot evaluate one.
+        """Return the fields of a sort order, without its curve; None if tasks cannot evaluate a field.
 
         :param types: SQL types of the columns that are not nested, see
-            :attr:`~lakecdc.model.iceberg_columns.IcebergColumn.sql_type`; those of the rows in Arrow are the same.
+            :attr:`~lakecdc.model.iceberg_columns.IcebergColumn.sql_type`; the rows in Arrow have the same types.
         """
         fields = []
         for field in order.fields:
@@ -76,12 +76,12 @@ class RunOrder:
         return list(dict.fromkeys(field.source for field in self.fields))
 
     def sorted(self, rows: pa.Table) -> pa.Table:
-        """Sort rows; equal ones keep their order."""
+        """Sort rows; equal rows keep their order."""
         places = places_of([word for values in self._values(rows) for word in values.words()], rows.num_rows)
         return rows if places is None else rows.take(places)
 
     def between(self, rows: pa.Table, low: Key | None, high: Key | None) -> pa.Table:
-        """Return the rows, as they are, that are not below a key and below another; without keys, all of them."""
+        """Return the rows from one key to below another, unsorted; without keys, all rows."""
         if low is None and high is None:
             return rows
         values, count = self._values(rows), rows.num_rows
@@ -95,7 +95,7 @@ class RunOrder:
         return Keys(self._values(rows), rows.num_rows)
 
     def cut(self, rows: pa.Table, cuts: Sequence[Key]) -> list[tuple[int, pa.Table]]:
-        """Slice sorted rows at ascending keys; a row belongs to the number of cuts that are not above it."""
+        """Slice sorted rows at ascending keys; a slice's number is that of the cuts not above its rows."""
         keys, pieces, begin = self.keys(rows), [], 0
         for number in range(len(cuts) + 1):
             end = keys.count_below(cuts[number], begin) if number < len(cuts) else rows.num_rows
@@ -105,7 +105,7 @@ class RunOrder:
         return pieces
 
     def cuts(self, sample: pa.Table, outputs: int) -> list[Key]:
-        """Return the distinct keys at which outputs but the first begin; fewer where values repeat a lot.
+        """Return the distinct keys at which outputs begin, except the first; fewer if values repeat a lot.
 
         :param sample: rows with the order's columns.
         """
@@ -120,7 +120,7 @@ class RunOrder:
 
 
 class Keys:
-    """Keys of rows, made one at a time."""
+    """Keys of rows, built one at a time."""
 
     def __init__(self, values: Sequence[FieldValues], rows: int) -> None:
         self._values, self._rows = values, rows
@@ -129,7 +129,7 @@ class Keys:
         return tuple(part for values in self._values for part in values.key(place))
 
     def count_below(self, key: Key, begin: int = 0) -> int:
-        """Count the sorted rows below a key; at least ``begin`` rows are known to be below."""
+        """Count the sorted rows below a key; the first ``begin`` rows are known to be below."""
         return bisect.bisect_left(range(self._rows), key, begin, key=self)
 
     def count_up_to(self, key: Key) -> int:

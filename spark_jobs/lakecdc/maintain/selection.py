@@ -1,4 +1,4 @@
-"""Choice of data files that are worth rewriting together, from measured facts alone."""
+"""Choose data files that are worth rewriting together, from measured facts alone."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _MOST_SEQUENCES = 50
 class Unit:
     """Data files, usually of one partition, that are rewritten into ``outputs`` files.
 
-    :param pieces: number of parts that rows are first dealt out to, each with its share of the outputs.
-    :param piece: integer as Spark SQL whose remainder by ``pieces`` is a row's part.
-    :param in_sequence: the rows are sorted if the files are read one after the other.
+    :param pieces: number of parts that rows are first distributed to, each with its share of the outputs.
+    :param piece: integer as Spark SQL; its remainder by ``pieces`` is a row's part.
+    :param in_sequence: reading the files one after the other yields sorted rows.
     """
 
     files: tuple[FileFacts, ...]
@@ -56,12 +56,12 @@ def compaction_units(
     geometry: Linear = _LINEAR,
     unfiltered: Collection[str] = (),
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to compact, longest unchanged partitions first, and count it for the report.
+    """Choose the units to compact, longest unchanged partitions first, and count them for the report.
 
-    That is partitions with many small files or enough to fill one, and single files to split or to free of deleted
-    rows. No unit's new files overlap keys of files that were disjoint from it before.
+    These are partitions with many small files or enough of them to fill one, and single files to split or with many
+    deleted rows. No unit's new files overlap keys of files that were disjoint from it before.
 
-    :param large: bytes above which a file is split.
+    :param large: larger files are split; bytes.
     :param unfiltered: locations of files to rewrite because they lack Bloom filters.
     """
     units: list[Unit] = []
@@ -85,22 +85,22 @@ def newest_sequence(files: Sequence[FileFacts]) -> int:
 
 
 def still_written(partitions: Partitions, quiet_since: int) -> set[tuple[int, str]]:
-    """Return the partitions with files of commits after one, given by its sequence number."""
+    """Return the partitions with files of commits after a sequence number."""
     return {key for key, files in partitions.items() if newest_sequence(files) > quiet_since}
 
 
 def apart(partitions: Partitions, specs: Collection[int]) -> tuple[Partitions, Partitions]:
-    """Split partitions into those not of some specs, and those of them."""
+    """Split partitions into those of other specs and those of the given specs."""
     of_specs = {key: files for key, files in partitions.items() if key[0] in specs}
     return {key: files for key, files in partitions.items() if key not in of_specs}, of_specs
 
 
 def moving_units(partitions: Partitions, options: CompactDataFilesOptions, target: int) -> tuple[list[Unit], int]:
-    """Group all files of each spec whose column was dropped, to be rewritten whatever their size.
+    """Group all files of each spec with a dropped column, to rewrite them at any size.
 
-    If only some files of a manifest were removed, Iceberg would rewrite its other entries without partition values.
+    If only some files of a manifest were removed, Iceberg would rewrite the other entries without partition values.
 
-    :return: a unit for each spec, and the number of files left because their spec has too many for one commit.
+    :return: a unit for each spec, and the number of files left because their spec is too large for one commit.
     """
     units: list[Unit] = []
     left = 0
@@ -121,14 +121,14 @@ def sort_units(
     sorted_by: Iterable[int] = (),
     geometry: Linear = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to sort: overlapping files, not cold, in partitions that overlap too much; count it for the report.
+    """Choose the units to sort, and count them for the report: warm files of partitions that overlap too much.
 
-    Overlapping files that are too many for one commit are cut into pieces of neighbours. Where all overlap, sorting the
-    pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and sorting them
+    Overlapping files that are too many for one commit are cut into pieces of neighbours. If all overlap, sorting the
+    pieces leaves as many layers of disjoint files as there are pieces; the next pieces are narrow, and sorting them
     leaves little overlap.
 
-    :param sorted_by: snapshots sorted by this order; files that one of them wrote need no second sort even if their
-        truncated or missing bounds seem to overlap.
+    :param sorted_by: snapshots sorted by this order; their files need no second sort even if truncated or missing
+        bounds seem to overlap.
     """
     known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
     for files in map(warm_files, partitions.values()):
@@ -150,10 +150,10 @@ def sort_units(
 
 
 def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -> list[Unit]:
-    """Cut units whose files only have to be concatenated into an ascending order; return other units unchanged.
+    """Cut units whose files only have to be concatenated in ascending order; return other units unchanged.
 
     :param sorted_in: snapshots whose files have rows sorted by the order.
-    :param spec_id: the current partition spec; rows of other files go to several partitions.
+    :param spec_id: the current partition spec; rows of files of other specs go to several partitions.
     """
     cut_units: list[Unit] = []
     for unit in units:
@@ -175,9 +175,9 @@ def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -
 
 
 def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
-    """Combine units into one commit of limited bytes each; a unit above the limit is a batch of its own.
+    """Combine units into commits of limited bytes; a unit above the limit is a separate batch.
 
-    Units in sequence are separate from others and limited in number, because each is a separate read.
+    Units in sequence are batched separately and limited in number, because each is a separate read.
     """
     combined: list[list[Unit]] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Preparation of a table for its readers, in place: deletes are converted, and the format version is upgraded."""
+"""Prepare a table for its readers, in place: convert deletes, and upgrade the format version."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from lakecdc.runtime import failpoints
 log = logging.getLogger(__name__)
 
 JOB = "set_readers"
-# conversions before the job gives up, as others add equality deletes meanwhile
+# maximum number of conversions while others add equality deletes
 _ROUNDS = 5
 
 
 def set_readers(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Make a table readable for its readers, and record them in it.
+    """Make a table readable for its readers, and record the readers in it.
 
-    The format is upgraded only once no equality delete is left that they cannot read, as no upgrade can be undone.
+    An upgrade of the format cannot be undone, so it waits until no equality delete is left that the readers cannot
+    read.
 
-    :raises InputError: no reader is named.
+    :raises InputError: no readers are given.
     :raises SpecError: the readers contradict each other.
     :raises UnsupportedError: the table has a format version that one of them cannot read.
     """
@@ -58,9 +59,9 @@ def _form(table: IcebergTable, readers: tuple[str, ...]) -> Form:
 
 
 class Preparation:
-    """One run over one table.
+    """A run on one table.
 
-    :param form: what the table will have.
+    :param form: the form that the table will have.
     """
 
     def __init__(self, table: IcebergTable, spec: JobSpec, form: Form) -> None:
@@ -77,7 +78,7 @@ class Preparation:
         return max(self._table.format_version, self._form.format_version)
 
     def run(self) -> TableReport:
-        """Convert, upgrade, convert what the upgrade leaves, and record the readers."""
+        """Convert deletes, upgrade, convert remaining deletes, and record the readers."""
         steps = self._steps()
         if not steps:
             return nothing(self._table, "the table fits its readers, and names them", self._before, **self._metrics())
@@ -107,7 +108,7 @@ class Preparation:
         return [step for step, is_due in todo.items() if is_due]
 
     def _to_resolve(self) -> tuple[int, int]:
-        """Count the delete files that the table's present format version must not have: by key, by position."""
+        """Count the delete files that the table must not have in its current format version: by key, by position."""
         head = self._table.refresh().head()
         if head is None:
             return 0, 0
@@ -124,10 +125,10 @@ class Preparation:
         return files.where("content = 1 AND file_format != 'PUFFIN'").count()
 
     def _resolve(self) -> None:
-        """Convert delete files until none is left that the table must not have.
+        """Convert delete files until the table has only allowed ones.
 
         :raises UnsupportedError: some cannot be converted.
-        :raises ConflictError: others add further ones all the time, or hold the table.
+        :raises ConflictError: others add further delete files during every attempt, or hold the lease.
         """
         rewriting = replace(self._spec, job=delete_files.JOB, options=RewriteDeleteFilesOptions())
         for _ in range(_ROUNDS):
@@ -153,7 +154,7 @@ class Preparation:
     def _upgrade(self) -> None:
         version = self._final_version
         if version > self._table.format_version:
-            # the files that a holder has staged would be of the old version
+            # files that a lease holder has staged would be of the old version
             await_free(self._table)
             failpoints.reach(f"{JOB}.before_upgrade")
             self._table.update_properties({"format-version": str(version)})

@@ -1,4 +1,4 @@
-"""Cleanup of the tables beside a target: rows are removed once they are not needed, never by age alone."""
+"""Clean up the tables beside a target: rows are removed once they are not needed, never by age alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Cleaning:
 
     @property
     def has_several_feeds(self) -> bool:
-        """Return whether several jobs feed the target, so that rows beside it are needed for positions of each."""
+        """Return whether several jobs feed the target; if so, each job's positions need rows beside it."""
         carrier = carrier_of(self.target.refresh().ancestors())
         return carrier is not None and bool(carrier.position.others)
 
@@ -77,7 +77,7 @@ class Cleaning:
         return [decode(row["text"]) for row in stored.where("text IS NOT NULL").collect()]
 
     def beside(self, name: str) -> IcebergTable | None:
-        """Load a table beside the target if it exists; refuse if its own properties do not allow removals."""
+        """Load a table beside the target if it exists; refuse if its properties do not allow removals."""
         table = open_if_there(self.target.spark, self.target.catalog, name)
         if table is not None:
             own = {name: table.refresh().properties}
@@ -114,7 +114,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
         metrics["kept_because"] = cleaning.kept_because
     facts = ends(head, head) | {"metrics": metrics}
     if error:
-        # earlier removals are done
+        # the report must include earlier removals
         return TableReport.failure(table.name, error, **facts)
     if cleaning.removed and not options.dry_run:
         return TableReport(table.name, "done", **facts)
@@ -141,10 +141,10 @@ def _parked_rounds(cleaning: Cleaning) -> None:
 
 
 def _remembered_deletes(cleaning: Cleaning) -> None:
-    """Remove deletes that are older than every event that can still arrive."""
+    """Remove remembered deletes that are older than every event that can still arrive."""
 
     def settled(_: IcebergTable) -> tuple[str, dict[str, Any]] | None:
-        # a message is quarantined before a newer delete is remembered, so this order misses none
+        # this order misses none: a message is quarantined before a newer delete is remembered
         bound = _oldest_to_come(cleaning)
         return (f"{quoted_column(ORDER_COLUMN)} < :bound", {"bound": bound}) if bound else None
 
@@ -159,7 +159,7 @@ def _clean_own(
     settled: Callable[[IcebergTable], tuple[str, dict[str, Any]] | None],
     because: str,
 ) -> None:
-    """Remove the settled rows of a table that only this target uses; retry if ingestion adds some meanwhile."""
+    """Remove the settled rows of a table that only this target uses; retry if ingestion adds rows meanwhile."""
     table = cleaning.beside(cleaning.target.name + suffix)
     for attempt in range(_ATTEMPTS):
         base = table.refresh().head() if table else None
@@ -184,13 +184,13 @@ def _clean_own(
 
 
 def _oldest_to_come(cleaning: Cleaning) -> str | None:
-    """Return the order key below which no event can arrive any more; None if it is not known."""
+    """Return the lowest order key of events that can still arrive; None if it is not known."""
     target, options = cleaning.target, cleaning.options
     if cleaning.has_several_feeds:
         return None
     before = cleaning.positions_before()
     bounds = [oldest_order_to_come(source_position(target), before)]
-    # messages may be in the named quarantine table or in the default one of before
+    # messages may be in the named quarantine table or in the earlier default one
     for name in {quarantine_of(target.name, options.quarantine_table), quarantine_of(target.name)}:
         if (table := cleaning.beside(name)) is not None:
             bounds += oldest_quarantined_orders(table, target.name)
@@ -199,12 +199,12 @@ def _oldest_to_come(cleaning: Cleaning) -> str | None:
 
 
 def _files_read(cleaning: Cleaning) -> None:
-    """Remove records of read files from replaced chains; all others stay, since a file without a record is new."""
+    """Remove the records of read files in replaced chains; other records stay: a file without a record is new."""
 
     def settled(table: IcebergTable) -> tuple[str, dict[str, Any]] | None:
         if cleaning.has_several_feeds:
             return None
-        # later chapters are on no chain replaced by then
+        # later chapters cannot be on a chain that is already replaced
         chapters, positions = chapter_links(table), cleaning.positions_before()
         # an idle position does not stop a run that started before it
         carrier, idle = carrier_of(cleaning.target.ancestors()), idle_positions(cleaning.target.properties)
@@ -219,7 +219,7 @@ def _files_read(cleaning: Cleaning) -> None:
 
 
 def _quarantined(cleaning: Cleaning) -> None:
-    """Remove dismissed messages; replays remove those that they apply themselves."""
+    """Remove dismissed messages; replays remove the messages that they apply."""
     name, options = cleaning.target.name, cleaning.options
     table = cleaning.beside(quarantine_of(name, options.quarantine_table))
     before = count_quarantined(table, name) if table else 0
@@ -240,7 +240,7 @@ def _quarantined(cleaning: Cleaning) -> None:
 
 
 def _of_missing_targets(cleaning: Cleaning) -> None:
-    """Remove rows of missing targets from shared tables if forget_tables names them: others may yet be created."""
+    """Remove rows of missing targets from shared tables if forget_tables names them; others may still be created."""
     target, options = cleaning.target, cleaning.options
     shared: list[tuple[str, str, Callable[[str], str]]] = [
         ("quarantined", "*", lambda name: quarantine_of(name, options.quarantine_table)),
@@ -274,7 +274,7 @@ def _is_there(beside: IcebergTable, name: str) -> bool:
     try:
         return exists(beside.spark, beside.catalog, name)
     except LakecdcError:
-        # it exists but cannot be read
+        # the table exists but cannot be read
         return True
 
 

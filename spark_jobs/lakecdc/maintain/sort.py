@@ -1,4 +1,4 @@
-"""Sorting: data files that overlap in the sort order become files of disjoint ranges."""
+"""Sort: rewrite data files that overlap in the sort order as files of disjoint ranges."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ JOB = "sort_data_files"
 # a pass that lowers the overlap by less than a tenth is not worth its writes
 _FALLS = 0.9
 _OF_THE_FIRST = ("overlap_depth_before", "partitions_chosen", "groups_cut", "files_chosen", "bytes_chosen")
-# predicted per pass, to compare with what it wrote
+# predicted per pass, to compare with the result
 _PREDICTED = ("files_planned", "bytes_planned")
 
 
 def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Sort the partitions of one table whose files overlap too much.
 
-    Files of a partition spec whose column was dropped are left to compaction, which moves them to the current spec.
+    Files of a partition spec with a dropped column are left to compaction, which moves them to the current spec.
 
     :raises InputError: a column of the options does not exist.
     """
@@ -71,7 +71,7 @@ def _sort_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder
 
 
 def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder) -> list[TableReport]:
-    """Sort again as long as groups had to be cut, the overlap falls, and there is time."""
+    """Repeat the sort while groups have to be cut, the overlap falls, and there is time."""
     passes: list[TableReport] = []
     rules = cold_rules(table, options)
     end = time.monotonic() + options.max_runtime
@@ -117,7 +117,7 @@ def _sort(
     again: bool,
     start: Snapshot,
 ) -> TableReport:
-    """Plan and execute one pass, which may continue an earlier one."""
+    """Plan and execute one pass, which may continue an earlier pass."""
     plan = plan_warm(rules, measure(table, start.id, order), partial(_plan, table, options, order, again, start))
     return execute(table, plan, options)
 

@@ -1,4 +1,4 @@
-"""Values of Arrow columns as integers that compare as Spark compares the values, and the order of rows by them."""
+"""Convert values of Arrow columns to integers that compare like the values in Spark, and order rows by them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ import pyarrow.compute as pc
 from lakecdc.model.iceberg_columns import storage
 
 Array = np.ndarray[Any, Any]
-# rows to judge whether a column's values repeat
+# number of rows that show whether a column's values repeat
 _SAMPLE = 20_000
 _WORD_BITS, _WORD_BYTES = 64, 8
 _HIGHEST, _SIGN = np.int64(np.iinfo(np.int64).max), np.uint64(1 << 63)
-# digits of the decimals that fit 64 bits
+# maximum digits of decimals in 64 bits
 _DIGITS = 18
 
 
 @dataclass(frozen=True)
 class Word:
-    """Unsigned integers of some bits, one for each row, that ascend with an order.
+    """Unsigned integers of limited bits, one for each row, that ascend with an order.
 
-    :param among: computes the integers of given rows only, which need not compare with those of others; ``numbers``
-        are not used then.
+    :param among: computes the integers of given rows, comparable only among these; replaces ``numbers``.
     """
 
     numbers: Array
@@ -40,8 +39,8 @@ class Word:
 class FieldValues:
     """Values of one field of an order: integers that ascend with it, or bytes.
 
-    :param numbers: signed, most significant first; none of bytes.
-    :param nulls: which rows are null; None if none is.
+    :param numbers: signed, most significant first; empty for bytes.
+    :param nulls: mask of the null rows; None without nulls.
     """
 
     numbers: tuple[Array, ...]
@@ -74,7 +73,7 @@ class FieldValues:
         return (1, _Descending(value) if self.descending else value)
 
     def words(self) -> list[Word]:
-        """Return words that ascend with the order among these rows, most significant first."""
+        """Return words that ascend with the order of these rows, most significant first."""
         if self.nulls is None:
             return self._words()
         nulls = (~self.nulls if self.nulls_first else self.nulls).astype(np.uint64)
@@ -114,7 +113,7 @@ class FieldValues:
 @functools.total_ordering
 @dataclass(frozen=True)
 class _Descending:
-    """A value that compares the other way round."""
+    """A value with reversed comparison."""
 
     value: bytes
 
@@ -123,7 +122,7 @@ class _Descending:
 
 
 def places_of(words: Sequence[Word], rows: int) -> Array | None:
-    """Return the places of rows in the order of their words, equal ones as they are; None if all are in order."""
+    """Return the places of rows in the order of their words, stable; None if all are in order."""
     packed = _packed(words)
     if not packed:
         return None
@@ -137,7 +136,7 @@ def places_of(words: Sequence[Word], rows: int) -> Array | None:
     for word in packed[1:]:
         if not same.any():
             break
-        # the next word decides among rows that are equal so far
+        # the next word orders rows that are equal so far
         is_tied, groups = _groups(same)
         unsettled = unsettled[is_tied]
         tied = places[unsettled]
@@ -149,7 +148,7 @@ def places_of(words: Sequence[Word], rows: int) -> Array | None:
 
 
 def _packed(words: Sequence[Word]) -> list[Word]:
-    """Join words as far as they fit one."""
+    """Join words while they fit into one."""
     packed: list[Word] = []
     for word in words:
         if not word.bits and not word.among:
@@ -173,8 +172,8 @@ def _ascending_within(groups: Array, numbers: Array) -> Array:
 
 
 def _ascending(numbers: Array, bits: int) -> Array:
-    """Return the places of numbers of so many bits in their order, equal ones as they are."""
-    # sorts that are not stable are several times as fast, and make no difference where values are distinct
+    """Return the places of numbers of so many bits in their order, stable."""
+    # unstable sorts are several times as fast, and make no difference for distinct values
     if bits + len(numbers).bit_length() <= _WORD_BITS:
         return _sorted_with(numbers, np.arange(len(numbers)))
     places = np.argsort(numbers)
@@ -187,7 +186,7 @@ def _ascending(numbers: Array, bits: int) -> Array:
 
 
 def _sorted_with(numbers: Array, places: Array) -> Array:
-    """Return places in the order of their numbers, and by themselves, if both fit one word."""
+    """Return places in the order of their numbers, then their own; a number and a place must fit into one word."""
     bits = int(places.max(initial=0)).bit_length()
     both = numbers << np.uint64(bits) | places.view(np.uint64)
     both.sort()
@@ -195,20 +194,20 @@ def _sorted_with(numbers: Array, places: Array) -> Array:
 
 
 def _groups(same: Array) -> tuple[Array, Array]:
-    """Return which rows are equal to a neighbour, and the ascending numbers of their groups.
+    """Return a mask of the rows that equal a neighbour, and the ascending numbers of their groups.
 
-    :param same: of each row but the first, whether it is equal to the one before.
+    :param same: for each row but the first, whether it equals the row before.
     """
     is_tied = np.append(same, False) | np.append(False, same)
     return is_tied, np.cumsum(np.append(True, ~same))[is_tied].astype(np.uint64)
 
 
 def _numbers(values: pa.Array) -> tuple[Array, ...]:
-    """Return 64-bit integers in the order of the values, most significant first, any for null; none of bytes."""
+    """Return 64-bit integers in the order of the values, most significant first, any for null; empty for bytes."""
     kind = values.type
     if pa.types.is_floating(kind):
         floats = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-        # the sum turns -0.0 into 0.0; Spark has one NaN, above all others
+        # the sum turns -0.0 into 0.0; Spark sorts NaN above all numbers
         bits = np.where(np.isnan(floats), np.nan, floats + 0.0).view(np.int64)
         return (bits ^ ((bits >> 63) & _HIGHEST),)
     if pa.types.is_decimal128(kind):
@@ -223,7 +222,7 @@ def _numbers(values: pa.Array) -> tuple[Array, ...]:
 
 
 def _decimal_numbers(values: pa.Array) -> tuple[Array, ...]:
-    """Return the unscaled values, in two halves if they may not fit one."""
+    """Return the unscaled values, in two halves if they may not fit into one."""
     if not len(values):
         return (np.zeros(0, np.int64),)
     halves = np.frombuffer(values.buffers()[1], "<i8").reshape(-1, 2)[values.offset : values.offset + len(values)]
@@ -234,7 +233,7 @@ def _decimal_numbers(values: pa.Array) -> tuple[Array, ...]:
 
 
 def _signed(numbers: Array) -> Array:
-    """Return unsigned integers as signed ones in the same order."""
+    """Convert unsigned integers to signed integers in the same order."""
     return (numbers ^ _SIGN).view(np.int64)
 
 
@@ -252,7 +251,7 @@ def _repeats(values: pa.Array) -> bool:
 
 
 def _ranks(values: pa.Array) -> Array:
-    """Return numbers in the order of values that repeat, any for null."""
+    """Return numbers in the order of repeating values, arbitrary for null."""
     encoded = values.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.zeros(len(order) + 1, np.int64)
@@ -261,9 +260,9 @@ def _ranks(values: pa.Array) -> Array:
 
 
 def _beginnings(values: pa.Array) -> tuple[Array, Array]:
-    """Return the first bytes after those that all values share, as integers, and how many more bytes there are.
+    """Return the first bytes after the common prefix as integers, and the number of remaining bytes.
 
-    Values with the same integer and up to eight bytes are in the order of their lengths.
+    Values with the same integer and up to eight bytes sort by length.
     """
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -278,7 +277,7 @@ def _beginnings(values: pa.Array) -> tuple[Array, Array]:
     lengths = np.minimum(ends[1:] - begins, _WORD_BYTES + 1)
     windows = np.lib.stride_tricks.sliding_window_view(data, _WORD_BYTES)
     numbers = windows[begins - ends[0]].view(">u8").ravel().astype(np.uint64)
-    # bytes of the next value become zeros
+    # zero the bytes of the next value
     beyond = 8 * np.maximum(_WORD_BYTES - lengths, 0)
     numbers = np.where(lengths > 0, numbers >> np.minimum(beyond, 63).astype(np.uint64) << beyond.astype(np.uint64), 0)
     return _signed(numbers), lengths

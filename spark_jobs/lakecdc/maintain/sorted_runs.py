@@ -12,23 +12,23 @@ import pyarrow as pa
 
 from lakecdc.maintain.run_order import Keys, RunOrder
 
-#: bytes of a run that a merge looks at together
+#: bytes of a run that a merge compares at once
 _BLOCK_BYTES = 4 * 1024 * 1024
 # Arrow's texts and bytes have 32-bit offsets
 _MOST_BYTES = 1024 * 1024 * 1024
 
 
 class Runs:
-    """Sorted runs of rows, spilled to local files beyond a budget of memory.
+    """Sorted runs of rows, spilled to local files beyond a memory budget.
 
-    :param order: of the rows of each run; without fields they keep the order in which they are added.
-    :param memory_bytes: to use, besides what :meth:`merged` yields.
+    :param order: of the rows of each run; without fields they stay in the order of :meth:`add`.
+    :param memory_bytes: to use, besides the tables of :meth:`merged`.
     :param folder: for the files, which closing removes.
     """
 
     def __init__(self, order: RunOrder, memory_bytes: int, folder: str, block_bytes: int = _BLOCK_BYTES) -> None:
         self._order, self._folder = order, folder
-        # rows are there twice while they are sorted, one of their columns three times
+        # during a sort rows are in memory twice, one of their columns three times
         self._most_bytes = min(memory_bytes // 3, _MOST_BYTES)
         self._block_bytes = min(block_bytes, max(1, memory_bytes // 8))
         self._most_runs = max(2, memory_bytes // (2 * self._block_bytes))
@@ -48,7 +48,7 @@ class Runs:
             self._temporary = None
 
     def add(self, run: pa.Table) -> None:
-        """Add rows, which come after equal ones of the runs before; those in memory are sorted together."""
+        """Add rows, which follow equal rows of earlier runs; rows in memory are sorted together."""
         if not run.num_rows:
             return
         if self._tables and self._bytes + run.nbytes > self._most_bytes:
@@ -81,7 +81,7 @@ class Runs:
         return self._order.sorted(rows)
 
     def _merge_files(self) -> None:
-        """Merge neighbouring files, so that fewer are left."""
+        """Merge neighbouring files, to reduce their number."""
         merged = []
         for begin in range(0, len(self._files), self._most_runs):
             group = self._files[begin : begin + self._most_runs]
@@ -115,7 +115,7 @@ class Runs:
             return
         heads = [head for run in runs if (head := _Head.of(self._order, iter(run)))]
         while len(heads) > 1:
-            # the first of equal ones, whose run has no more of them before the others
+            # of equal keys the first run comes first, with all its equal rows
             leader = min(heads, key=lambda head: head.last)
             at, last = heads.index(leader), leader.last
             parts = [head.pop(last, number <= at) for number, head in enumerate(heads)]
@@ -127,7 +127,7 @@ class Runs:
 
 
 class _Head:
-    """Rows of a run that are next, with their keys."""
+    """The next rows of a run, with their keys."""
 
     def __init__(self, order: RunOrder, blocks: Iterator[pa.Table], rows: pa.Table) -> None:
         self._order, self._blocks = order, blocks
@@ -144,7 +144,7 @@ class _Head:
         self.last = self._keys(rows.num_rows - 1)
 
     def pop(self, key: tuple[object, ...], with_equal: bool) -> pa.Table:
-        """Return the next rows below a key, optionally with those equal to it."""
+        """Return the next rows below a key, optionally including equal rows."""
         end = self._keys.count_up_to(key) if with_equal else self._keys.count_below(key)
         part = self._rows.slice(self._begin, end - self._begin)
         self._begin = end
@@ -160,7 +160,7 @@ class _Head:
         return rows is not None
 
     def rest(self) -> Iterator[pa.Table]:
-        """Yield all rows that are left."""
+        """Yield the remaining rows."""
         yield self._rows.slice(self._begin)
         yield from self._blocks
 

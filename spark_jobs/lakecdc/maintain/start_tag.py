@@ -1,4 +1,4 @@
-"""A short-lived tag that protects a long job's start snapshot from expiry, and the lease taken with it."""
+"""Protect a long job's start snapshot from expiry by a short-lived tag, together with a lease."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from lakecdc.metadata.names import JOB_TAG_PREFIX
 
 log = logging.getLogger(__name__)
 
-#: seconds after which a tag that its job could not remove (killed, catalog gone) no longer protects anything
+#: seconds after which a tag that its job could not remove (killed, catalog unreachable) no longer protects a snapshot
 MAX_AGE_SECONDS = 24 * 3600.0
 
 
 @contextmanager
 def start_tag(table: IcebergTable, snapshot: Snapshot, job: str, *, leased: bool = True) -> Iterator[str]:
-    """Tag the snapshot that a job starts from, and hold the table's lease, while the job works on it.
+    """Tag the start snapshot of a job, and hold the table's lease, inside the context.
 
     Without the tag a concurrent expiry deletes files that the job still reads, and the job's commit cannot determine
     the history since its start. Stale tags of dead jobs are removed first.
 
-    :param snapshot: read by the job; the tag protects its files, not the snapshots between it and the head.
+    :param snapshot: read by the job; the tag protects its files, not later snapshots.
     :param leased: whether such jobs exclude each other. A lease that this run already holds is reused.
-    :raises LeaseHeldError: another run holds the lease, and renews it.
+    :raises LeaseHeldError: another live run holds the lease.
     :raises ConflictError: the snapshot has already expired.
     """
     tag = f"{JOB_TAG_PREFIX}{job}-{uuid.uuid4().hex[:12]}"
@@ -52,10 +52,10 @@ def start_tag(table: IcebergTable, snapshot: Snapshot, job: str, *, leased: bool
 
 @contextmanager
 def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: int) -> Iterator[int]:
-    """Reserve a number that no other run has inside the context, because two runs cannot create the same tag.
+    """Reserve a number that no other run has inside the context: two runs cannot create the same tag.
 
     :param series: of the numbers, part of the tag's name.
-    :param above: the number is higher than this and than those of all runs of the series.
+    :param above: the number is higher than this and than the numbers of all runs of the series.
     """
     prefix = f"{JOB_TAG_PREFIX}{series}-"
 
@@ -112,7 +112,7 @@ def _create(
 
 
 def _remove(table: IcebergTable, tag: str, lease: Lease | None = None) -> None:
-    """Remove a tag and a lease without raising, because both expire anyway and the job's own error matters more."""
+    """Remove a tag and a lease without raising: both expire anyway, and the job's own error matters more."""
 
     def commit() -> None:
         transaction = table.java.newTransaction()

@@ -1,4 +1,4 @@
-"""Statistics for query planners, recomputed when enough rows changed to mislead them."""
+"""Recompute statistics for query planners when enough rows have changed to mislead them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
 
 
 def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:
-    """Count the rows added or deleted, not rewritten, since the newest known snapshot; infinite without one."""
+    """Count the rows added or deleted, not rewritten, since the newest known snapshot; infinite if none is known."""
     known_ids, listing = set(known), list(ancestors)
     if not any(s.id in known_ids for s in listing):
         return float("inf")

@@ -1,4 +1,4 @@
-"""Tags of past days and months, and users' own tags and branches."""
+"""Maintain tags of past days and months, and users' tags and branches."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
 
 
 def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Maintain the tags of past days and months, and create, move and drop requested refs, in one commit.
+    """Update the tags of past days and months, and create, move and drop requested refs, in one commit.
 
-    :raises InputError: a change names a ref that does not exist, or creates one that does.
+    :raises InputError: a change names a missing ref, or creates an existing one.
     :raises ConflictError: another writer was faster.
     """
     options = spec.options_as(TagSnapshotsOptions)
@@ -51,7 +51,7 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
 def _resulting_ref(
     table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot], refs: dict[str, Ref]
 ) -> Ref | None:
-    """Return the ref that a change results in; None if it is dropped."""
+    """Return the ref that results from a change; None if it is dropped."""
     present = refs.get(change.name)
     if (present is None) != (change.action == "create"):
         state = "already exists" if present else "does not exist"

@@ -1,4 +1,4 @@
-"""Separation of data files by time: which lie entirely before a time, and where the table can be cut."""
+"""Separate data files by time: which lie entirely before a time, and where the table can be cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_PARTITION = {
 
 @dataclass(frozen=True)
 class FileTimes:
-    """Time range of a data file in microseconds since 1970, UTC; with ``nulls`` some rows may have no time."""
+    """Time range of a data file in microseconds since 1970, UTC; ``nulls``: some rows may have no time."""
 
     rows: int
     bytes: int
@@ -43,17 +43,17 @@ class FileTimes:
 
     @property
     def last(self) -> float:
-        """Return the latest possible time of a row to keep; a row without a time always stays."""
+        """Return the latest possible time of its rows; infinite if a row has no time, because such rows stay."""
         return math.inf if self.upper is None or self.nulls else self.upper
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A cut of a table in time.
+    """A cut through a table's time range.
 
-    :param below: all rows before this time are removed; None if none are.
-    :param whole: files removed with them.
-    :param mixed: files with rows on both sides.
+    :param below: all rows before this time are removed; None: no rows.
+    :param whole: removed files.
+    :param mixed: files with rows on both sides of the cut.
     :param partitions: number of time units that lose rows.
     :param left: number of time units before the cutoff that are left to later runs.
     """
@@ -66,7 +66,7 @@ class Cut:
 
 
 def between_files(files: Iterable[FileTimes], cutoff: int, unit: Unit, most: int) -> Cut:
-    """Choose the boundary between files that is nearest to a cutoff.
+    """Choose the boundary between files nearest to a cutoff.
 
     :param most: maximum number of partitions to remove, oldest first; one more if the files cannot be separated
         otherwise.
@@ -110,7 +110,7 @@ def _units(files: Iterable[FileTimes], unit: Unit) -> set[int]:
 
 
 def unit_of(time: int, unit: Unit) -> int:
-    """Return the beginning of the hour, day, month or year of a time."""
+    """Return the start of the hour, day, month or year of a time."""
     moment = moment_of(time).replace(minute=0, second=0, microsecond=0)
     if unit != "hour":
         moment = moment.replace(hour=0)
@@ -155,7 +155,7 @@ def time_partitions(table: IcebergTable, column: Field) -> dict[int, PartitionFi
 
 
 def file_times(table: IcebergTable, column: Field, snapshot_id: int, before: int) -> list[FileTimes]:
-    """Return the live data files that may have rows from before a time in microseconds since 1970, UTC."""
+    """Return the live data files that may have rows before a time in microseconds since 1970, UTC."""
     files = table.metadata("files", snapshot_id).where("content = 0")
     times = files.selectExpr("record_count", "file_size_in_bytes", *_measures(table, column, files.schema))
     times = times.where(f"NOT none AND coalesce(lower < {before}, true)").drop("none")
@@ -163,7 +163,7 @@ def file_times(table: IcebergTable, column: Field, snapshot_id: int, before: int
 
 
 def _measures(table: IcebergTable, column: Field, schema: Any) -> list[str]:
-    """Return SQL of a file's first and last time, whether some rows lack one, and whether all do, as columns."""
+    """Return SQL columns of a file's first and last time, and whether some or all rows lack a time."""
     metrics = schema["readable_metrics"].dataType if "readable_metrics" in schema.names else None
     bounds = metrics is not None and column.name in metrics.names
     measured = f"readable_metrics.{quoted_column(column.name)}"

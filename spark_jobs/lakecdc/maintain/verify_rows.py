@@ -1,4 +1,4 @@
-"""Proof that rewritten files have the rows that were read, by an order-independent hash of all rows."""
+"""Prove that rewritten files have the rows that were read, by an order-independent hash of all rows."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ NO_ROWS = Fingerprint(0, (0,) * len(_PIECES))
 
 @dataclass(frozen=True)
 class Proof:
-    """What is compared before a rewrite is published.
+    """The comparison before a rewrite is published.
 
     :param columns: the hashed columns; empty if only the number of rows is compared.
-    :param states: its description in the report.
+    :param states: description of the proof in the report.
     """
 
     columns: tuple[str, ...]
@@ -58,13 +58,13 @@ class Proof:
         """Add the hash of each row as ``_lakecdc_hash``."""
         if not self.columns:
             return rows
-        # xxhash64 skips nulls, so their places are hashed too: (null, 1) is not (1, null)
+        # xxhash64 skips nulls, so the hash includes their places: (null, 1) is not (1, null)
         parts = [part for c in self.columns for part in (_hashable(rows.schema, c), F.isnull(F.col(quoted_column(c))))]
         return rows.withColumn("_lakecdc_hash", F.xxhash64(*parts))
 
 
 def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
-    """Choose the proof for the options, over all columns that are read and written or some of them."""
+    """Choose the proof for the options, over all or some of the columns that are read and written."""
     if options.verify in ("auto", "full"):
         return Proof(tuple(columns), "all rows, all columns", options.keep_failed_files)
     if options.verify == "sample":
@@ -75,7 +75,7 @@ def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
 
 
 def fingerprint(values: Any) -> Fingerprint:
-    """Build a fingerprint from a mapping or row of the aggregates of :meth:`Proof.measures`."""
+    """Build a fingerprint from the aggregates of :meth:`Proof.measures`."""
     sums = values if isinstance(values, dict) else values.asDict()
     return Fingerprint(int(sums["rows"]), tuple(int(sums.get(f"sum{n}") or 0) for n in range(len(_PIECES))))
 
@@ -89,7 +89,7 @@ def read_back(rows: DataFrame, proof: Proof) -> Fingerprint:
 
 
 def check(table: str, expected: Fingerprint, actual: Fingerprint) -> None:
-    """Raise VerificationError if what was written differs from what was read."""
+    """Raise VerificationError if the written rows differ from the rows read."""
     if actual != expected:
         raise VerificationError(
             f"Expected {expected.rows} rows in the rewritten files, got {actual.rows}"

@@ -1,1 +1,1 @@
-"""Answer one question about a machine or a source, in a process of its own without Spark."""
+"""Answer one question about a machine or a source, in a separate process without Spark."""

@@ -16,7 +16,7 @@ from lakecdc.ingest.probe_api import have_read_files
 from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 
-# with these, a path without a scheme may be in another file system than this machine's
+# with these settings, a path without a scheme may be in another file system than this machine's
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 # characters that Java does not escape in a file's URI
 _PLAIN = "/~!$&'()*+,;=:@"
@@ -34,7 +34,7 @@ def check(spec: JobSpec, source: FilesSource, positions: Mapping[str, Position] 
     """
     for path in source.paths:
         check_path(path)
-    # a batch may be in a history table but not yet in its target, and its files may be gone
+    # a batch may be in a history table but not yet in its target, and its files may have been removed
     if positions is None or not may_be_idle(spec, positions) or any(target.history_table for target in spec.targets):
         return SourceState()
     return state_unless_unknown(
@@ -43,9 +43,9 @@ def check(spec: JobSpec, source: FilesSource, positions: Mapping[str, Position] 
 
 
 def _compare_files(source: FilesSource, positions: Mapping[str, Position]) -> SourceState:
-    """Prove that every target has read every file, as far as its position itself names them."""
+    """Prove that every target has read every file, as far as its position names files."""
     files = {name for path in source.paths for name in _files(path)}
-    # an empty folder may be another one than Spark's
+    # an empty folder may not be Spark's folder
     is_idle = bool(files) and have_read_files(positions.values(), files)
     return SourceState(idle=positions if is_idle else None)
 
@@ -63,13 +63,13 @@ def _files(path: str) -> Iterator[str]:
     if not entries and folder != place:
         raise UnknownListingError
     for entry in entries:
-        # Spark passes over hidden files, but not over partitions
+        # Spark skips hidden files, but not partitions
         if entry.name.startswith((".", "_")) and "=" not in entry.name:
             continue
         if not entry.is_file():
             raise UnknownListingError
         name = os.path.join(folder, entry.name)
-        # other letters than ASCII's stay as they are
+        # letters beyond ASCII are not escaped
         yield "file://" + "".join(quote(each, safe=_PLAIN) if each.isascii() else each for each in name)
 
 

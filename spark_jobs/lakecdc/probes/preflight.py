@@ -1,8 +1,8 @@
 """Check a job's source before Spark starts: ``python -m lakecdc.probes.preflight < question.json``.
 
 Spark takes a quarter of a minute to find out that a password is wrong. The question is ``{"spec": …, "positions":
-{table: text}}``, with positions of tables that were fed, as in snapshot summaries; ``null`` if unknown. The answer is
-a :class:`lakecdc.metadata.source_state.SourceState`. What cannot be judged here is left to the job.
+{table: text}}``, with positions of tables that were fed, as in snapshot summaries; ``null`` if unknown. The answer is a
+:class:`lakecdc.metadata.source_state.SourceState`. Everything else is left to the job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PORTS = {"postgresql": 5432, "mysql": 3306}
 
 
 def main() -> int:
-    """Answer the question on standard input; return 0, whatever the state of the source."""
+    """Answer the question on standard input; return 0 for any state of the source."""
     document, positions = read_question()
     try:
         state = check(parse_spec(document), positions)
@@ -57,7 +57,7 @@ def read_question() -> tuple[Any, dict[str, Position] | None]:
 
 
 def check(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
-    """Try the catalog's folder and the source of a spec.
+    """Check the catalog's folder and the source of a spec.
 
     :param positions: of tables that were fed; None if unknown.
     :raises InputError: a wrong password, an unknown database, a missing folder, slot or topic.
@@ -84,11 +84,11 @@ def _check_catalog(catalog: Catalog) -> None:
 
 
 def check_jdbc(source: JdbcSource) -> None:
-    """Try the database of a ``jdbc`` source; raise an error as :func:`open_jdbc` does if nothing listens there."""
+    """Check the database of a ``jdbc`` source; raise like :func:`open_jdbc`, also if nothing listens there."""
     try:
         session = open_jdbc(source)
     except SourceUnavailableError:
-        # the job's own driver may support a server that these clients do not
+        # the job's JDBC driver may support servers that these clients do not
         if _is_listening(source):
             return
         raise
@@ -106,7 +106,7 @@ def _is_listening(source: JdbcSource) -> bool:
 
 
 def open_jdbc(source: JdbcSource) -> Session | None:
-    """Open the database of a ``jdbc`` source; return None where that needs its driver.
+    """Open the database of a ``jdbc`` source; return None if that needs the JDBC driver.
 
     :raises InputError: it refuses the login, or its file does not exist.
     :raises SourceUnavailableError: it is unreachable.

@@ -34,7 +34,7 @@ _TABLES_OF_SQLITE = "SELECT name FROM sqlite_master WHERE type IN ('table', 'vie
 
 
 def main() -> int:
-    """Check the source of the spec on standard input; return 0, whatever the result."""
+    """Check the source of the spec on standard input; return 0 for any result."""
     document, positions = read_question()
     results = list(findings(parse_spec(document), positions))
     print(json.dumps([finding.facts() for finding in results]))
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
-    """Check a feeding spec's source; ``positions`` are of tables that were fed, None if unknown."""
+    """Check the source of an ingestion spec; ``positions`` are of tables that were fed, None if unknown."""
     source = spec.source
     if isinstance(source, FilesSource):
         for path in source.paths:
@@ -55,7 +55,7 @@ def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterato
 
 def _path(path: str) -> str:
     local_files.check_path(path)
-    return path if local_files.is_local(path) else f"{path}, which only the job can look at"
+    return path if local_files.is_local(path) else f"{path}: only the job can look there"
 
 
 def _jdbc_findings(spec: JobSpec, source: JdbcSource) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def _jdbc_findings(spec: JobSpec, source: JdbcSource) -> Iterator[Finding]:
 def _opened(source: JdbcSource, opened: list[Session]) -> str:
     session = open_jdbc(source)
     if session is None:
-        return f"{source.url}, which only the job can check"
+        return f"{source.url}: only the job can check it"
     opened.append(session)
     return f"{source.url} accepts the login" if source.dialect != "sqlite" else f"{source.url} exists"
 

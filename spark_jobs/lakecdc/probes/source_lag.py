@@ -1,4 +1,4 @@
-"""Lag of tables behind their source, without Spark: ``python -m lakecdc.probes.source_lag < question.json``.
+"""Measure the tables' lag behind their source without Spark: ``python -m lakecdc.probes.source_lag < question.json``.
 
 The question is ``{"source": …, "positions": {table: text}}``, with positions as in snapshot summaries; the answer is a
 JSON object by table, in bytes of Postgres' log or in Kafka messages.

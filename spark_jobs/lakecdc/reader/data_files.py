@@ -42,7 +42,7 @@ _SCHEMES = ("", "file", "s3", "s3a")
 
 
 def refusal(table: IcebergTable) -> str | None:
-    """Return why Iceberg's own reader and writer have to handle a table's files; None if tasks can where they reach."""
+    """Return why Iceberg's own reader and writer have to handle a table's files; None if tasks can."""
     if importlib.util.find_spec("pyiceberg") is None:
         return "pyiceberg is not installed"
     if table.is_encrypted:
@@ -61,7 +61,7 @@ def in_reach(location: str) -> bool:
 
 
 def data_file(stream: Any, location: str) -> ParquetFile | OrcFile:
-    """Open a data file; writers of Iceberg end names with the format.
+    """Open a data file, whose name ends with its format.
 
     :raises UnreadError: it is not ORC or Parquet, or Arrow cannot read it.
     """
@@ -70,7 +70,7 @@ def data_file(stream: Any, location: str) -> ParquetFile | OrcFile:
 
 @dataclass
 class FileRows:
-    """The live rows of a data file, or of a range of its rows, in the columns of a table.
+    """The live rows of a data file, or of a range of it, in the columns of a table.
 
     After iteration, ``rows`` and ``deleted`` are the numbers of live and deleted rows of the range.
 
@@ -127,10 +127,10 @@ class FileRows:
         return pa.array(live)
 
     def _stored(self, end: int) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the projected rows of a range and others beside it, with the position of the first."""
+        """Yield the projected rows of a range and some rows around it, with the position of the first."""
         location = self.file["location"]
         if not in_reach(location):
-            raise UnreadError(f"{location} is out of the reach of tasks")
+            raise UnreadError(f"tasks cannot read {location}")
         with source(self.properties, location).open() as stream:
             file = data_file(stream, location)
             if file.rows != self.file["records"]:
@@ -146,7 +146,7 @@ class FileRows:
                 yield begin, columns(batch)
 
     def _with_lineage(self, rows: pa.Table, begin: int) -> pa.Table:
-        """Fill ids and sequence numbers of rows that store none from the file's (specification, "Row Lineage")."""
+        """Fill missing ids and sequence numbers of rows from those of the file (specification, "Row Lineage")."""
         if not self.lineage:
             return rows
         first, newest, schema = self.file["first_row_id"], self.file["sequence_number"], rows.schema
@@ -165,7 +165,7 @@ class FileRows:
 def deleted_positions(
     delete_files: Iterable[Mapping[str, Any]], data_file: str, properties: Mapping[str, str]
 ) -> BitMap64:
-    """Return a data file's positions in vectors and in delete files of possibly many data files (specification).
+    """Return a data file's deleted positions, from vectors and from delete files that may cover many data files.
 
     :param delete_files: described as in :data:`DELETES`.
     """

@@ -1,4 +1,4 @@
-"""ORC files of Iceberg's writers in tasks, with the columns that a Parquet file of the same rows would have."""
+"""Read ORC files of Iceberg's writers in tasks, with the columns that a Parquet file of the same rows would have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakecdc.reader.projection import Projection, UnreadError
 
 _ID, _UNIT, _LENGTH = b"iceberg.id", b"iceberg.timestamp-unit", b"iceberg.length"
 _LONG, _BINARY = b"iceberg.long-type", b"iceberg.binary-type"
-# bytes of a file for each of its stripes, which are decoded at once
+# maximum average bytes of a stripe, because a stripe is decoded at once
 _STRIPE_BYTES = 64 * 1024**2
 
 
@@ -26,7 +26,7 @@ class OrcFile:
 
     def __init__(self, stream: Any, location: str) -> None:
         try:
-            # some builds of Arrow have none
+            # some builds of Arrow lack ORC
             from pyarrow import orc
 
             self._file = orc.ORCFile(stream)
@@ -37,7 +37,7 @@ class OrcFile:
             raise UnreadError(f"{location} has stripes of more than {_STRIPE_BYTES} bytes")
         self.rows, self.schema = self._file.nrows, pa.schema([_field(field) for field in stored])
         if not any(_ID in (field.metadata or {}) for field in stored):
-            # what others mean by a timestamp depends on their time zone
+            # timestamps of other writers depend on their time zone
             raise UnreadError(f"{location}: the ORC file has no field ids")
 
     def batches(self, begin: int, end: int, columns: Projection) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -71,7 +71,7 @@ class OrcFile:
 
 
 def _field(field: pa.Field) -> pa.Field:
-    """Return a field in the type and with the field id that Iceberg's attributes say."""
+    """Return a field with the type and field id of Iceberg's attributes."""
     stored = field.metadata or {}
     typed = field.with_type(_type(field.type, stored)).remove_metadata()
     return with_field_id(typed, int(stored[_ID])) if _ID in stored else typed

@@ -1,4 +1,4 @@
-"""Parquet files in tasks: row groups in bounded memory."""
+"""Read Parquet files in tasks: row groups in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ import pyarrow.parquet as pq
 
 from lakecdc.reader.projection import Projection, UnreadError
 
-#: rows that are decoded at a time, at most
+#: maximum number of rows decoded at once
 MOST_ROWS = 131_072
 _TABLE_BYTES, _FEWEST_ROWS = 12 * 1024**2, 256
-# of encoded columns at a time; row groups with more are read piece by piece
+# maximum bytes of encoded columns at once; larger row groups are read piece by piece
 _ENCODED_BYTES, _SMALLEST_PIECE = 64 * 1024**2, 256 * 1024
 
 
 def rows_at_once(rows: int, size: int) -> int:
-    """Return how many of some rows have about 12 MiB, if all have that size."""
+    """Return how many rows have about 12 MiB, from the size of some rows."""
     return min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), MOST_ROWS)
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows of a data file that lie together.
+    """Consecutive rows of a data file.
 
     :param number: of the Parquet row group; None in other files.
-    :param begin: position of the first row; ``end`` is that after the last.
+    :param begin: position of the first row; ``end`` is the position after the last.
     :param read: returns the projected rows.
-    :param bounds: returns the lowest and the highest value of a column, by its place, if the file says so.
+    :param bounds: returns the lowest and the highest value of a column, by its place, if the file has them.
     """
 
     number: int | None
@@ -102,7 +102,7 @@ def parquet_file(stream: Any, location: str) -> pq.ParquetFile:
 
 
 def rows_of_groups(parquet: pq.ParquetFile, groups: list[int], columns: Projection) -> Iterator[pa.RecordBatch]:
-    """Yield the stored columns of row groups, as many rows at a time as decode to about 12 MiB."""
+    """Yield the stored columns of row groups, in batches that decode to about 12 MiB."""
     if not groups:
         return
     infos = [parquet.metadata.row_group(group) for group in groups]
@@ -111,7 +111,7 @@ def rows_of_groups(parquet: pq.ParquetFile, groups: list[int], columns: Projecti
     leaves = list(columns.leaves)
     try:
         if rows > _FEWEST_ROWS and leaves:
-            # values of a dictionary are larger than the metadata says
+            # decoded dictionary values are larger than the metadata says
             first = next(parquet.reader.iter_batches(_FEWEST_ROWS, groups[:1], leaves, use_threads=False))
             size = max(size, first.nbytes * rows // first.num_rows)
         yield from parquet.reader.iter_batches(rows_at_once(rows, size), groups, leaves, use_threads=False)

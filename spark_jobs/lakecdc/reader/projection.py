@@ -1,6 +1,6 @@
 """Turn rows of a Parquet file into the columns of a table, by field ids (table specification, "Column Projection").
 
-A file may be older than the schema, or written by others. What it stores is used where its meaning is certain;
+A file may be older than the schema, or from another writer. Stored values are used if their meaning is certain;
 otherwise :class:`UnreadError` is raised, and Iceberg's own reader has to read the file.
 """
 
@@ -18,17 +18,17 @@ import pyarrow as pa
 
 from lakecdc.model.iceberg_columns import IcebergColumn, arrow_field, field_id, with_field_id
 
-#: turns a stored array into the column's
+#: converts a stored array to the column's type
 _Convert = Callable[[pa.Array], pa.Array]
 _MICROS, _NANOS = pa.timestamp("us"), pa.timestamp("ns")
-# one name for types that differ in Arrow alone
+# one name for types that differ only in Arrow
 _PLAIN = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
-# stored types whose every value is one of another type (specification, "Schema Evolution"; Iceberg's reader of INT_8 …)
+# stored types whose values all fit another type (specification, "Schema Evolution"; Iceberg's reader of INT_8 …)
 _PROMOTED = {
     (pa.int8(), pa.int32()),
     (pa.int16(), pa.int32()),
@@ -56,13 +56,13 @@ class ReadColumn(IcebergColumn):
 
 
 def read_columns(fields: Iterable[Mapping[str, Any]]) -> tuple[ReadColumn, ...]:
-    """Return the columns of a schema, or the members of a struct, given as Iceberg's JSON has them."""
+    """Return the columns of a schema, or the members of a struct, from Iceberg's JSON."""
     return tuple(ReadColumn(f["id"], f["name"], f["type"], f["required"], f.get("initial-default")) for f in fields)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the values of a column are: at a place among stored ones, or, without place, the same for all rows."""
+    """Source of a column's values: the stored column at ``place``, or a constant without a place."""
 
     name: str
     place: int | None
@@ -77,9 +77,9 @@ class _Source:
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns of a table as one file stores them.
+    """Projection of one file's rows to columns of a table.
 
-    :param schema: of the rows that it returns.
+    :param schema: of the projected rows.
     :param leaves: indices of the Parquet columns to read.
     :param places: indices of the top-level columns to read.
     """
@@ -90,14 +90,14 @@ class Projection:
     _sources: tuple[_Source, ...]
 
     def leaf(self, place: int) -> int | None:
-        """Return the Parquet column of one of the columns, none of which is nested; None if the file lacks it."""
+        """Return the Parquet column of a column; None if the file lacks it. No column may be nested."""
         at = self._sources[place].place
         return None if at is None else self.leaves[at]
 
     def __call__(self, stored: pa.RecordBatch) -> pa.Table:
-        """Return rows of the stored columns :attr:`leaves` with those of the table.
+        """Project rows of the stored columns :attr:`leaves`.
 
-        :raises UnreadError: a value is none of its column's type.
+        :raises UnreadError: a value does not fit its column's type.
         """
         columns = []
         for source in self._sources:
@@ -114,13 +114,13 @@ def projection(
     name_mapping: Sequence[Mapping[str, Any]] | None = None,
     constants: Mapping[int, Any] | None = None,
 ) -> Projection:
-    """Decide how the columns of a table come from a file.
+    """Build the projection of a file to columns of a table.
 
     :param stored: the file's schema.
     :param name_mapping: ``schema.name-mapping.default``, for files without field ids.
-    :param constants: values of identity partitions by field id, as JSON, for columns that the file lacks; ``{}`` for
-        one that is not known.
-    :raises UnreadError: a column is stored in a form without certain meaning.
+    :param constants: values of identity partitions by field id, as JSON, for columns that the file lacks; ``{}`` for an
+        unknown value.
+    :raises UnreadError: the meaning of a stored column is not certain.
     :raises UnknownTypeError: tasks have no Arrow type for a column.
     """
     fields, firsts = _identified(list(stored), name_mapping), _first_leaves(stored)
@@ -134,7 +134,7 @@ def projection(
 
 
 def _sources(stored: Iterable[pa.Field], columns: Iterable[ReadColumn], parent: str) -> list[_Source]:
-    """Find columns among stored ones.
+    """Find the sources of columns among stored fields.
 
     :param parent: prefix of names in messages.
     """
@@ -151,7 +151,7 @@ def _sources(stored: Iterable[pa.Field], columns: Iterable[ReadColumn], parent: 
 
 
 def _identified(fields: list[pa.Field], name_mapping: Sequence[Mapping[str, Any]] | None) -> list[pa.Field]:
-    """Return the fields with ids: their own, or those of the name mapping if not one has an id."""
+    """Return the fields with ids; the name mapping supplies them if no field has one."""
     if any(_has_ids(field) for field in fields):
         return fields
     if name_mapping is None:
@@ -173,7 +173,7 @@ def _mapped(field: pa.Field, entry: Mapping[str, Any]) -> pa.Field:
     if pa.types.is_struct(kind):
         kind = pa.struct(_named(kind, inside))
     elif pa.types.is_map(kind):
-        # the specification names members of lists and maps, whatever the file calls them
+        # the specification names the members of lists and maps; the file may use other names
         kind = pa.map_(*_named([kind.key_field.with_name("key"), kind.item_field.with_name("value")], inside))
     elif _is_list(kind):
         (element,) = _named([kind.value_field.with_name("element")], inside)
@@ -195,7 +195,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _first_leaves(stored: pa.Schema) -> list[int]:
-    """Return the index of each field's first Parquet column, and the number of all."""
+    """Return the index of each field's first Parquet column, and the number of columns."""
     firsts = [0]
     for field in stored:
         firsts.append(firsts[-1] + _leaves(field.type))
@@ -207,7 +207,7 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _conversion(stored: pa.Field, column: IcebergColumn, path: str) -> _Convert | None:
-    """Return what turns stored values into the column's; None if they are these already.
+    """Return the conversion of stored values to the column's type; None if none is needed.
 
     :param path: the column's name with those of its parents, for messages.
     """
@@ -235,22 +235,22 @@ def _plain_conversion(stored: pa.DataType, expected: pa.DataType, path: str) -> 
 
 
 def _holds(expected: pa.DataType, stored: pa.DataType) -> bool:
-    """Check whether a decimal, timestamp or uuid type has every value of a stored one."""
+    """Check whether a decimal, timestamp or uuid type holds every value of a stored type."""
     if pa.types.is_decimal128(expected):
         return bool(
             pa.types.is_decimal(stored) and stored.scale == expected.scale and stored.precision <= expected.precision
         )
     if isinstance(expected, pa.BaseExtensionType):
         return bool(stored == expected.storage_type)
-    # The column's type says whether it is in UTC: INT96 does not, and Iceberg's reader ignores what others say.
-    # Of milliseconds that reader has two opinions (1.12 takes those in dictionaries for microseconds).
+    # The column's type decides whether it is in UTC: INT96 does not say, and Iceberg's reader ignores other types. That
+    # reader is inconsistent for milliseconds (1.12 reads dictionary values as microseconds).
     return bool(pa.types.is_timestamp(expected) and pa.types.is_timestamp(stored) and stored.unit == expected.unit)
 
 
 def _struct_conversion(stored: pa.StructType, kind: Mapping[str, Any], path: str) -> _Convert:
     sources = _sources(stored, read_columns(kind["fields"]), f"{path}.")
     if all(source.place is None for source in sources):
-        # Iceberg's reader makes all such structs null, or none
+        # Iceberg's reader makes either all such structs null, or none
         raise UnreadError(f"the file has none of the members of {path}")
     fields = list(arrow_field(0, "", kind, False).type)
 
@@ -290,7 +290,7 @@ def _map_conversion(stored: pa.MapType, kind: Mapping[str, Any], path: str) -> _
 
 
 def _inside(stored: Sequence[pa.Field], members: Sequence[ReadColumn], path: str) -> list[_Convert | None]:
-    """Return the conversions of the members of a list or map, which are there by their places."""
+    """Return the conversions of the members of a list or map, in order."""
     for field, column in zip(stored, members, strict=True):
         if field_id(field) != column.id:
             raise UnreadError(f"the {column.name} of {path} has the field id {column.id}, the file's {field_id(field)}")
@@ -302,7 +302,7 @@ def _converted(array: pa.Array, convert: _Convert | None) -> pa.Array:
 
 
 def _rebuilt(array: pa.Array, expected: pa.DataType, children: list[pa.Array]) -> pa.Array:
-    """Return a list or map with the same offsets and other values."""
+    """Rebuild a list or map with the same offsets and other values."""
     return pa.Array.from_buffers(
         expected, len(array), array.buffers()[:2], array.null_count, array.offset, children=children
     )

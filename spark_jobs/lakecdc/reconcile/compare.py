@@ -1,6 +1,6 @@
-"""Comparison of a table with its source table: hashes of key ranges, then the rows of ranges that differ.
+"""Compare a table with its source table: hashes of key ranges, then the rows of ranges that differ.
 
-Ranges are of the leading key column if the source orders it the same way, else of a hash of the key.
+Ranges cut the leading key column if the source orders it the same way, else a hash of the key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pair:
 
     :param types: of the columns on both sides, key first: types that hold the values of both.
     :param alone: columns on one side only.
-    :param fed: condition for the table's rows that the source table feeds, of which it has one group of columns.
+    :param fed: condition for the table's rows that the source table feeds, if it feeds one group of columns.
     """
 
     table: IcebergTable
@@ -55,7 +55,7 @@ class Pair:
     fed: str = "true"
 
     def leading(self) -> KeyCondition | None:
-        """Return the leading key column, if both sides have it in the same order."""
+        """Return the leading key column, if both sides order it the same way."""
         name, clean = self.key[0], self.target.clean
         computed = clean is not None and name in clean.compute
         same = self.source.ordered.get(self._at_source(name)) == self.types[name]
@@ -73,13 +73,13 @@ class Pair:
         return replace(condition, column=self._at_source(condition.column)) if condition else None
 
     def table_rows(self, snapshot: int | None, condition: KeyCondition | None = None) -> DataFrame:
-        """Read the table's rows, perhaps more than a condition asks for."""
+        """Read the table's rows, possibly more than match a condition."""
         rows = self.table.read(snapshot, where=condition.in_spark() if condition else "true").where(self.fed)
         return rows.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
 
     @contextmanager
     def source_rows(self, condition: KeyCondition | None = None) -> Iterator[tuple[DataFrame, int]]:
-        """Read the source's rows as ingestion would write them, and count others; valid inside the context."""
+        """Read the source's rows as ingestion would write them, and count unreadable rows; valid inside the context."""
         with self.source.rows(self.at_source(condition)) as read:
             batch = replace(_batch(self.target, self.source), rows=Rows(read.changes))
             rows = clean_for_table(self.table, batch).rows
@@ -90,7 +90,7 @@ class Pair:
 
 
 def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
-    """Match a table with its source table; refuse other keys, and types that cannot be compared."""
+    """Match a table with its source table; refuse different keys, and types that cannot be compared."""
     group = _fed_group(table, target)
     batch = clean_for_table(table, _batch(target, source))
     theirs, ours = {c.name: c.type for c in batch.columns}, source_types(table, target)
@@ -109,7 +109,7 @@ def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
 
 
 def _fed_group(table: IcebergTable, target: Target) -> MergeGroup | None:
-    """Return the group of a merged table that the target's source table feeds; None for a table of whole rows."""
+    """Return the group of a merged table that the target's source table feeds; None if it feeds whole rows."""
     merge = definition.merge_of(table)
     group = merge.group_of(target.source_name) if merge else None
     if group is None:
@@ -123,7 +123,7 @@ def _batch(target: Target, source: SourceTable) -> Batch:
 
 
 def _common(table: str, column: str, ours: str, theirs: str) -> str:
-    """Return a column type in which the values of both sides can be compared."""
+    """Return a common type to compare the values of both sides in."""
     if widening.holds(ours, theirs):
         return ours
     if widening.holds(theirs, ours):
@@ -143,9 +143,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _SIDE, _RANGE, _HASH, _KEY = "_lakecdc_side", "_lakecdc_range", "_lakecdc_hash", "_lakecdc_key"
 _SOURCE, _TABLE = 0, 1
 _ROW = ("_lakecdc_row_0", "_lakecdc_row_1")
-# aggregates of the hashes of a key's rows on one side: small, however large the rows are
+# aggregates of the hashes of a key's rows on one side: small for rows of any size
 _STATE = {"count": F.count, "min": F.min, "max": F.max}
-# types that two sides may write in different ways, or that Spark does not compare
+# types that the two sides may write differently, or that Spark cannot compare
 _NESTED = ("array", "map", "struct", "variant")
 # enough for 256 ranges of roughly equal size
 _SAMPLED_ROWS = 500_000
@@ -157,7 +157,7 @@ class KeyRanges:
 
     :param number: SQL of a row's number.
     :param bounds: the first number of each range but the first.
-    :param condition: the leading key column with all ranges; None if a hash decides, which cannot be pushed down.
+    :param condition: the leading key column with all ranges; None for ranges of a hash, which cannot be pushed down.
     """
 
     number: str
@@ -195,13 +195,13 @@ class KeyRanges:
         return sorted(random.Random(seed).sample(range(len(self)), count))
 
     def some(self, places: Sequence[int]) -> KeyCondition | None:
-        """Return the condition for some ranges; None for everything."""
+        """Return the condition for some ranges; None for all rows."""
         if self.condition is None or len(places) == len(self):
             return None
         return replace(self.condition, ranges=tuple(map(self.ends, places)))
 
     def keys(self, numbers: Sequence[int | None]) -> KeyCondition | None:
-        """Return the condition for rows with these numbers; None for everything."""
+        """Return the condition for rows with these numbers; None for all rows."""
         if self.condition is None or None in numbers:
             return None
         known = sorted({number for number in numbers if number is not None})
@@ -245,7 +245,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Result of comparing rows: those that differ, by the hash of their key, or just counts if they are too many."""
+    """Result of comparing rows: differing rows by the hash of their key, or just counts if they are too many."""
 
     rows: Mapping[int, Difference] = field(default_factory=dict)
     counts: Mapping[Kind, int] = field(default_factory=dict)
@@ -265,7 +265,7 @@ class Comparison:
     def digests(
         self, snapshot: int | None, places: Collection[int]
     ) -> tuple[dict[int, tuple[Fingerprint, Fingerprint]], int]:
-        """Hash some ranges of both sides at once, and count the source rows that cannot be read."""
+        """Hash some ranges of both sides in one pass, and count the source rows that cannot be read."""
         condition, proof = self.ranges.some(sorted(places)), Proof(tuple(self.pair.types), "all columns")
         with self.pair.source_rows(condition) as (source, unreadable):
             rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
@@ -278,7 +278,7 @@ class Comparison:
         return {place: (digest(place, _SOURCE), digest(place, _TABLE)) for place in places}, unreadable
 
     def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Differences:
-        """Return the rows that differ in some ranges, without their columns; only count them if more than ``most``."""
+        """Return the differing rows of some ranges, without their columns; only count them if more than ``most``."""
         condition = self.ranges.some(sorted(places))
         with self.pair.source_rows(condition) as (source, _unreadable):
             rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
@@ -343,7 +343,7 @@ class Comparison:
 
 
 def _key_hash(key: Sequence[Column]) -> Column:
-    # it skips nulls, as in Proof.hashed
+    # xxhash64 skips nulls, see Proof.hashed
     return F.xxhash64(*key, *map(F.isnull, key))
 
 
@@ -378,7 +378,7 @@ def _unequal(columns: Sequence[str]) -> Column:
 
 
 def _canonical(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
-    """Give equal nested values one form: JSON, with map entries in order."""
+    """Convert equal nested values to one form: JSON, with map entries in order."""
     nested = {}
     for name in columns:
         if holds(rows.schema[name].dataType, *_NESTED):

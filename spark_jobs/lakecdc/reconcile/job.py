@@ -1,4 +1,4 @@
-"""The job reconcile: compares each target with its source table. It writes only to repair."""
+"""The job reconcile: compare each target with its source table, and optionally repair it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Reload of differing rows from the source, applied like a full load that the log has yet to pass.
+"""Reload differing rows from the source, and apply them like a full load whose log position is still ahead.
 
-Rows are read at a log position up to which they include every change. Ingestion continues from the table's position and
-skips changes older than these rows. Keys that the source had in no read are deleted at that position; a row that
-disappeared since is left to the log, which may report a new key for it.
+Rows are read at a log position, and include every change up to it. Ingestion continues from the table's position and
+skips changes older than these rows. Keys that no read found at the source are deleted at that position; a row that
+disappeared later is left to the log, which may report a new key for it.
 
-Without a log, a row's order is its cursor, which orders it among everything that ingestion reads. The delete of a row
-that the source does not have takes the order of the table's row, so that any later change of the key is newer.
+Without a log, a row's order is its cursor, which orders it among all rows that ingestion reads. The delete of a row
+that the source lacks gets the order of the table's row, so that any later change of the key is newer.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def recheck(comparison: Comparison, first: Differences, max_wait: float) -> Rech
 
 
 def _wait(table: IcebergTable, moment: datetime, deadline: float) -> bool:
-    """Wait until a table was fed past a moment of its source; return False if it is known not to be."""
+    """Wait until a table is fed past a moment of its source; return False if that is known not to happen."""
     log.info("%s: waiting until it has been fed past %s", table.name, moment.isoformat())
     while True:
         position = source_position(table.refresh())
@@ -94,7 +94,7 @@ class Repaired:
     """Result of a repair.
 
     :param left: rows that still differ or are undecided.
-    :param rows: rows that agree since they were reloaded.
+    :param rows: rows that agree after the reload.
     :param loaded: ingestion's report of the reload; None if there was none.
     """
 
@@ -169,7 +169,7 @@ class _Rows:
         yield self._batches
 
     def _do_nothing(self, *_: object, **__: object) -> None:
-        """Ignore what ingestion tells a source, because this one keeps no state and no connection."""
+        """Ignore calls of ingestion to a source: this source has no state and no connection."""
 
     applied = failed = finish_round = close = _do_nothing
 
@@ -177,7 +177,7 @@ class _Rows:
         return self.comparison.ranges.keys([each.number for each in self.rows])
 
     def _changes(self, read: DataFrame, order: str | None, time: datetime) -> DataFrame:
-        """Return the rows, and a delete for each that the source had in no read."""
+        """Return the rows, and a delete for each row that no read found at the source."""
         key = [F.col("key")[name] for name in self.source.key]
         there = self.comparison.only(read, self.rows, key).localCheckpoint()
         missing = self._keys_without_source(there).join(there.select("key"), "key", "left_anti")
@@ -187,7 +187,7 @@ class _Rows:
         return there.unionByName(missing.select(*values).localCheckpoint())
 
     def _keys_without_source(self, like: DataFrame) -> DataFrame:
-        """Return the table's keys, in the types of ``like``, that the source had in no read, with their order keys."""
+        """Return the table's keys that no read found at the source, in the types of ``like``, with their order keys."""
         pair, condition = self.comparison.pair, self._condition()
         columns, head = [F.col(quoted_column(name)) for name in pair.key], pair.table.head()
         rows = pair.table.read(head.id if head else None, where=condition.in_spark() if condition else "true")

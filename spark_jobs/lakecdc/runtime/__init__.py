@@ -1,1 +1,1 @@
-"""Execution of a job in a process: session, workers, progress, documents."""
+"""Run a job in a process: session, workers, progress, documents."""

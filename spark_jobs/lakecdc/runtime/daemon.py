@@ -1,7 +1,7 @@
-"""PySpark's daemon with the imports that tasks need, because its workers are forks and would each import them.
+"""PySpark's daemon with the imports that tasks need; otherwise each worker, a fork of it, would import them.
 
-Spark starts it by ``spark.python.daemon.module``. It ends workers after an idle minute, so the next stage would pay for
-the imports again, once per core.
+Spark starts it by ``spark.python.daemon.module``, and ends idle workers after a minute, so the next stage would repeat
+the imports, once per core.
 """
 
 from __future__ import annotations

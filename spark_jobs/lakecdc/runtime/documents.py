@@ -140,5 +140,5 @@ def _bucket_and_key(uri: str) -> tuple[str, str]:
 def _s3():  # type: ignore[no-untyped-def]
     import boto3
 
-    # AWS_ENDPOINT_URL and the rest of the standard chain are boto3's own business
+    # boto3 applies AWS_ENDPOINT_URL and the rest of the standard chain
     return boto3.client("s3")

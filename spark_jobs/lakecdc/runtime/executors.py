@@ -30,7 +30,7 @@ _REMEDY = (
 def check_executors(spark: SparkSession, source_type: str | None = None) -> None:
     """Refuse a cluster whose Python cannot run a job's tasks; do nothing on a local master.
 
-    Executors that register later are not checked. Spark compares the minor versions of Python itself.
+    Executors that register later are not checked. Spark itself compares the minor versions of Python.
 
     :param source_type: type of the spec's source, such as ``postgres``.
     :raises InputError: another version of Python, or none, or missing packages.
@@ -53,13 +53,13 @@ def check_executors(spark: SparkSession, source_type: str | None = None) -> None
 
 
 def _missing(needed: Sequence[str], _: Iterable[int]) -> Iterator[tuple[str, list[str]]]:
-    """Yield this machine and its missing packages, if any; runs in a task."""
+    """Yield this machine and its missing packages, if any. Runs in a task."""
     if packages := [name for name in needed if find_spec(name) is None]:
         yield platform.node(), packages
 
 
 def _explained(text: str) -> str | None:
-    """Describe the problem of the executors' Python that failed a task; return None for another cause."""
+    """Describe the problem of the executors' Python that failed a task; return None for other causes."""
     here = ".".join(platform.python_version_tuple()[:2])
     if "PYTHON_VERSION_MISMATCH" in text:
         return f"The executors run another minor version of Python than the driver's {here}."

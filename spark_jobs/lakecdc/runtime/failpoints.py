@@ -1,7 +1,7 @@
-"""Named points at which a test may kill or pause a job, to prove that nothing is lost or done twice.
+"""Named points where a test can kill or pause a job, to prove that nothing is lost or done twice.
 
 ``LAKECDC_FAILPOINT=before_commit=kill`` ends the process there with SIGKILL; ``before_commit=pause:/tmp/flag`` creates
-the file ``/tmp/flag`` and waits until it is gone; ``before_commit=raise`` raises. ``before_commit@2=kill`` means the
+the file ``/tmp/flag`` and waits until it is removed; ``before_commit=raise`` raises. ``before_commit@2=kill`` means the
 second time.
 """
 
@@ -20,7 +20,7 @@ _counting = threading.Lock()
 
 
 def reach(moment: str) -> None:
-    """Pass a named point, such as ``before_commit``, usually without effect."""
+    """Pass a named point, such as ``before_commit``; without a failpoint this has no effect."""
     setting = os.environ.get(VARIABLE)
     if not setting:
         return

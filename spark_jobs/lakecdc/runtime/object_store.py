@@ -1,4 +1,4 @@
-"""The endpoint through which Spark uses a catalog in an object store: in the driver, on loopback alone."""
+"""Start the endpoint through which Spark uses an object-store catalog: in the driver, on loopback only."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def endpoint_address(spark: SparkSession, name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings by which Spark uses the endpoint of a catalog.
+    """Return Spark's settings for the endpoint of a catalog.
 
-    It starts at the first use, once for an application and a catalog, and stops when the process exits. Executors
-    read and write files by themselves, and ask no catalog.
+    The endpoint starts at the first use, once per application and catalog, and stops when the process exits. Executors
+    read and write files without the catalog.
 
-    :param name: of the catalog in Spark, by which jobs find it as well.
+    :param name: of the catalog in Spark and in jobs.
     :param properties: of the catalog, with secrets resolved.
     """
     catalog, endpoint = _started(spark.sparkContext, tuple(sorted(properties.items())))
     serve(name, catalog)
-    # otherwise Spark deletes the files of a purged table by itself, and frees numbers of versions
+    # otherwise Spark itself deletes the files of a purged table, and frees version numbers
     return {"uri": endpoint.uri, "token": endpoint.token, "rest-catalog-purge": "true"}
 
 

@@ -37,7 +37,7 @@ class ProgressLog:
         self._done = self._bytes = 0
 
     def add(self, done: int, bytes: int = 0) -> None:
-        """Count finished pieces and their bytes, and log them at the end or if nothing was logged for a while."""
+        """Count finished pieces and their bytes; log them at the end, or if the last line is old enough."""
         self._done += done
         self._bytes += bytes
         now = self._clock()
@@ -60,7 +60,7 @@ class ProgressLog:
 
 @contextmanager
 def log_long_stages(context: SparkContext, pace: float = PACE) -> Iterator[None]:
-    """Log the progress and end of Spark stages that are active in two checks, ``pace`` seconds apart."""
+    """Log the progress and end of Spark stages that are active at two checks, ``pace`` seconds apart."""
     over = Event()
     watch = Thread(target=_log_stages, args=(context, pace, over), name="lakecdc-progress", daemon=True)
     watch.start()
@@ -79,7 +79,7 @@ def _log_stages(context: SparkContext, pace: float, over: Event) -> None:
             infos = [info for stage in sorted(active & before) if (info := tracker.getStageInfo(stage))]
             descriptions |= {info.stageId: description_of(context, info.stageId) or "Spark" for info in infos}
         except Exception:
-            # the session may be gone, and the job itself reports why
+            # the session may have stopped; the job itself reports why
             log.debug("Cannot read Spark's stages", exc_info=True)
             return
         before = active

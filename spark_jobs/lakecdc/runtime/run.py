@@ -1,4 +1,4 @@
-"""Run a job: read the spec, open the session, work on the tables, write the report, exit.
+"""Run a job: read the spec, open the session, process the tables, write the report, exit.
 
 The report is always written; the exit code is for display.
 """
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 Work = Callable[["SparkSession", JobSpec], list[TableReport]]
 TableWork = Callable[["IcebergTable", JobSpec], TableReport]
 
-#: location of each job's function, imported when it starts
+#: location of each job's function, imported when the job starts
 WORK = {
     "ingest": "lakecdc.ingest.job:ingest",
     "replay_quarantine": "lakecdc.ingest.job:ingest",
@@ -41,7 +41,7 @@ WORK = {
     "restore_moment": "lakecdc.moments.job:restore_moment",
     "govern": "lakecdc.maintain.govern:govern",
 }
-#: locations for jobs that work on one table after another; a class is instantiated per run
+#: locations for jobs that process one table after another; a class is instantiated per run
 TABLE_WORK = {
     "rewrite_delete_files": "lakecdc.maintain.delete_files.job:rewrite_delete_files",
     "sort_data_files": "lakecdc.maintain.sort:sort_data_files",
@@ -94,7 +94,7 @@ def main(job: str, argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=job, description=f"lakecdc job {job} (job contract version 1)")
     parser.add_argument("--spec", required=True, help="URI of the job spec, JSON")
     parser.add_argument("--report", required=True, help="URI the report is written to")
-    # AWS Glue adds arguments of its own
+    # AWS Glue adds arguments
     arguments, _ = parser.parse_known_args(argv)
     logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -128,7 +128,7 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
 
 
 def _log_pages(spark: SparkSession) -> None:
-    """Log where users see the application while it runs, and whether they can afterwards."""
+    """Log where users see the application while it runs, and whether they can see it afterwards."""
     context = spark.sparkContext
     if address := context.uiWebUrl:
         log.info("%s%s", SPARK_UI, address)
@@ -177,7 +177,7 @@ def each_table(do: TableWork) -> Work:
 
 
 def failure(table: str, error: Exception, *, values: bool = False) -> TableReport:
-    """Report a table's failure, with the row's value if ``values``; log a trace unless the error explains itself."""
+    """Report a table's failure, with the row's value if ``values``; log a trace of unexpected errors."""
     error = _ours(error, table)
     kind, text = _explained(error, values)
     if not isinstance(error, LakecdcError):
@@ -195,7 +195,7 @@ def _ours(error: Exception, table: str | None = None) -> Exception:
 
 
 def _explained(error: Exception, values: bool = False) -> tuple[str, str]:
-    """Return class and text of a failure."""
+    """Return the class and text of a failure."""
     from lakecdc.iceberg.explain import explain
 
     if isinstance(error, LakecdcError):
@@ -218,8 +218,8 @@ def _stopped(job: str, started: str, error: Exception) -> JobReport:
 
 
 def _log_result(report: JobReport, code: int) -> None:
-    """Log the result last; unlike prints, log lines are not mistaken for Spark's."""
-    # the other jobs have logged each table when it was done
+    """Log the result last; unlike printed lines, log lines are not mistaken for Spark's."""
+    # other jobs have logged each table when it was done
     if report.job in WORK and report.job != "govern":
         reports.log_tables(log.log, report.tables)
     if report.error:

@@ -1,4 +1,4 @@
-"""Create the SparkSession with its catalog; the only place that does."""
+"""Create the SparkSession with its catalog; no other module does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: returns a setting of an application, or else what it is given
+#: returns a setting of an application, or the given default
 Setting = Callable[[str, str], str]
 
 _SETTINGS = {
@@ -32,9 +32,9 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # a cast that does not fit must stop the job, never become null
     "spark.sql.ansi.enabled": "true",
-    # Spark's copy of a table is 30 s old otherwise, and jobs read what they have just committed
+    # otherwise Spark's copy of a table is 30 s old, and jobs read what they have just committed
     "spark.sql.iceberg.locality.enabled": "false",
-    # pyspark records the line of every column expression, which costs two to four milliseconds each time
+    # pyspark records the line of every column expression, which takes two to four milliseconds each
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _UNLESS_GIVEN = {
@@ -58,12 +58,12 @@ _BY_HAND = {
 def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> SparkSession:
     """Create the session of a job, or reuse the running one.
 
-    Under spark-submit the jars are on the class path and the operator's settings win; otherwise the session loads its
-    own jars and runs on the cores of this machine.
+    Under spark-submit the jars are on the class path and the operator's settings win; otherwise the session loads the
+    jars itself and runs on the cores of this machine.
 
     :param catalog: secret references are resolved into the session only.
     :param name: application name.
-    :param packages: Maven coordinates besides the catalog's, for a session that loads its own jars.
+    :param packages: Maven coordinates besides the catalog's, for a session that loads the jars itself.
     :raises SpecError: a secret reference cannot be resolved.
     """
     from pyspark import SparkContext
@@ -77,12 +77,12 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     master = os.environ.get("SPARK_MASTER", "local[*]") if by_hand else str(conf.get("spark.master", ""))
     unless_given = {name: value for name, value in _UNLESS_GIVEN.items() if not conf.contains(name)}
     settings = {**_SETTINGS, **unless_given, **redaction(conf), **delete_cache(conf), **python_tasks(conf, master)}
-    # a running session keeps what was set in it
+    # a running session keeps its settings
     if by_hand and SparkContext._active_spark_context is None:
         needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}
         builder = builder.master(master)
-        # Python tasks need the packages of this interpreter, but Spark's default is any python3 on the path
+        # Python tasks need this interpreter's packages, but Spark's default is any python3 on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("JDK_JAVA_OPTIONS", runtime.JAVA_OPTIONS)
     for key, value in settings.items():
@@ -117,8 +117,8 @@ def _settings_so_far(by_hand: bool) -> SparkConf:
 def _keep_jars_off_python_path() -> None:
     """Keep the jars of ``spark.jars.packages`` off the module path of Python tasks.
 
-    PySpark puts them there because a jar may contain Python, and each task invalidates Python's caches: up to Python
-    3.12 that reads a jar's whole directory, a tenth of a second for Iceberg's 25,000 classes.
+    PySpark puts them there because a jar may contain Python. But each task invalidates Python's caches, and up to
+    Python 3.12 that reads a jar's whole directory: a tenth of a second for Iceberg's 25,000 classes.
     """
     from pyspark import SparkContext
 
@@ -126,15 +126,15 @@ def _keep_jars_off_python_path() -> None:
 
 
 def redaction(conf: SparkConf) -> dict[str, str]:
-    """Return the patterns that Spark hides in event log, environment page and plans, besides spark-submit's own."""
+    """Return the patterns that Spark hides in event log, environment page and plans, added to spark-submit's."""
     theirs = conf.get(_REDACTION)
     return {_REDACTION: f"(?:{REDACTION_PATTERN})|(?:{theirs})" if theirs else REDACTION_PATTERN}
 
 
 def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
-    """Return where local tasks find lakecdc, and their daemon; on other masters, or if set already, nothing."""
+    """Return the settings by which local tasks find lakecdc and their daemon; empty on other masters, or if set."""
     own = {
-        # a script of a checkout or a submitted archive finds lakecdc beside itself, but its tasks do not
+        # a script of a checkout or a submitted archive finds lakecdc in its folder, but its tasks do not
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
         "spark.python.daemon.module": "lakecdc.runtime.daemon",
     }
@@ -142,11 +142,11 @@ def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
 
 
 def delete_cache(conf: SparkConf) -> dict[str, str]:
-    """Return limits for an executor's memory of delete files that its tasks share, unless they are set.
+    """Return limits for the cache of delete files that an executor's tasks share, unless they are set.
 
-    Iceberg's own limits, 64 and 128 MB for any executor, are too low for a large one, whose tasks read each further
-    delete file again, and too high for a small one: Iceberg counts a key's values, eight bytes for a long, but keeps
-    objects of about ninety. So these 64th and 32nd of the heap become at worst a third of it.
+    Iceberg's own limits, 64 and 128 MB for any executor, are too low for a large one, whose tasks then reread delete
+    files, and too high for a small one: Iceberg counts a key's values, eight bytes for a long, but keeps objects of
+    about ninety bytes. These limits, a 64th and a 32nd of the heap, use at worst a third of it.
     """
     heap = _heap(conf.get)
     limits = {"max-entry-size": max(1, heap // 64), "max-total-size": max(1, heap // 32)}
@@ -155,7 +155,7 @@ def delete_cache(conf: SparkConf) -> dict[str, str]:
 
 
 def task_memory(setting: Setting) -> int:
-    """Return the memory of a Python task beside the heap, in MiB: its executor's memory, shared by the cores."""
+    """Return the memory of a Python task beside the heap, in MiB: the executor's, divided by its cores."""
     python = setting("spark.executor.pyspark.memory", "")
     return _mebibytes(python) // _running(setting) if python else task_heap(setting)
 
@@ -166,7 +166,7 @@ def task_heap(setting: Setting) -> int:
 
 
 def _running(setting: Setting) -> int:
-    """Return the number of tasks that an executor runs at once."""
+    """Return the number of concurrent tasks of an executor."""
     master, machine = setting("spark.master", "local"), os.cpu_count() or 1
     local = _LOCAL_CORES.fullmatch(master)
     if local:
@@ -195,7 +195,7 @@ def _mebibytes(memory: str) -> int:
 def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
     """Apply a catalog's settings to a running session.
 
-    They are session settings, not configuration of the application, so that no listing of it shows them.
+    They are session settings, which no listing of the application's configuration shows.
     """
     from lakecdc.iceberg.lost_answers import verify_commits
 

@@ -1,4 +1,4 @@
-"""Suppress unused imports of libraries, which take a second and a half of each start of a driver or worker."""
+"""Suppress unused imports of libraries, which delay each start of a driver or worker by a second and a half."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _one_at_a_time = threading.RLock()
 
 
 class _Absent:
-    """Finder that reports pandas as missing, since Arrow takes a None in ``sys.modules`` for the module."""
+    """Finder that reports pandas as missing; Arrow would mistake a None in ``sys.modules`` for the module."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -24,9 +24,9 @@ class _Absent:
 def without_pandas() -> Iterator[None]:
     """Hide pandas from libraries, unless it is already imported.
 
-    PySpark's ``lit`` asks its own testing tools whether numpy is installed, DuckDB whether a table is a DataFrame of
-    pandas, and Arrow's datasets, which pyiceberg imports, whether a scalar is one of its arrays; all import the whole
-    of it for that and remember the answer. ``createDataFrame`` asks each time.
+    PySpark's ``lit`` checks whether numpy is installed, DuckDB whether a table is a pandas DataFrame, and Arrow's
+    datasets, which pyiceberg imports, whether a scalar is a pandas array; each imports all of pandas for that and
+    remembers the answer. ``createDataFrame`` checks every time.
     """
     with _one_at_a_time:
         if "pandas" in sys.modules:

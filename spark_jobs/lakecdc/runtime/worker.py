@@ -1,7 +1,7 @@
-"""Cheap reuse of Spark's Python workers, which otherwise costs 0.3 s for each task.
+"""Make the reuse of Spark's Python workers cheap; otherwise it costs 0.3 s per task.
 
 Between tasks PySpark invalidates import caches and collects garbage. Up to Python 3.12 the first reads the directory of
-each archive in which a module was looked for, Spark's own jar among them; the second visits every object.
+each archive on the module path, including Spark's own jar; the second visits every object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: variable with the MiB that a task may use beside the heap
 TASK_MEMORY = "LAKECDC_TASK_MEMORY"
-# with less, a task cannot fold the events of 600,000 keys, and it cannot hand on fewer
+# with less memory, a task cannot fold the events of 600,000 keys, the smallest part that it passes on
 _LEAST_MEMORY = 256
 _settled = False
 
@@ -31,10 +31,10 @@ _settled = False
 class TaskProgress:
     """Rows and bytes that a task has read, logged every ten seconds to standard error.
 
-    Spark tells the driver nothing of a Python task before its end. With a local master the lines reach the job's log,
-    on a cluster the executor's.
+    The driver learns nothing about a Python task before its end. With a local master the lines reach the job's log, on
+    a cluster the executor's.
 
-    :param what: the table, and which of its tasks this is.
+    :param what: the table and the task.
     :param clock: returns seconds.
     """
 
@@ -46,7 +46,7 @@ class TaskProgress:
         self._rows = self._bytes = 0
 
     def add(self, rows: int, size: int) -> None:
-        """Count rows and bytes, and log all so far if the last line is old enough."""
+        """Count rows and bytes, and log the totals if the last line is old enough."""
         self._rows, self._bytes = self._rows + rows, self._bytes + size
         now = self._clock()
         if now - self._logged >= self._PACE:
@@ -54,7 +54,7 @@ class TaskProgress:
 
             self._logged = now
             text = f"{self._rows:,} rows, {self._bytes / 1024**2:,.0f} MB in {now - self._begun:.0f} seconds"
-            # the format of the job's own log; one write, as several tasks share the stream
+            # the format of the job's log; a single write, because tasks share the stream
             moment = time.strftime("%Y-%m-%d %H:%M:%S,000")
             sys.stderr.write(f"{moment} INFO {__name__}: {PROGRESS}{self._what}: {text}\n")
             sys.stderr.flush()
@@ -70,18 +70,18 @@ def settle() -> None:
 
 
 def forget_archives() -> None:
-    """Remove jars from this process' module path, and forget the directories of other archives."""
+    """Remove jars from this process's module path, and drop cached directories of other archives."""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
-            # a later import from the archive creates a new one, which already knows the directory
+            # a later import from the archive creates a new importer, which already knows the directory
             del sys.path_importer_cache[path]
 
 
 def duckdb_of_its_own(files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with one thread for one task, in UTC like the session; ``cursor()`` opens another connection.
 
-    It respects the task's memory, spills to Spark's disks, and reaches no other file, machine or extension.
+    It respects the task's memory, spills to Spark's disks, and cannot access other files, machines or extensions.
 
     :param files: local paths that it may read.
     """
@@ -93,13 +93,13 @@ def duckdb_of_its_own(files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
         config={
             "threads": 1,
             "memory_limit": f"{limit}MiB",
-            # DuckDB creates it on demand, and removes it
+            # DuckDB creates the folder on demand, and removes it
             "temp_directory": os.path.join(spill_folder(), f"duckdb-{os.getpid()}-{uuid.uuid4().hex}"),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
     )
-    # in the configuration it would forbid the spill folder
+    # as an initial setting it would forbid the spill folder
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     if files:
         with without_pandas():
@@ -112,6 +112,6 @@ def duckdb_of_its_own(files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
 
 
 def spill_folder() -> str:
-    """Return one of Spark's disks for this process."""
+    """Return a folder on one of Spark's disks for this process."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
     return folders[os.getpid() % len(folders)]

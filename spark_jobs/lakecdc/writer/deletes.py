@@ -1,8 +1,7 @@
-"""One delete file or deletion vector per data file, written by Python tasks through the table's FileIO.
+"""Write one delete file or deletion vector per data file, in Python tasks through the table's FileIO.
 
-It contains *all* deleted positions of its data file, including known ones: a deletion vector must, because readers use
-nothing else, and in format v2 it replaces the file's older position-delete files, so that their number does not grow
-from run to run.
+It contains *all* deleted positions of its data file, including known ones. A deletion vector must, because readers use
+nothing else. In format v2 it replaces the file's older position-delete files, so that their number does not grow.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
-#: a task's result: one row per written file, or the number of a data file and why it could not be read
+#: a task's results: one row per written file, or the number of an unread data file and the reason
 RESULT = (
     "file_number int, location string, bytes long, records long, added long, lowest long, highest long, "
     "offset long, length long, unread string"
@@ -60,7 +59,7 @@ class Target:
 
 @dataclass
 class FilePositions:
-    """The deleted positions of one data file: known ones, and those that equality deletes hit."""
+    """The deleted positions of one data file: known positions and new hits of equality deletes."""
 
     file_number: int
     known: BitMap64
@@ -72,7 +71,7 @@ class FilePositions:
         return len(self.hit - self.known)
 
 
-#: writes files of positions and describes them
+#: writes delete files and describes them
 Writer = Callable[[Iterable[FilePositions], Target], Iterator[WrittenDeletes]]
 
 
@@ -82,7 +81,7 @@ def writer_of(table: IcebergTable) -> Writer:
 
 
 def count_only(files: Iterable[FilePositions], _: Target) -> Iterator[WrittenDeletes]:
-    """Write nothing, and describe what would be written."""
+    """Describe what would be written, without writing it."""
     for file in files:
         deleted = file.known | file.hit
         yield WrittenDeletes(file.file_number, "", 0, len(deleted), file.added, deleted.min(), deleted.max())
@@ -116,7 +115,7 @@ def _position_table(data_file: str, positions: BitMap64) -> pa.Table:
 
 
 def write_deletion_vectors(files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
-    """Write the vectors of all files to one Puffin file, or none without files (format v3)."""
+    """Write the vectors of all data files to one Puffin file (format v3)."""
     builder, facts = PuffinBuilder("lakecdc"), []
     for file in files:
         deleted = file.known | file.hit
@@ -149,7 +148,7 @@ def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> l
 
 
 def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) -> Iterator[pa.RecordBatch]:
-    """Process the batches of a Python task: positions in, one row per written file out."""
+    """Process the batches of a Python task: positions in, one result row per written file out."""
     settle()
     yield described(writer(without_unchanged(by_file(batches), target.merge), target))
 
@@ -167,14 +166,14 @@ def described(written: Iterable[WrittenDeletes], unread: Mapping[int, str] | Non
 
 
 def collect_results(rows: Iterable[Row]) -> tuple[list[WrittenDeletes], dict[int, str]]:
-    """Return the written delete files in the results of tasks, and why data files could not be read, by number."""
+    """Collect the written delete files of tasks' results, and why data files could not be read, by number."""
     names, about_files = [f.name for f in dataclasses.fields(WrittenDeletes)], list(rows)
     written = [WrittenDeletes(*(row[name] for name in names)) for row in about_files if row["location"] is not None]
     return written, {row["file_number"]: row["unread"] for row in about_files if row["unread"] is not None}
 
 
 def without_unchanged(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:
-    """Skip data files without new positions, so that their delete files stay, unless they are merged anyway."""
+    """Skip data files without new positions, whose delete files stay, except files to merge."""
     return (file for file in files if file.added or (file.known and file.file_number in merge))
 
 

@@ -1,4 +1,4 @@
-"""Files that a task writes, one per partition, as many open at once as its memory allows, and their report."""
+"""Write and report a task's files, one per partition, with as many open at once as its memory allows."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import pyarrow as pa
 from lakecdc.writer.parquet import ArrowFile, FileLayout
 from lakecdc.writer.partitions import Values, by_partition, columns_of
 
-#: rows that tasks return: written files, with partition values and counts of NaNs as JSON; why a task gave up; packed
-#: tables of rows that are left out of files
+#: result rows of tasks: written files, with partition values and counts of NaNs as JSON; why a task gave up; packed
+#: tables of rows that are not in files
 RESULT = "location string, kind string, bytes bigint, partition string, nans string, odd string, cell binary"
-# bytes of rows that are sorted and written at once; a task holds them twice meanwhile
+# bytes of rows that are sorted and written at once; meanwhile a task holds them twice
 _SLICE_BYTES = 64 * 1024 * 1024
-#: files that a task writes at once: each holds a row group, and on S3 a part of some megabytes
+#: maximum number of open files of a task: each buffers a row group, and on S3 a part of some megabytes
 MOST_OPEN = 32
 
 
 class FullError(Exception):
-    """More partitions are written than files may be open."""
+    """The rows have more partitions than files may be open."""
 
 
 def result(**values: str | int | bytes) -> pa.RecordBatch:
-    """Build a row of :data:`RESULT`; other columns are null."""
+    """Build a row of :data:`RESULT`; omitted columns are null."""
     types = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
     fields = [(name, types[kind]) for name, kind in (column.split() for column in RESULT.split(", "))]
     return pa.RecordBatch.from_pylist([values], schema=pa.schema(fields))
@@ -34,9 +34,9 @@ def result(**values: str | int | bytes) -> pa.RecordBatch:
 class PartitionFiles:
     """Files of one kind.
 
-    :param kind: what is in them, in the writer's own words.
-    :param most: how many are open at once; one is enough for rows in the order of their partitions.
-    :param makes_room: one more finishes another; otherwise it is refused.
+    :param kind: the writer's name for their content.
+    :param most: maximum number of open files; one is enough for rows in the order of their partitions.
+    :param makes_room: finish another file for one too many; otherwise refuse it.
     """
 
     def __init__(self, layout: FileLayout, kind: str, most: int = MOST_OPEN, *, makes_room: bool = True) -> None:
@@ -44,7 +44,7 @@ class PartitionFiles:
         self._open: dict[Values, ArrowFile] = {}
 
     def write(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Write rows, and report the files that are finished, by their size or to make room.
+        """Write rows, and report files finished because of their size or to make room.
 
         :param table: the rows of each partition together, see :func:`~lakecdc.writer.partitions.with_partitions`.
         :raises FullError: there is no room for a partition.
@@ -55,7 +55,7 @@ class PartitionFiles:
                     raise FullError(f"the rows are of more than {self._most} partitions")
                 yield self._finish(next(iter(self._open)))
             file = self._open.get(values) or ArrowFile(self._layout)
-            # a file whose first rows are refused is never made
+            # a file whose first rows are refused is never created
             file.write(rows)
             self._open[values] = file
             if file.size >= self._layout.file_bytes:
@@ -81,7 +81,7 @@ class PartitionFiles:
 def slices(
     tables: Iterable[pa.Table], most_bytes: int = _SLICE_BYTES, most_rows: int = sys.maxsize
 ) -> Iterator[pa.Table]:
-    """Concatenate tables up to a size, by default the one that is sorted and written at once."""
+    """Concatenate tables up to a size, by default the size that is sorted and written at once."""
     gathered: list[pa.Table] = []
     size = rows = 0
     for table in tables:

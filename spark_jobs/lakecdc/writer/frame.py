@@ -1,4 +1,4 @@
-"""Write the rows of a DataFrame as files of a table: with Arrow in tasks, or with Iceberg's writer where it has to."""
+"""Write the rows of a DataFrame as files of a table: with Arrow in tasks, or with Iceberg's writer if tasks cannot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Fill = Callable[[pa.Table, Mapping[str, str]], pa.Table]
 
 @dataclass(frozen=True)
 class Added:
-    """A column of files that tasks fill while they write rows, as Iceberg's writer does not.
+    """A column that tasks fill while they write rows; Iceberg's writer does not write it.
 
     :param fill: returns rows with the column's source, given the sources of the table's columns by name.
     """
@@ -52,9 +52,9 @@ def stage_frame(
     """Write rows as data files of a table, or keys as equality-delete files, uncommitted.
 
     :param rows: the table's columns in its types, see :func:`lakecdc.iceberg.staging.columns_of`, or just its key
-        columns; files are fewer where the rows of each partition are together.
+        columns; rows grouped by partition make fewer files.
     :param key: the equality columns; empty for data files.
-    :param spec_id: partition spec of delete files, which apply to data files of that spec alone; default: the current.
+    :param spec_id: partition spec of delete files, which apply only to data files of that spec; default: the current.
     :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
     """
     spec_id = current_spec_id(table) if spec_id is None else spec_id

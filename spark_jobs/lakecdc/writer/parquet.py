@@ -1,4 +1,4 @@
-"""Write Parquet files with Arrow inside Python tasks, by the table's properties as Iceberg's own writer does."""
+"""Write Parquet files with Arrow inside Python tasks, following the table's properties like Iceberg's own writer."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _WITH_LEVELS = ("zstd", "gzip")
 _SAMPLE = 20_000
 _OTHER_FORMAT = "write.format.default"
 _BLOOM_RATE, _BLOOM_BYTES = "write.parquet.bloom-filter-fpp.column.", "write.parquet.bloom-filter-max-bytes"
-# Iceberg's defaults of the two
+# Iceberg's defaults for both
 _RATE, _MOST_BYTES = 0.01, 1024 * 1024
-# a file's first row group decides the size of its filters, and later ones may be larger
+# a file's first row group decides the size of its filters, but later row groups may be larger
 _FEWEST_VALUES = 16_384
 _GIVEN_UP = "given-up"
-#: how the writer refuses a null
+#: the writer's message for a null in a required column
 MISSING_VALUE = "is non-nullable, and a row has no value for it"
 
 
 def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | None:
-    """Return why Iceberg's own writer has to write rows of Spark's types to files of a table; None if tasks can.
+    """Return why Iceberg's own writer has to write a frame's rows to files of a table; None if tasks can.
 
     :param partitioning: of the files; None if tasks cannot evaluate it.
     """
@@ -53,7 +53,7 @@ def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | Non
 
 
 def files_refusal(table: IcebergTable) -> str | None:
-    """Return why tasks cannot write rows that they have read from files of a table to others; None if they can."""
+    """Return why tasks cannot write rows of a table's files to new files; None if they can."""
     properties = table.properties
     if properties.get(_CODEC, "zstd") not in _CODECS:
         return f"{_CODEC} is {properties[_CODEC]}"
@@ -75,14 +75,14 @@ def files_refusal(table: IcebergTable) -> str | None:
 class FileColumn(IcebergColumn):
     """A column of a file to write.
 
-    :param source: the column that it is filled from; None for nulls.
+    :param source: the column with its values; None for nulls.
     """
 
     source: str | None
 
 
 def file_columns(table: IcebergTable, sources: Mapping[str, str], names: Sequence[str] = ()) -> tuple[FileColumn, ...]:
-    """Return the columns of a table's files, or just those named; columns without a source are null."""
+    """Return the columns of a table's files, or just the named columns; columns without a source are null."""
     columns = {c["name"]: c for c in table.schema_fields}
     fields = [columns[name] for name in names or columns]
     return tuple(FileColumn(c["id"], c["name"], c["type"], c["required"], sources.get(c["name"])) for c in fields)
@@ -90,7 +90,7 @@ def file_columns(table: IcebergTable, sources: Mapping[str, str], names: Sequenc
 
 @dataclass(frozen=True)
 class FileLayout:
-    """Where and how the files of one kind are written.
+    """Location and format of the files of one kind.
 
     :param folder: location to write below.
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
@@ -118,7 +118,7 @@ class FileLayout:
         partitioning: Partitioning = (),
         names: Sequence[str] = (),
     ) -> FileLayout:
-        """Return the layout of files of a table that :func:`refusal` accepts; see :func:`file_columns`."""
+        """Return the layout of a table's files, if :func:`refusal` accepts it; see :func:`file_columns`."""
         properties, columns = table.properties, file_columns(table, sources, names)
         codec, size = _CODECS[properties.get(_CODEC, "zstd")], written_file_bytes(properties)
         storage = storage_properties(table)
@@ -126,11 +126,11 @@ class FileLayout:
         return cls(folder, storage, columns, partitioning, codec, bloom_filters(properties), size, level)
 
     def with_column(self, column: FileColumn) -> FileLayout:
-        """Return the layout with one more column, which is not the table's own."""
+        """Return the layout with an additional column that is not in the table's schema."""
         return replace(self, columns=(*self.columns, column))
 
     def give_up(self) -> None:
-        """Tell the other tasks that the folder will be discarded."""
+        """Signal the other tasks that the folder will be discarded."""
         with output(self.properties, f"{self.folder}/{_GIVEN_UP}") as mark:
             mark.write(b"-")
 
@@ -140,7 +140,7 @@ class FileLayout:
 
 
 def bloom_filters(properties: Mapping[str, str]) -> dict[str, tuple[float, int]]:
-    """Return the false-positive rate and maximum bytes of each column's filter, from properties of a table."""
+    """Return the false-positive rate and maximum bytes of each column's filter from table properties."""
     most = int(properties.get(_BLOOM_BYTES, _MOST_BYTES))
     enabled = [name for name, value in properties.items() if name.startswith(ENABLED) and value.lower() == "true"]
     columns = [name.removeprefix(ENABLED) for name in enabled]
@@ -154,12 +154,12 @@ def _knows_bloom_filters() -> bool:
 
 
 def _values_for(rate: float, most_bytes: int) -> int:
-    """Return how many distinct values a split-block filter of some bytes holds at a false-positive rate."""
+    """Return the capacity in distinct values of a split-block filter of some bytes at a false-positive rate."""
     return max(1, int(-most_bytes * math.log(1 - rate ** (1 / 8))))
 
 
 def _count_nans(column: pa.Field, values: pa.ChunkedArray) -> dict[int, int]:
-    """Count the NaNs of a column by field id, also in members of structs; Iceberg counts none in lists and maps."""
+    """Count the NaNs of a column by field id, including struct members; Iceberg counts none in lists and maps."""
     if pa.types.is_floating(column.type):
         return {field_id(column) or 0: pc.sum(pc.is_nan(values)).as_py() or 0}
     members = enumerate(column.type) if pa.types.is_struct(column.type) else ()
@@ -168,10 +168,10 @@ def _count_nans(column: pa.Field, values: pa.ChunkedArray) -> dict[int, int]:
 
 
 class ArrowFile:
-    """One Parquet file, created by the first row, which sets ``location``.
+    """One Parquet file; the first row creates it and sets ``location``.
 
-    :ivar rows: written so far.
-    :ivar offsets: first byte of each row group, at which readers may split the file.
+    :ivar rows: number of rows written.
+    :ivar offsets: first byte of each row group, where readers may split the file.
     :ivar nans: number of NaNs by field id, of columns that may have some.
     """
 
@@ -181,7 +181,7 @@ class ArrowFile:
         self.rows, self.offsets, self.nans = 0, list[int](), Counter[int]()
 
     def write(self, table: pa.Table) -> None:
-        """Add rows, as a row group of their own.
+        """Write rows as a separate row group.
 
         :raises InputError: a row lacks a value that its column requires.
         :raises pyarrow.ArrowInvalid: a value does not fit the column.
@@ -221,7 +221,7 @@ class ArrowFile:
         )
 
     def _repeating(self, first: pa.Table) -> list[str] | bool:
-        """Return the columns whose values repeat, which alone gain from a dictionary."""
+        """Return the columns with repeating values; only they gain from a dictionary."""
         if any(column.is_nested for column in self._columns):
             # Arrow expects the names of leaves
             return True
@@ -231,7 +231,7 @@ class ArrowFile:
         ]
 
     def _filters(self, rows: int) -> dict[str, Any]:
-        """Return Arrow's option for Bloom filters, which older versions lack; booleans have none."""
+        """Return Arrow's option for Bloom filters, which older versions lack; booleans get no filter."""
         filters = {}
         for column in self._columns:
             rate, most = self._layout.bloom.get(column.name, (0.0, 0))

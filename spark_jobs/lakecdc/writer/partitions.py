@@ -1,4 +1,4 @@
-"""Partitions of a table's new files: their values per row, and as Iceberg reads them from JSON."""
+"""Compute the partitions of a table's new files: values per row, and as Iceberg's JSON."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lakecdc.writer.transforms import Transform, parse_transform
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """A partition field, with the tasks' name of the column that it derives from."""
+    """A partition field, with the tasks' name of its source column."""
 
     source: str
     transform: Transform
 
 
 Partitioning = tuple[PartitionColumn, ...]
-#: values of a partition, as JSON has them
+#: values of a partition as JSON
 Values = tuple[str | int | bool | None, ...]
 
 
@@ -52,9 +52,9 @@ def find_partitioning(
 def partitioning_of(
     table: IcebergTable, types: Mapping[str, str], sources: Mapping[str, str], spec_id: int | None = None
 ) -> Partitioning | None:
-    """Return the partition fields of files, without those that are always null; None if tasks cannot evaluate them all.
+    """Return the partition fields of files, except always-null fields; None if tasks cannot evaluate them all.
 
-    :param types: Spark SQL types of the columns that tasks have; those that differ from the table's are not used.
+    :param types: Spark SQL types of the columns that tasks have; columns of other types than the table's are not used.
     :param sources: the tasks' names of these columns.
     :param spec_id: partition spec of the files; default: the current.
     """
@@ -71,7 +71,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def count_of(partitioning: Partitioning) -> int | None:
-    """Return how many partitions there can be; None if that depends on the values."""
+    """Return the maximum number of partitions; None if it depends on the values."""
     if any(one.transform.kind != "bucket" for one in partitioning):
         return None
     return prod(one.transform.width for one in partitioning)
@@ -83,14 +83,14 @@ def columns_of(partitioning: Partitioning) -> list[str]:
 
 
 def with_partitions(table: pa.Table, partitioning: Partitioning) -> pa.Table:
-    """Return the table with its rows' partition values."""
+    """Add the partition values of each row to a table."""
     for name, one in zip(columns_of(partitioning), partitioning, strict=True):
         table = table.append_column(name, one.transform.values(table[one.source].combine_chunks()))
     return table
 
 
 def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Bring the rows of each partition together, keeping their order; ``names`` are columns of partition values."""
+    """Group the rows by partition, keeping their order; ``names`` are columns of partition values."""
     edges = len(_edges(table, names))
     if edges <= 2 or edges - 1 == table.group_by(names).aggregate([]).num_rows:
         return table
@@ -98,19 +98,19 @@ def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
-    """Yield the values and rows of each partition, which are together; ``names`` are columns of partition values."""
+    """Yield the values and rows of each partition of grouped rows; ``names`` are columns of partition values."""
     for low, high in pairwise(_edges(table, names)):
         yield tuple(_value(table[name][low]) for name in names), table.slice(low, high - low)
 
 
 def _edges(table: pa.Table, names: Sequence[str]) -> list[int]:
-    """Return the rows where partitions begin, and the end of the table."""
+    """Return the row numbers where partitions begin, and the table's length."""
     changes = {int(edge) for name in names if table.num_rows for edge in _changes(table[name].combine_chunks())}
     return sorted({0, table.num_rows, *changes})
 
 
 def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the indices of values that differ from those before them."""
+    """Return the indices of values that differ from the value before."""
     before, after = column.slice(0, len(column) - 1), column.slice(1)
     differ = pc.fill_null(pc.not_equal(before, after), False)
     if column.null_count:
@@ -120,7 +120,7 @@ def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _value(scalar: pa.Scalar) -> str | int | bool | None:
-    """Write a partition value as Iceberg reads it (table specification, "JSON single-value serialization")."""
+    """Convert a partition value to Iceberg's JSON (table specification, "JSON single-value serialization")."""
     kind = scalar.type
     if scalar.is_valid and pa.types.is_date(kind):
         return _iso(scalar.value, "D")
@@ -134,7 +134,7 @@ def _value(scalar: pa.Scalar) -> str | int | bool | None:
 
 
 def _iso(number: int, unit: Literal["D", "us"]) -> str:
-    """Write days or microseconds since 1970 as Java does; Python's dates end too early."""
+    """Format days or microseconds since 1970 like Java; Python's dates end too early."""
     text = str(np.datetime64(number, unit))
     end = text.index("-", 1)
     year = int(text[:end])

@@ -1,4 +1,4 @@
-"""Partition transforms of Iceberg (table specification, "Partition Transforms" and appendix B), a column at a time."""
+"""Compute Iceberg's partition transforms (table specification, "Partition Transforms" and appendix B) by column."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 _MOMENTS = ("timestamp", "timestamp_ntz")
 _TIMES = ("date", *_MOMENTS)
 _INTEGERS = tuple(INTEGER_BYTES)
-# Python's own context has 28 digits
+# Python's default context has 28 digits
 _EXACT = Context(prec=80, traps=[Inexact])
 
 
@@ -55,8 +55,7 @@ class Transform:
     def values(self, column: pa.Array) -> pa.Array:
         """Return the partition value of each value, null for null.
 
-        :param column: of a type that the transform takes; but for identity moments may be integers, microseconds since
-            1970.
+        :param column: of a supported type; except for identity, times may be integers (microseconds since 1970).
         :return: days as dates; buckets and the other units as 32-bit integers.
         """
         if self.kind == "identity":
@@ -85,7 +84,7 @@ def _unquoted(name: str) -> str:
 
 
 def _units(column: pa.Array, kind: str) -> pa.Array:
-    """Return the units since 1970 of each time."""
+    """Return each time's number of units since 1970."""
     is_date = pa.types.is_date(column.type)
     raw = column.cast(pa.int32()).cast(pa.int64()) if is_date else column.cast(pa.int64())
     numbers = raw.fill_null(0).to_numpy().astype(f"M8[{'D' if is_date else 'us'}]").astype(f"M8[{_UNITS[kind]}]")
@@ -104,7 +103,7 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
         lower = [
             None if number is None else Decimal(number - number % width).scaleb(-scale, _EXACT) for number in unscaled
         ]
-        # the lowest ones may have a digit more than their type
+        # the lowest values may have one digit more than their type
         return pa.array(lower, pa.decimal128(38, scale))
     # Iceberg has no integers below 32 bits
     kind = np.int64 if pa.types.is_int64(column.type) else np.int32
@@ -122,7 +121,7 @@ def _buckets(column: pa.Array, count: int) -> pa.Array:
 
 
 def _hashed_bytes(column: pa.Array) -> Iterable[Any]:
-    """Return what is hashed of each value: texts, bytes, unscaled decimals, eight bytes of a number (little endian)."""
+    """Return the bytes of each value to hash: of texts, bytes and unscaled decimals; of numbers 8, little endian."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return column.to_pylist()
     if pa.types.is_decimal(column.type):
@@ -139,7 +138,7 @@ def _unscaled(value: Decimal, scale: int) -> int:
 
 
 def _signed_bytes(number: int) -> bytes:
-    """Return the fewest bytes of a number in two's complement, big endian."""
+    """Return the shortest two's complement of a number, big endian."""
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 

@@ -120,7 +120,7 @@ def test_files_that_tasks_do_not_read(tmp_path: Path) -> None:
     other.write_bytes(b"Obj1" * 9)
     with pytest.raises(UnreadError, match="a.avro"):
         list(FileRows({**file, "location": str(other)}, (ID,), {}))
-    with pytest.raises(UnreadError, match="out of the reach"):
+    with pytest.raises(UnreadError, match="tasks cannot read"):
         list(FileRows({**file, "location": "gs://bucket/a.parquet"}, (ID,), {}))
     avro = {"location": str(other), "format": "AVRO", "offset": None, "length": None}
     with pytest.raises(UnreadError, match="a.avro"):

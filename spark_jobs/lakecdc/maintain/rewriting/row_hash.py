@@ -60,7 +60,7 @@ class RowHash:
             self._engine.unregister("hashed")
 
     def of_file(self, path: str, schema: pa.Schema) -> int | None:
-        """Return the hash of a local Parquet file, read by DuckDB, which has not written it; None if it cannot read it."""
+        """Return the hash of a local Parquet file, read by DuckDB, not by its writer Arrow; None if DuckDB cannot."""
         import duckdb
 
         if _exact_schema(schema) != schema:
