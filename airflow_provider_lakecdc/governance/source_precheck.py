@@ -115,7 +115,7 @@ def _ask(job: Submission, environment: Mapping[str, str], positions: Mapping[str
     question = json.dumps({"spec": job.document, "positions": encoded})
     done = launcher.run_probe("lakecdc.probes.preflight", question, environment)
     if done is None or done.returncode:
-        log.warning("The source cannot be judged from here, and is left to Spark.")
+        log.warning("Cannot check the source from here; Spark will check it.")
         return SourceState()
     return SourceState.from_json(done.stdout)
 

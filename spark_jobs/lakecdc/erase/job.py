@@ -31,7 +31,7 @@ from lakecdc.metadata.positions import read_side_of
 OUT_OF_REACH = (
     "the source, its log and its topics",
     "files that were ingested or exported",
-    "what names the keys",
+    "the tables and files that name the keys",
     "logs of jobs",
     "Airflow's database (XCom, rendered templates)",
     "event logs of Spark",
@@ -58,7 +58,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     head = table.refresh().head()
     refuse_aggregated(table, "Erase the rows from its history table, then run ingestion, which aggregates it again.")
-    refuse_several_feeds(table, "order keys of different sources do not tell which late events are of erased rows")
+    refuse_several_feeds(table, "order keys of different sources do not show which late events belong to erased rows")
     if head is None:
         return empty(table)
     history = named_history(table, options.history_tables.get(table.name))
@@ -113,7 +113,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     for each in fed:
         each.update_properties(dict(erasure_ended()))
     if not any(sums.values()):
-        return TableReport(table.name, "nothing", "no file holds one of the keys", **facts)
+        return TableReport(table.name, "nothing", "no file contains one of the keys", **facts)
     return TableReport(table.name, "done", **facts)
 
 

@@ -123,11 +123,11 @@ def _refuse_half_erased(table: IcebergTable, history: IcebergTable | None, keys:
     before = [(each.name, ids[-1]) for each in (table, history) if each and (ids := snapshots_before(each))]
     if before:
         states = " and ".join(f"{name} VERSION AS OF {snapshot_id}" for name, snapshot_id in before)
-        hint = f"Make a table of the keys of the rows that meet it in {states}, and name it as options.keys_table."
+        hint = f"Create a table with the keys of the rows that meet it in {states}, and name it in options.keys_table."
     raise InputError(
-        "An erasure has not finished, and rows that met its condition may be gone.",
+        "An erasure has not finished, and may have removed rows that met its condition.",
         table=table.name,
-        hint=f"{hint} If it was of other rows, unset the table property {names.ERASED}.",
+        hint=f"{hint} If it erased other rows, unset the table property {names.ERASED}.",
     )
 
 

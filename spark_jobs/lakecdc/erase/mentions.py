@@ -101,7 +101,7 @@ class Mentions:
         parts = {*_PART.findall(name.casefold()), *_DIGITS.findall(name)}
         values = {value.casefold() for key in self._keys for value in key}
         if parts & values or any(not value.isalnum() and value in name.casefold() for value in values):
-            return "a file whose name may hold a key"
+            return "a file whose name may contain a key"
         return name
 
     def _is_cursor(self, value: Any) -> bool:

@@ -64,14 +64,14 @@ def refuse_unsupported(place: Place) -> None:
         raise UnsupportedError(
             f"It has format version {table.format_version}, whose metadata files cannot all be decoded.",
             table=table.name,
-            hint="Whether a key is left in them would not be known. Copy its rows to a table of format version 3.",
+            hint="They may contain keys. Copy its rows to a table of format version 3.",
         )
     head = table.head()
     if head is None:
         return
     if columns := _keys_in_partitions(place):
         raise UnsupportedError(
-            f"Its partitions by {columns} are named after key values, which metadata and folders keep.",
+            f"Its partitions by {columns} have key values, which stay in metadata and folder names.",
             table=table.name,
             hint="Partition it by bucket(…) of the key, move its rows with compact_data_files and older_specs, and "
             "expire the older snapshots.",

@@ -83,7 +83,7 @@ def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], output
     by_location = {str(task.file().location()): task for task in tasks}
     now = plan_tasks(table, head.id, by_location)
     if now.keys() != by_location.keys():
-        raise ConflictError("Others have removed a data file to be rewritten.", table=table.name, hint=_AGAIN)
+        raise ConflictError("Another writer removed a data file of the rewrite.", table=table.name, hint=_AGAIN)
     calls, order = java_calls(table.spark), list(by_location)
     states = [
         position_deletes_of(calls, java_list(table.spark, [of_state[name] for name in order]))
@@ -123,7 +123,7 @@ def _carried(
         )
     if not removed:
         # Iceberg refuses a rewrite that adds delete files and removes none
-        raise ConflictError("Its position deletes are of whole partitions.", table=table.name, hint=_AGAIN)
+        raise ConflictError("Its position deletes apply to whole partitions.", table=table.name, hint=_AGAIN)
     return CarriedOver(head, added, removed, rows)
 
 
@@ -135,14 +135,14 @@ def _refuse_unknown(table: IcebergTable, tasks: Mapping[str, Any], changed: Sequ
     for location, earlier, deletes in changed:
         if int(tasks[location].deletes().size()) > len(earlier):
             # a conversion deletes by position rows that the read had already left out
-            why = "rows of a data file to be rewritten had equality deletes, which may have been converted"
+            why = "rows of its data files had equality deletes, which may have been converted"
         elif not all(reaches(place) for place in (location, *(delete.location for delete in deletes))):
             why = "tasks cannot read a path with '#' or '?'"
         elif not all(delete.format in FORMATS for delete in (*earlier, *deletes)):
             why = "tasks cannot read its position deletes"
         else:
             continue
-        raise ConflictError(f"Others have deleted rows meanwhile: {why}.", table=table.name, hint=_AGAIN)
+        raise ConflictError(f"Another writer deleted rows during the rewrite: {why}.", table=table.name, hint=_AGAIN)
 
 
 def _deleted_keys(table: IcebergTable, files: Sequence[Sequence[Any]]) -> tuple[pa.Table, int]:

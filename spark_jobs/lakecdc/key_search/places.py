@@ -134,7 +134,7 @@ def collect_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> pa
     named = [column.alias(f"d{place}") for place, column in enumerate(columns)]
     rows = keys.select(*named).dropna().limit(MOST_KEYS + 1).toArrow()
     if rows.num_rows > MOST_KEYS:
-        raise UnreadError(f"they are more than {MOST_KEYS}")
+        raise UnreadError(f"there are more than {MOST_KEYS}")
     kinds = [column.field().type for column in key_columns(table, [one.id for one in of_key])]
     return rows.cast(pa.schema([(f"d{place}", kind) for place, kind in enumerate(kinds)]))
 
@@ -194,7 +194,7 @@ def refusal(table: IcebergTable, key: Sequence[str], columns: Sequence[str]) -> 
     except UnreadError as error:
         return str(error)
     if fixed := next((one.name for one in of_key if pa.types.is_fixed_size_binary(one.field().type)), None):
-        return f"keys may be of another length than the key column {fixed}"
+        return f"keys may differ in length from the key column {fixed}"
     fields = [field for field in table.schema_fields if field["name"] in (*key, *columns)]
     beyond = [*unread_columns(fields), *(c.name for c in read_columns(fields) if holds_uuid(c.field().type))]
     return f"Spark has another type for the column {beyond[0]}" if beyond else None

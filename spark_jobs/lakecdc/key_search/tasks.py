@@ -287,7 +287,7 @@ class SearchTask:
                     tables += [] if rows is None else [rows]
                     hit |= bitmap(positions.to_numpy())
                     if self.most is not None and len(hit) > self.most:
-                        raise UnreadError(f"more than {self.most} rows of {row['location']} have them")
+                        raise UnreadError(f"more than {self.most} rows of {row['location']} have the keys")
         except UnreadError as error:
             unread[number] = str(error)
             return

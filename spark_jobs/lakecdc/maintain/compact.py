@@ -75,7 +75,7 @@ def _plan(
     if options.older_specs:
         moving += units_of(table, moved, to, target, options.max_group_bytes)
     stay = "files of partition specs whose column was dropped stay"
-    too_large = f"{left} {stay}: max_group_bytes is less than those of a spec" if left else None
+    too_large = f"{left} {stay}: max_group_bytes is less than all files of a spec have" if left else None
     beside_cold = f"{count(with_cold)} {stay}: some files of the spec are cold" if with_cold else None
     summary = {names.ROWS_SORTED_BY: order.describe()} if order.fields else {}
     return RewritePlan(

@@ -132,7 +132,7 @@ def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, R
 
 def _unreadable(counts: Mapping[str, Any]) -> str | None:
     listed = ", ".join(counts["unreadable_consumers"])
-    return f"kept what unreadable consumers may need ({listed}): drop them and register them again" if listed else None
+    return f"kept snapshots for unreadable consumers ({listed}): drop them and register them again" if listed else None
 
 
 def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain_last: int) -> TableReport:

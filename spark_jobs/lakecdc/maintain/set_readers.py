@@ -52,7 +52,7 @@ def _form(table: IcebergTable, readers: tuple[str, ...]) -> Form:
         return choose_form(readers, (version,), table=table.name)
     except SpecError as error:
         raise UnsupportedError(
-            f"Its format version is {version}, which is never set back. {error.message}",
+            f"Its format version {version} cannot be lowered. {error.message}",
             table=table.name,
             hint=f"Feed a new table of format version {form.format_version} for them.",
         ) from error
@@ -81,7 +81,7 @@ class Preparation:
         """Convert deletes, upgrade, convert remaining deletes, and record the readers."""
         steps = self._steps()
         if not steps:
-            return nothing(self._table, "the table fits its readers, and names them", self._before, **self._metrics())
+            return nothing(self._table, "the table fits its readers and records them", self._before, **self._metrics())
         if self._spec.options.dry_run:
             return dry_run(self._table, self._before, steps=steps, **self._metrics())
         try:

@@ -118,7 +118,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
         return TableReport.failure(table.name, error, **facts)
     if cleaning.removed and not options.dry_run:
         return TableReport(table.name, "done", **facts)
-    reason = DRY_RUN if options.dry_run else "nothing beside it can go"
+    reason = DRY_RUN if options.dry_run else "nothing beside it can be removed"
     return TableReport(table.name, "nothing", reason, **facts)
 
 
@@ -214,7 +214,7 @@ def _files_read(cleaning: Cleaning) -> None:
             return None
         return (f"chapter IN ({', '.join(map(literal, sorted(replaced)))})", {}) if replaced else None
 
-    because = "a file that is forgotten would be read again"
+    because = "a file without a record would be read again"
     _clean_own(cleaning, "files_read", names.FILES_SUFFIX, settled, because)
 
 

@@ -57,7 +57,7 @@ def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, 
     merge = merge_of(table)
     if merge is None or merge.by_source_table:
         refuse_merged(table, "its history table does not name the source tables of events, which its groups need")
-    refuse_several_feeds(table, "a moment of one source is none of the others")
+    refuse_several_feeds(table, "a moment of one source is not a moment of the others")
     carrier = carrier_of(table.refresh().ancestors())
     position = current_position(carrier, table.properties)
     if carrier is None or position is None or not table.identifier_columns:
@@ -165,7 +165,7 @@ class _Past:
                 own_down_to = None
             own_down_to = snapshot.summary.get(names.BRANCHED_FROM, own_down_to)
             if own_down_to is None and not _is_ours(snapshot):
-                raise self._refusal(f"Another writer than ingestion modified it in snapshot {snapshot.id}.", _AROUND)
+                raise self._refusal(f"A writer other than ingestion modified it in snapshot {snapshot.id}.", _AROUND)
 
     def _loads(self) -> list[Snapshot]:
         """Return the snapshots since the base that the history table records as full loads of all rows."""
@@ -193,7 +193,7 @@ class _Past:
             note = read_side_of(snapshot.summary)
             if note is None and not _is_ours(snapshot) and int(snapshot.summary.get("added-records", 0)):
                 raise self._refusal(
-                    f"Another writer than ingestion modified the history table {self._history.name} in snapshot "
+                    f"A writer other than ingestion modified the history table {self._history.name} in snapshot "
                     f"{snapshot.id}.",
                     "Read one of these snapshots.",
                 )
@@ -222,7 +222,7 @@ def _refusal(table: IcebergTable, moment: datetime, what: str, hint: str) -> Inp
 
 def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *, is_quiet: bool) -> None:
     """Refuse a moment unless every partition of the source is known to have been read past it."""
-    text, hint = moment.isoformat(), "Let ingestion go on beyond the moment, then run again."
+    text, hint = moment.isoformat(), "Run ingestion past the moment, then run again."
     if position.read_through is None or _read_through(position) <= moment:
         through = position.read_through or "no moment yet"
         rounds = Parking(table.spark, table.catalog).load([table.name])[0].get(table.name, [])
@@ -240,7 +240,7 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
             f"Its source is not known to have been read past {text}: no later event arrived from "
             f"{', '.join(behind[:10])}.",
             table=table.name,
-            hint="Let a run of ingestion find nothing new in the topics, then run again.",
+            hint="Run ingestion until it finds nothing new in the topics, then run again.",
         )
 
 

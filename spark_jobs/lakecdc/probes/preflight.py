@@ -43,7 +43,7 @@ def main() -> int:
     except (InputError, SpecError, SourceUnavailableError) as error:
         state = SourceState(mask(str(error)), error.failure_class)
     except (ImportError, LakecdcError) as error:
-        print(f"The source cannot be judged from here: {mask(str(error))}", file=sys.stderr)
+        print(f"Cannot check the source from here: {mask(str(error))}", file=sys.stderr)
         state = SourceState()
     print(state.to_json())
     return 0

@@ -104,7 +104,7 @@ class Projection:
             try:
                 columns.append(source.of(stored))
             except (pa.ArrowInvalid, NotImplementedError) as error:
-                raise UnreadError(f"the column {source.name} has a value beyond its type: {error}") from error
+                raise UnreadError(f"a value of the column {source.name} does not fit its type: {error}") from error
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
@@ -316,7 +316,7 @@ def _missing(column: ReadColumn, name: str) -> pa.Scalar:
     """Return the value of a column that a file lacks (specification, "Single-value Serialization")."""
     expected, value = column.field().type, column.default
     if value == {} and not column.is_nested:
-        raise UnreadError(f"the file lacks the column {name}, by whose values it is partitioned")
+        raise UnreadError(f"the file lacks the column {name}, and the table is partitioned by it")
     if value is None:
         if column.required:
             raise UnreadError(f"the column {name} is required, and the file lacks it")

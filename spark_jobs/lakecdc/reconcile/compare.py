@@ -113,7 +113,7 @@ def _fed_group(table: IcebergTable, target: Target) -> MergeGroup | None:
     merge = definition.merge_of(table)
     group = merge.group_of(target.source_name) if merge else None
     if group is None:
-        definition.refuse_merged(table, "the source table feeds no group of it, which could be compared")
+        definition.refuse_merged(table, "the source table feeds no group of columns to compare")
     return group
 
 

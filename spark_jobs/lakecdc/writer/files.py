@@ -52,7 +52,7 @@ class PartitionFiles:
         for values, rows in by_partition(table, columns_of(self._layout.partitioning)):
             if values not in self._open and len(self._open) == self._most:
                 if not self._makes_room:
-                    raise FullError(f"the rows are of more than {self._most} partitions")
+                    raise FullError(f"the rows have more than {self._most} partitions")
                 yield self._finish(next(iter(self._open)))
             file = self._open.get(values) or ArrowFile(self._layout)
             # a file whose first rows are refused is never created

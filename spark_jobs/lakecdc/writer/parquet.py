@@ -49,7 +49,7 @@ def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | Non
     if partitioning is None:
         return "the table is partitioned by transforms that tasks cannot evaluate"
     uuids = (column.name for column in file_columns(table, {}) if holds_uuid(column.field().type))
-    return next((f"column {name} has uuids, which Spark has as text" for name in uuids), None)
+    return next((f"column {name} has uuids, which Spark reads as text" for name in uuids), None)
 
 
 def files_refusal(table: IcebergTable) -> str | None:

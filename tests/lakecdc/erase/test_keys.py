@@ -69,7 +69,7 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
     assert place(dry, "table")["files_with_keys"] == dict.fromkeys(("data", "manifests", "metadata", "unreferenced"), 1)
     assert place(dry, "table")["metadata_with_keys"] == ["note"]
     assert sorted(str(text).split(": ")[0] for text in place(dry, "table")["not_decoded"]) == [  # type: ignore[attr-defined]
-        "a file whose name may hold a key",
+        "a file whose name may contain a key",
         "rows.avro",
         "rows.json",
     ]

@@ -194,7 +194,7 @@ def test_unneeded_files_go_and_the_rest_is_reported(lake: Lake) -> None:
     # the one that the oldest message in quarantine is older than stays, and what the log has not come to
     assert beside.remembered() == [high, next_]
     again = beside.clean(dismiss=dismiss)
-    assert (again.outcome, again.reason) == ("nothing", "nothing beside it can go")
+    assert (again.outcome, again.reason) == ("nothing", "nothing beside it can be removed")
 
 
 def test_deletes_stay_while_a_message_may_be_older_or_ingestion_is_at_work(

@@ -84,7 +84,7 @@ def test_no_row_returns_when_a_table_with_position_deletes_is_upgraded(
     assert prepared(lake, name, "databricks", "snowflake").outcome == "done"
     assert_read_by_all(lake, name, [row for row in rows if row[0] not in (3, 4, 6)])
     again = prepared(lake, name, "databricks", "snowflake")
-    assert (again.outcome, again.reason) == ("nothing", "the table fits its readers, and names them")
+    assert (again.outcome, again.reason) == ("nothing", "the table fits its readers and records them")
 
 
 def test_a_table_that_was_upgraded_before_gets_vectors(lake: Lake) -> None:
@@ -147,7 +147,7 @@ def test_a_table_is_never_set_back(lake: Lake) -> None:
     name = create(lake, 3)
     append(lake, name, 0, 20)
     before = metadata_location(lake, name)
-    with pytest.raises(UnsupportedError, match=r"version is 3, which is never set back\. .*Athena reads equality.*new"):
+    with pytest.raises(UnsupportedError, match=r"version 3 cannot be lowered\. .*Athena reads equality.*new"):
         prepared(lake, name, "athena", "spark")
     # readers of version 3 are served in it, though version 2 would do
     assert metadata_location(lake, name) == before

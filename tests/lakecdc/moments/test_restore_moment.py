@@ -116,11 +116,11 @@ def test_one_table_without_the_moment_prevents_all_writes(lake: Lake, tmp_path: 
     lake.sql(f"DELETE FROM lake.{names[1]}_history WHERE true")
     assert "events have since been removed" in refused(names[1])
     lake.sql(f"INSERT INTO lake.{names[0]}_history SELECT * FROM lake.{names[0]}_history LIMIT 1")
-    assert "Another writer than ingestion modified the history table" in refused()
+    assert "A writer other than ingestion modified the history table" in refused()
     lake.sql(f"UPDATE lake.{names[1]} SET n = n + 1 WHERE id < 3")
     # after the batch that has read past the moment it does not matter, before it does
     feeds[1].take(Remembered.of(32, 30).events[len(histories[1].events) :])
-    assert "Another writer than ingestion modified it" in refused(names[1], moment=iso(histories[1].moments()[-1]))
+    assert "A writer other than ingestion modified it" in refused(names[1], moment=iso(histories[1].moments()[-1]))
 
 
 def test_messages_in_quarantine_are_refused(lake: Lake, tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_types_without_a_twin_in_arrow(lake: Lake) -> None:
     commit(table, stage_frame(table, lake.sql("SELECT X'010203' AS code")))
     assert seen(lake, table) == [[(b"\x01\x02\x03",)]] * 3
     catalog.create_table(odd, Schema(NestedField(1, "code", UUIDType())))
-    assert why_not(lake.table(odd)) == "column code has uuids, which Spark has as text"
+    assert why_not(lake.table(odd)) == "column code has uuids, which Spark reads as text"
     place = f"file:{lake.folder}/a#b"
     lake.sql(f"CREATE TABLE lake.{odd}_at (id INT) USING iceberg LOCATION '{place}'")
     assert (why_not(lake.table(f"{odd}_at")) or "").startswith(f"the table's files are at {place}/")

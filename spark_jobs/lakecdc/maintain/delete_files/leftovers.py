@@ -57,7 +57,7 @@ class Leftover:
     def remark(self) -> str:
         kinds = {"equality-delete": self.equality_delete_files, "position-delete": self.position_delete_files}
         counts = " and ".join(f"{number} {kind} files" for kind, number in kinds.items() if number)
-        return f"{counts} in {self.scopes} scopes stay as they are: {self.reason.text}"
+        return f"{counts} in {self.scopes} scopes stay: {self.reason.text}"
 
     def facts(self) -> dict[str, Any]:
         facts = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
@@ -153,7 +153,7 @@ def _reason(field_id: int, dropped: str | None, kind: str | None) -> Reason | No
         return Reason(f"{name} {what}; Iceberg's readers cannot apply it.")
     if doubtful == "floating":
         return Reason(
-            f"{name} has the type {kind}, and engines disagree on when two of those are equal.",
+            f"{name} has the type {kind}, and engines disagree on which of its values are equal.",
             "Rewrite the data files instead (compact_data_files), and choose another key.",
             readable=True,
         )

@@ -44,7 +44,7 @@ def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
         raise UnsupportedError(
             f"Its files go to {roots[0]}, the root of a bucket or file system.",
             table=table.name,
-            hint="Give the table a separate folder, so that other files are not taken for its orphans.",
+            hint="Give the table a separate folder, so that other files do not count as its orphans.",
         )
     if inside := [folder for folder in folders if CATALOG_FOLDER in key(folder).split("/")]:
         raise UnsupportedError(
@@ -64,7 +64,7 @@ def refuse_shared(table: IcebergTable, folders: Sequence[str], neighbours: Itera
         for folder in other.folders:
             if any(place(folder).meets(own) for own in ours):
                 raise UnsupportedError(
-                    f"Its location overlaps that of {other.name}, {folder}, whose files would be taken for orphans.",
+                    f"Its location overlaps that of {other.name}, {folder}, whose files would count as orphans.",
                     table=table.name,
                     hint="Give each table a separate location, and drop duplicate registrations.",
                 )
@@ -110,7 +110,7 @@ def keep_or_refuse(
             f"Its location has {len(beside)} versions of its metadata that are not in its history, such as "
             f"{beside[0].location}.",
             table=table.name,
-            hint="Another catalog seems to write to the same files. Unregister the table there.",
+            hint="Another catalog probably writes to the same files. Unregister the table there.",
         )
     for file in beside:
         # commits remove old versions, and refused commits remove their own

@@ -185,7 +185,7 @@ class _Work:
             runs.add(batch.run)
             if batch.table_uuid != self._table.uuid:
                 raise UnsupportedError(
-                    f"Its UUID is {self._table.uuid}, but run {batch.run} took files of table {batch.table_uuid}.",
+                    f"Its UUID is {self._table.uuid}, but run {batch.run} trashed files of table {batch.table_uuid}.",
                     table=self._table.name,
                     hint="The table was recreated. Restore that run, or delete its files if they are not needed.",
                 )

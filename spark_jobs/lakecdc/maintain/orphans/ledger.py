@@ -130,7 +130,7 @@ class Ledger:
             return self._checked(document, document_read)
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(
-                f"{document} is not a list of files that a run took from this table: {error}",
+                f"{document} is not a list of files that a run trashed from this table: {error}",
                 table=self._table.name,
                 hint="No file that it names was touched. Find out who wrote it, then remove the document. If the "
                 "table's location or write.data.path has changed since, restore the files by hand first.",

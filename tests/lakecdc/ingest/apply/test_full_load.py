@@ -45,7 +45,7 @@ AVRO = {"write.format.default": "avro"}
 BLOOM = "write.parquet.bloom-filter-enabled.column.p0"
 # coprime to the number of rows, so that every key comes once and none in order
 STEP = 77
-_MANY = "Spark: the rows are of more than 32 partitions"
+_MANY = "Spark: the rows have more than 32 partitions"
 
 
 @dataclass(frozen=True)

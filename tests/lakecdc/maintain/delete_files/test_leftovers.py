@@ -55,8 +55,8 @@ def test_floating_key_beside_another_in_one_scope(lake: Lake, version: int) -> N
     assert [file.record_count for file in listed_files(lake, name, 1)] == [6]
     assert report.metrics["unsupported"] == [
         {
-            "reason": "The equality-delete key with field id 2 has the type double, and engines disagree on when two "
-            "of those are equal.",
+            "reason": "The equality-delete key with field id 2 has the type double, and engines disagree on which of "
+            "its values are equal.",
             "field_ids": [2],
             "spec_ids": [0],
             "equality_delete_files": 2,

@@ -90,7 +90,7 @@ def test_a_table_made_anew_at_its_location(attic: Attic) -> None:
         if path.stat().st_mtime < time.time() - DAY:
             path.unlink()
     # what was taken from the table before is not deleted in the name of this one, but comes back
-    with pytest.raises(UnsupportedError, match="took files of table"):
+    with pytest.raises(UnsupportedError, match="trashed files of table"):
         attic.run(again, action="purge", now=time.time() + 8 * DAY)
     assert attic.run(again, action="restore").metrics["files_restored"] == 1
     attic.sql(f"DROP TABLE {{}}.{again}")

@@ -67,7 +67,7 @@ def test_files_of_the_tables_folders_are_read(monkeypatch: pytest.MonkeyPatch) -
 def test_files_that_the_table_has_not_taken_are_refused(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(InputError, match=r"000000-1\.json is not a list of files that a run took"):
+    with pytest.raises(InputError, match=r"000000-1\.json is not a list of files that a run trashed"):
         Documents(content={"files": [FILE, FILE | change]}).files(monkeypatch)
 
 

@@ -174,7 +174,7 @@ def test_documents_that_name_files_of_others_are_refused(attic: Attic) -> None:
     entry = json.loads(document.read_text())
     document.write_text(json.dumps(entry | {"files": [entry["files"][0] | {"moved_to": f"file:{victim}"}]}))
     for action in ("purge", "restore", "remove"):
-        with pytest.raises(InputError, match="is not a list of files that a run took from this table"):
+        with pytest.raises(InputError, match="is not a list of files that a run trashed from this table"):
             attic.run(name, action=action, now=time.time() + 8 * DAY)
     assert victim.exists()
     document.write_text(json.dumps(entry))
