@@ -35,7 +35,7 @@ def local_relation(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: s
         return spark.createDataFrame(table, types)
 
 
-def dealt(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
+def spread(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
     """Distribute rows in turn over partitions, two for each core; see :func:`local_relation`."""
     hands = max(1, min(len(rows), 2 * spark.sparkContext.defaultParallelism))
     numbered = [(*row, number % hands) for number, row in enumerate(rows)]

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakecdc.local_relation import dealt, local_relation
+from lakecdc.local_relation import local_relation, spread
 
 SCHEMA = "id bigint, name string, price decimal(6,2), small int"
 ROWS = [(1, "a", Decimal("1.50"), 3), (2, None, None, None), (2**40, "Zürich 'x'", Decimal("-9999.99"), -1)]
@@ -30,7 +30,7 @@ def test_spark_knows_them_as_a_whole(spark: SparkSession) -> None:
 @pytest.mark.parametrize(("count", "hands"), [(1, 1), (3, 3), (50, 4)])
 def test_they_are_dealt_out_in_turn(spark: SparkSession, count: int, hands: int) -> None:
     assert spark.sparkContext.defaultParallelism == 2
-    frame = dealt(spark, [(number,) for number in range(count)], "id int")
+    frame = spread(spark, [(number,) for number in range(count)], "id int")
     found = frame.select("id", F.spark_partition_id().alias("hand")).collect()
     assert frame.columns == ["id"]
     assert frame.rdd.getNumPartitions() == hands

@@ -48,7 +48,7 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
     head = history.refresh().head()
     if head is None:
         return nothing(table, f"the history table {history.name} has no snapshot")
-    emptied, since = dimension.emptied.by_now(table, history), dimension.since(history)
+    emptied, since = dimension.emptied.with_later(table, history), dimension.since(history)
     facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(head.id)}
     if since is not None and since.id == head.id and emptied == dimension.emptied:
         return nothing(table, "all events are already included", None, **facts)
@@ -142,7 +142,7 @@ class Dimension(DerivedTable):
         # the time is not part of the identifier: some sources do not provide it
         required = [(name, kind, name in key) for name, kind in columns]
         table = self.prepared(TableDefinition(required, properties=settings))
-        position = emptied.noted(position_at(history, until))
+        position = emptied.recorded_in(position_at(history, until))
         there = {name: F.col("row")[name] for name in self._columns} | {name: F.col(name) for name in OWN}
         flat = rows.select(*columns_of(table, there)).localCheckpoint()
         base = table.head()

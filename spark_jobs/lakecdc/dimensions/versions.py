@@ -88,11 +88,11 @@ class Emptied:
             return Emptied()
         return Emptied(position.truncate_order, position.offsets.get(_LOADS, {}))
 
-    def noted(self, position: Position) -> Position:
+    def recorded_in(self, position: Position) -> Position:
         loads = {_LOADS: dict(self.loads)} if self.loads else {}
         return replace(position, offsets={**position.offsets, **loads}, truncate_order=self.truncated)
 
-    def by_now(self, table: IcebergTable, history: IcebergTable) -> Emptied:
+    def with_later(self, table: IcebergTable, history: IcebergTable) -> Emptied:
         """Return the state including all later operations."""
         carrier = carrier_of(table.ancestors())
         position = current_position(carrier, table.properties)

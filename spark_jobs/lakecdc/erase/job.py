@@ -135,7 +135,7 @@ def _dry_run_report(
     _in_documents(spec.options_as(EraseRowsOptions), mentions, metrics)
     findings = Findings()
     findings.add({**_erasure(table, keys, searched), "places": metrics["places"], "drops": metrics["drops"]})
-    return dry_run(table, table.head(), **metrics, **findings.leave(spec, table.name))
+    return dry_run(table, table.head(), **metrics, **findings.write(spec, table.name))
 
 
 def _drops(pinned: Sequence[tuple[IcebergTable, Pins]]) -> list[str]:

@@ -20,7 +20,7 @@ from lakecdc.iceberg.reachability import newest_metadata
 from lakecdc.iceberg.stored_files import VanishedError, read_bytes
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.table_statistics import remove_statistics
-from lakecdc.local_relation import dealt
+from lakecdc.local_relation import spread
 from lakecdc.maintain.metadata_versions import versions_of, wipe
 from lakecdc.maintain.orphans.ledger import Ledger
 from lakecdc.maintain.orphans.reachable import Reachable
@@ -192,7 +192,7 @@ def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[
 
 def _decoded(place: Place, files: Sequence[tuple[str, bool]], metadata: dict[str, Any]) -> list[Any]:
     table = place.table
-    work = dealt(table.spark, files, "location string, is_referenced boolean")
+    work = spread(table.spark, files, "location string, is_referenced boolean")
     task = partial(search_files, properties=storage_properties(table), search=_key_search(place, metadata))
     return work.mapInArrow(task, SCHEMA).collect()
 

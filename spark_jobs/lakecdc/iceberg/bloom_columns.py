@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import reaches, source, storage_properties
-from lakecdc.local_relation import dealt
+from lakecdc.local_relation import spread
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def without_bloom_filters(table: IcebergTable, columns: Sequence[str], locations
             hint="Remove options.add_bloom_filters; files that are rewritten for another reason still get filters.",
         )
     task = partial(_lacking, ids={table.field_id(column) for column in columns}, properties=storage_properties(table))
-    files = dealt(table.spark, [(location,) for location in sorted(locations)], "location string")
+    files = spread(table.spark, [(location,) for location in sorted(locations)], "location string")
     return {row.location for row in files.mapInArrow(counted(table.spark, task), "location string").collect()}
 
 

@@ -36,7 +36,7 @@ from lakecdc.key_search.tasks import (
     packed,
     unpacked,
 )
-from lakecdc.local_relation import dealt
+from lakecdc.local_relation import spread
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.data_files import DELETES
 from lakecdc.reader.projection import ReadColumn, UnreadError
@@ -149,7 +149,7 @@ def _deleted_keys(table: IcebergTable, files: Sequence[Sequence[Any]]) -> tuple[
     """Return the distinct keys of deleted rows and the number of these rows."""
     columns = identifying_columns(table)
     task = DeletedKeysTask(columns, storage_properties(table))
-    results = dealt(table.spark, files, _INPUT).mapInArrow(counted(table.spark, task), DELETED).collect()
+    results = spread(table.spark, files, _INPUT).mapInArrow(counted(table.spark, task), DELETED).collect()
     if any(row["unread"] for row in results):
         raise ConflictError("Tasks cannot read the keys of its data files.", table=table.name, hint=_AGAIN)
     whole = unpacked(packed([unpacked(row["keys"]) for row in results], columns))
@@ -165,7 +165,7 @@ def _search(table: IcebergTable, folder: str, keys: pa.Table, files: Mapping[int
         rows: list[Sequence[Any]] = [
             (number, file.location, 0, 0, None, file.rows, [], None, None) for number, file in files.items()
         ]
-        results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
+        results = spread(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
         return collect_results(results)[0]
 
 

@@ -22,7 +22,7 @@ from lakecdc.iceberg.scan import TaskBuilder, columns_ever, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.tasks import DELETE_FILE, KEYS, KeysTask, Stored, unpacked, without
-from lakecdc.local_relation import dealt, local_relation
+from lakecdc.local_relation import local_relation, spread
 from lakecdc.metadata.debt import doubt
 from lakecdc.model.iceberg_columns import UnknownTypeError, holds_uuid
 from lakecdc.reader.projection import ReadColumn, UnreadError, read_columns
@@ -139,15 +139,15 @@ def deleted_keys(
     keys = []
     if near:
         task = KeysTask(columns, storage_properties(table), among)
-        for row in dealt(table.spark, near, DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
+        for row in spread(table.spark, near, DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
             keys.append(unpacked(row["keys"]))
             unread |= {ranges[number][0].location: why for number, why in row["unread"].items()}
     if among is None:
         # otherwise the driver would collect all keys to use a few
-        legible = [one for one in ranges if one[0].location in unread and _is_legible(table, columns, one[0])]
-        if legible:
-            keys.append(_keys_through_iceberg(table, columns, legible))
-        for delete, *_ in legible:
+        readable = [one for one in ranges if one[0].location in unread and _is_readable_as_data(table, columns, one[0])]
+        if readable:
+            keys.append(_keys_through_iceberg(table, columns, readable))
+        for delete, *_ in readable:
             del unread[delete.location]
     return keys, unread
 
@@ -165,7 +165,7 @@ def _keys_through_iceberg(table: IcebergTable, columns: Sequence[ReadColumn], ra
         return rows.where(inside).drop("_file", "_pos", "begin", "end").toArrow()
 
 
-def _is_legible(table: IcebergTable, columns: Sequence[ReadColumn], delete: EqualityDelete) -> bool:
+def _is_readable_as_data(table: IcebergTable, columns: Sequence[ReadColumn], delete: EqualityDelete) -> bool:
     """Check whether Iceberg's reader reads the same keys from a delete file as from a data file.
 
     If so, the driver reads the keys that tasks cannot: from Avro files, and from paths with ``#`` or ``?``.

@@ -54,7 +54,7 @@ from lakecdc.key_search.keys import (
     stored_in,
 )
 from lakecdc.key_search.tasks import FILE, HITS, Lookup, SearchTask, only, packed, serialized, unpacked, without
-from lakecdc.local_relation import dealt, local_relation
+from lakecdc.local_relation import local_relation, spread
 from lakecdc.metadata.file_sizes import cut
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.projection import UnreadError
@@ -176,7 +176,7 @@ def convert(
             near = [one for one in part if one.number not in left]
             facts.searched += sum(one.number in sent.near for one in near)
             rows = [file_row(t, known[t.number], sent.known_positions.get(t.number), sent.parts(t)) for t in near]
-            results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
+            results = spread(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
             if facts.rows is not None:
                 facts.rows += [unpacked(row["hit_rows"]) for row in results if row["hit_rows"] is not None]
             described, unread = collect_results(results)

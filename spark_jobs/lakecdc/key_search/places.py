@@ -40,7 +40,7 @@ from lakecdc.key_search.keys import (
 from lakecdc.key_search.match import delete_files, file_row
 from lakecdc.key_search.place_tasks import PART, RowsTask
 from lakecdc.key_search.tasks import FILE, HITS, Lookup, SearchTask, Stored, only, packed, searched_keys, unpacked
-from lakecdc.local_relation import dealt
+from lakecdc.local_relation import spread
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.model.iceberg_columns import holds_uuid
 from lakecdc.reader.data_files import in_reach
@@ -95,7 +95,7 @@ class Places:
         types = spark_schema(table, columns)
         task = RowsTask(stored, to_arrow_schema(types))
         rows = self.rows if keys is None else only(self.rows, keys)
-        frame = dealt(table.spark, list(self._parts(rows)), PART)
+        frame = spread(table.spark, list(self._parts(rows)), PART)
         if then is None:
             return frame.mapInArrow(counted(table.spark, task), types)
         return frame.mapInArrow(counted(table.spark, lambda batches: then(task(batches))), schema)
@@ -174,7 +174,7 @@ def find_places(
             task = SearchTask((lookup,), stored, nowhere, count_only, hidden, with_rows=True, most=most)
             # largest first, so that no large file starts last
             rows = [file_row(t, known[t.number]) for t in sorted(tasks, key=lambda t: t.records, reverse=True)]
-            results = dealt(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
+            results = spread(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
     for why in collect_results(results)[1].values():
         raise UnreadError(why)
     log.info("%s: searched %d of %d data files for keys", table.name, len(tasks), len(planned))

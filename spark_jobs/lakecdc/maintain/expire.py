@@ -64,7 +64,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
         return nothing(table, why, head, **planned.counts, **trimmed)
     if options.dry_run:
         return dry_run(table, head, **planned.counts | _estimate(table, planned.expiry))
-    report = _carry_out(table, planned, requested_ms, options.retain_last)
+    report = _execute(table, planned, requested_ms, options.retain_last)
     return replace(report, metrics=report.metrics | trimmed)
 
 
@@ -135,7 +135,7 @@ def _unreadable(counts: Mapping[str, Any]) -> str | None:
     return f"kept snapshots for unreadable consumers ({listed}): drop them and register them again" if listed else None
 
 
-def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain_last: int) -> TableReport:
+def _execute(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain_last: int) -> TableReport:
     started, plans = time.monotonic(), list[ExpiryPlan]()
 
     def planned() -> Expiry:
@@ -147,7 +147,7 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
     before = expire(table, planned).history
     failpoints.reach("after_expiry")
     after = read_history(table)
-    _refuse_if_needed_has_gone(table, before, after)
+    _refuse_needed_expired(table, before, after)
     # the commit's own hint error may have been mistaken for a lost answer
     require_hint(table)
     deleted = delete_unreachable(table, before, after)
@@ -162,7 +162,7 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
     )
 
 
-def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: History) -> None:
+def _refuse_needed_expired(table: IcebergTable, before: History, after: History) -> None:
     expired = before.snapshots.keys() - after.snapshots.keys()
     known = read_consumers(before.properties)
     new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}

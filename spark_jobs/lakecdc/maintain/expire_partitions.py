@@ -87,8 +87,8 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
         refuse_lost_partitions(table, head.id)
         if options.dry_run:
             findings = Findings()
-            findings.add({**plan.counts, "below": _iso(plan.cut.below), **_what_is_cut(table, options)})
-            return dry_run(table, head, **plan.counts, **findings.leave(spec, table.name))
+            findings.add({**plan.counts, "below": _iso(plan.cut.below), **_approval_facts(table, options)})
+            return dry_run(table, head, **plan.counts, **findings.write(spec, table.name))
         failpoints.reach("before_expiry")
         try:
             after, removed = (_delete_rows if plan.counts["row_deletes"] else _remove_files)(table, plan)
@@ -145,7 +145,7 @@ def _plan(
     return plan
 
 
-def _what_is_cut(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[str, Any]:
+def _approval_facts(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[str, Any]:
     column = _column(table, options.time_column)
     return {
         "table_uuid": table.uuid,
@@ -160,7 +160,7 @@ def _approved_below(table: IcebergTable, options: ExpirePartitionsOptions) -> in
     approved = options.approval_of(table.name)
     if approved is None:
         return None
-    listed = approved_entry(approved, table.name, _what_is_cut(table.refresh(), options))
+    listed = approved_entry(approved, table.name, _approval_facts(table.refresh(), options))
     return time_of(parse_moment(listed["below"], "below"))
 
 

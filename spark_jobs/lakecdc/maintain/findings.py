@@ -42,7 +42,7 @@ class Findings:
         self._digest.update(line)
         self._is_empty = False
 
-    def leave(self, spec: JobSpec, table: str) -> dict[str, Any]:
+    def write(self, spec: JobSpec, table: str) -> dict[str, Any]:
         """Write the list beside the report, and return ``findings``, or nothing if it is empty or has no place."""
         if self._is_empty or spec.documents is None:
             return {}

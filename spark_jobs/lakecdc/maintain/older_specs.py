@@ -95,7 +95,7 @@ def group_moving_files(
         if change:
             units += _by_bucket(of_spec, change, to, target, max_bytes)
         else:
-            units += _dealt_out(of_spec, to, target, max_bytes)
+            units += _distributed_units(of_spec, to, target, max_bytes)
     return sorted(units, key=lambda unit: newest_sequence(unit.files))
 
 
@@ -140,7 +140,7 @@ def _by_bucket(
     return units
 
 
-def _dealt_out(partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
+def _distributed_units(partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
     # keep neighbours, such as the hours of a day, together
     files = sorted(
         (f for of_partition in partitions.values() for f in of_partition), key=lambda f: (f.partition, position(f))

@@ -75,12 +75,12 @@ class ArrowColumn:
             return pa.array(parsed, self.arrow), misfits
         except _REFUSED:
             # a value that Arrow refuses must not affect the others
-            refused = [place for place, value in enumerate(parsed) if not self._is_taken(value)]
+            refused = [place for place, value in enumerate(parsed) if not self._fits(value)]
             for place in refused:
                 parsed[place] = None
             return pa.array(parsed, self.arrow), sorted({*misfits, *refused})
 
-    def _is_taken(self, value: Any) -> bool:
+    def _fits(self, value: Any) -> bool:
         try:
             pa.scalar(value, self.arrow)
         except _REFUSED:

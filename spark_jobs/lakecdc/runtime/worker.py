@@ -78,7 +78,7 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def duckdb_of_its_own(files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+def open_duckdb(files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with one thread for one task, in UTC like the session; ``cursor()`` opens another connection.
 
     It respects the task's memory, spills to Spark's disks, and cannot access other files, machines or extensions.

@@ -11,7 +11,7 @@ import pytest
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.history import History
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.expire import _refuse_if_needed_has_gone
+from lakecdc.maintain.expire import _refuse_needed_expired
 from lakecdc.metadata.consumers import Consumer
 
 TABLE = cast(IcebergTable, SimpleNamespace(name="shop.orders"))
@@ -49,15 +49,15 @@ BEFORE = history(1, 2, 3, 4)
 )
 def test_new_users_of_a_file_are_reported(after: History, who: str) -> None:
     with pytest.raises(ConflictError, match=f"needed meanwhile by .*{who}.* No file was deleted"):
-        _refuse_if_needed_has_gone(TABLE, BEFORE, after)
+        _refuse_needed_expired(TABLE, BEFORE, after)
 
 
 def test_those_that_need_what_stays_are_no_trouble() -> None:
     after = history(3, 4, 5, refs={"day": TAG | {"snapshot-id": 3}}, consumers={"mart": 4})
-    _refuse_if_needed_has_gone(TABLE, BEFORE, after)
+    _refuse_needed_expired(TABLE, BEFORE, after)
 
 
 def test_a_consumer_that_had_fallen_silent_before_is_none() -> None:
     silent = history(1, 2, 3, 4, consumers={"mart": 1})
     after = History(silent.document, history(4).snapshots, history(4).refs)
-    _refuse_if_needed_has_gone(TABLE, silent, after)
+    _refuse_needed_expired(TABLE, silent, after)

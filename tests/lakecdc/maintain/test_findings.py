@@ -25,7 +25,7 @@ def left(folder: Path, *entries: dict[str, Any]) -> Approved:
     findings = Findings()
     for entry in entries:
         findings.add(entry)
-    return Approved(**findings.leave(spec(folder), "a.b/c %")["findings"])
+    return Approved(**findings.write(spec(folder), "a.b/c %")["findings"])
 
 
 def test_a_list_is_read_back(tmp_path: Path) -> None:
@@ -33,10 +33,10 @@ def test_a_list_is_read_back(tmp_path: Path) -> None:
     approved = left(tmp_path, *entries)
     assert list(approved_lines(approved, "a.b")) == [line_of(entry) for entry in entries]
     assert [path.name for path in tmp_path.iterdir()] == ["findings-remove_orphan_files-a.b=2Fc=20=25.jsonl"]
-    assert Findings().leave(spec(tmp_path), "a.b") == {}
+    assert Findings().write(spec(tmp_path), "a.b") == {}
     lost = Findings()
     lost.add({})
-    assert lost.leave(spec(None), "a.b") == {}
+    assert lost.write(spec(None), "a.b") == {}
 
 
 def test_a_list_that_was_changed_is_refused_before_its_first_line(tmp_path: Path) -> None:

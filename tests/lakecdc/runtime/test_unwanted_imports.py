@@ -16,8 +16,8 @@ assert NumpyScalarConverter().can_convert(1) is False
 """
 WORKER = """
 import pyarrow as pa
-from lakecdc.runtime.worker import duckdb_of_its_own
-with duckdb_of_its_own() as connection, connection.cursor() as other:
+from lakecdc.runtime.worker import open_duckdb
+with open_duckdb() as connection, connection.cursor() as other:
     for each in (connection, other):
         each.register("rows", pa.table({"id": [1, 2]}))
         assert each.execute("SELECT sum(id) FROM rows").fetchall() == [(3,)]

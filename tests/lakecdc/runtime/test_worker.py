@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_lakecdc.submit.spark_submit import JobOutput
 from lakecdc.runtime.session import task_memory
-from lakecdc.runtime.worker import TASK_MEMORY, TaskProgress, duckdb_of_its_own
+from lakecdc.runtime.worker import TASK_MEMORY, TaskProgress, open_duckdb
 from tests.conftest import Lake
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def settings_of_a_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
     import pyarrow as pa
 
     for _ in batches:
-        with duckdb_of_its_own() as connection, connection.cursor() as beside:
+        with open_duckdb() as connection, connection.cursor() as beside:
             told = ", ".join(f"current_setting('{name}')::VARCHAR AS {name}" for name in SETTINGS + EXTENSIONS)
             row = beside.execute(f"SELECT {told}").to_arrow_table().to_pylist()
             yield pa.RecordBatch.from_pylist([{**row[0], "disks": os.environ["SPARK_LOCAL_DIRS"]}])
@@ -49,8 +49,8 @@ def test_a_task_keeps_to_its_share_on_sparks_disks(lake: Lake) -> None:
 
 def test_every_connection_is_in_utc() -> None:
     script = """
-from lakecdc.runtime.worker import duckdb_of_its_own
-with duckdb_of_its_own() as connection, connection.cursor() as beside:
+from lakecdc.runtime.worker import open_duckdb
+with open_duckdb() as connection, connection.cursor() as beside:
     for each in (connection, beside):
         assert each.execute("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
 """
@@ -60,7 +60,7 @@ with duckdb_of_its_own() as connection, connection.cursor() as beside:
 def test_what_is_too_much_for_its_memory_goes_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(TASK_MEMORY, "1")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    with duckdb_of_its_own() as connection:
+    with open_duckdb() as connection:
         connection.execute("SET memory_limit = '24MiB'")
         rows = connection.execute("SELECT hash(range) AS h, range FROM range(3_000_000) ORDER BY h").to_arrow_reader()
         assert rows.read_next_batch().num_rows
@@ -81,7 +81,7 @@ def test_what_is_too_much_for_its_memory_goes_to_disk(monkeypatch: pytest.Monkey
     ],
 )
 def test_it_reaches_nothing_else(statement: str) -> None:
-    with duckdb_of_its_own() as connection, pytest.raises(duckdb.Error):
+    with open_duckdb() as connection, pytest.raises(duckdb.Error):
         connection.execute(statement)
 
 

@@ -20,7 +20,7 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import columns, left_out_in, may_have_been
 from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.key_search.row_ids import COLUMN
-from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import open_duckdb, settle
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
 from lakecdc.writer.frame import iceberg_files
 from lakecdc.writer.parquet import FileLayout, refusal
@@ -153,7 +153,7 @@ def has_twins(packed: PackedRows) -> bool:
 def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield packed hashes of packed events; runs in a task."""
     settle()
-    with duckdb_of_its_own() as connection:
+    with open_duckdb() as connection:
         for table in packing.all_of(batches):
             keys = columns(table, "k")
             connection.register("events", table.select(["order", "op", *keys]))

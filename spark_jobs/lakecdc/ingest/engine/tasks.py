@@ -24,7 +24,7 @@ from lakecdc.ingest.engine.pieces import OddTextError
 from lakecdc.ingest.engine.schemas import BESIDE, SchemaError, first_schema, to_json
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.model.order import Marks
-from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import open_duckdb, settle
 
 if TYPE_CHECKING:
     import duckdb
@@ -156,7 +156,7 @@ def buffered(
     kinds = [of] if of.grouping or of.every else []
     if of.grouping and of.every:
         kinds = [replace(of, grouping=None, partitioned=False, sets_aside=False), of]
-    with duckdb_of_its_own() as connection:
+    with open_duckdb() as connection:
         buffers = [RowBuffer(kind, connection) for kind in kinds]
         try:
             for batch in batches:
@@ -307,7 +307,7 @@ class FoldTask:
             if parts:
                 yield packing.row(0, together.to_json(), None)
             return
-        with duckdb_of_its_own() as connection:
+        with open_duckdb() as connection:
             try:
                 rows, filled = fold.folded(connection, pa.concat_tables(tables), self.names)
             except LeftOutError as error:

@@ -17,7 +17,7 @@ from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.fold import Grouping, columns
 from lakecdc.ingest.engine.layout import COUNTS, struct_of
 from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, Rules, combine
-from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import open_duckdb, settle
 from lakecdc.writer.files import slices
 
 # bytes of merged rows that are packed at once
@@ -72,7 +72,7 @@ class Contributing:
     def grouped(self, contributions: pa.Table, facts: str = "") -> Iterator[pa.RecordBatch]:
         """Yield contributions by groups of their keys, as rows of a packed frame."""
         placed = self.placed(contributions["key"].combine_chunks())
-        with duckdb_of_its_own() as connection:
+        with open_duckdb() as connection:
             connection.register("placed", placed)
             names = ", ".join(columns(placed, "k"))
             sql = f"SELECT (hash({names}) % 2147483647)::BIGINT AS hash FROM placed"

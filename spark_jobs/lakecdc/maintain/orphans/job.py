@@ -64,7 +64,7 @@ class RemoveOrphanFiles:
                 metrics |= remove_leftovers(table.catalog, work.before_ms)
         outcome, reason = _outcome(options, metrics)
         head = table.head()
-        metrics |= work.findings.leave(spec, table.name) | {"seconds": seconds_since(started)}
+        metrics |= work.findings.write(spec, table.name) | {"seconds": seconds_since(started)}
         return TableReport(table.name, outcome, reason, **ends(head, head), metrics=metrics)
 
     def _tables_of(self, table: IcebergTable) -> list[Neighbour]:

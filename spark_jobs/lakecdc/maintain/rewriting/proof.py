@@ -16,7 +16,7 @@ from lakecdc.iceberg.rewrite_tasks import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.stored_types import table_with, unread_columns
 from lakecdc.key_search.bounded import bounded_tasks
-from lakecdc.local_relation import dealt
+from lakecdc.local_relation import spread
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.rewriting.row_hash import summed
 from lakecdc.maintain.rewriting.tasks import HASH, HashTask, ReadBackTask
@@ -72,7 +72,7 @@ def prove(table: IcebergTable, columns: tuple[str, ...], evidence: Evidence) -> 
     if not columns:
         verify_rows.check(table.name, _fingerprint(read), _fingerprint(written))
         return
-    rows = dealt(table.spark, [(one.location,) for one in written], "location string")
+    rows = spread(table.spark, [(one.location,) for one in written], "location string")
     task = ReadBackTask(columns, storage_properties(table))
     finished = rows.mapInArrow(counted(table.spark, task), HASH).collect() if written else []
     verify_rows.check(table.name, _fingerprint(read), _fingerprint(finished))

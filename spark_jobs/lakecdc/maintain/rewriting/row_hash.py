@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakecdc.reader.projection import UnreadError
 from lakecdc.runtime.unwanted_imports import without_pandas
-from lakecdc.runtime.worker import duckdb_of_its_own
+from lakecdc.runtime.worker import open_duckdb
 
 if TYPE_CHECKING:
     import duckdb
@@ -39,7 +39,7 @@ class RowHash:
 
     @cached_property
     def _engine(self) -> duckdb.DuckDBPyConnection:
-        return duckdb_of_its_own()
+        return open_duckdb()
 
     def of(self, rows: pa.Table) -> int:
         """Return the hash of rows.
@@ -67,7 +67,7 @@ class RowHash:
             return None
         total = self._total(schema)
         try:
-            with duckdb_of_its_own([path]) as engine:
+            with open_duckdb([path]) as engine:
                 query = f"SELECT {total} FROM read_parquet({_literal(path)}, hive_partitioning = false)"
                 return _fetched(engine, query)
         except duckdb.Error as error:
