@@ -197,18 +197,20 @@ class Disposal:
         batch = self.restore_live(batch, reachable)
         marked = [file.location for file in batch.files if file.moved_to is None]
         now = self._storage.find(marked)
-        anew = {
+        overwritten = {
             f
             for f in batch.files
             if f.location in now and now[f.location] != StoredFile(f.location, f.bytes, f.modified_ms)
         }
-        self.count("spared", anew)
-        deletable = {f.moved_to or f.location: f for f in batch.files if f not in anew and f.location not in reachable}
+        self.count("spared", overwritten)
+        deletable = {
+            f.moved_to or f.location: f for f in batch.files if f not in overwritten and f.location not in reachable
+        }
         left = self._storage.find(deletable) if self._storage.delete(deletable) else {}
         self.count("failed", [deletable[location] for location in left])
         deleted = {file for location, file in deletable.items() if location not in left}
         self.count("deleted", deleted)
-        self._ledger.without(batch, deleted | anew)
+        self._ledger.without(batch, deleted | overwritten)
 
     def sweep(self, run: str) -> None:
         """Remove the empty folders of a finished run."""
