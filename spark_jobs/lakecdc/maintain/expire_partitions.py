@@ -45,7 +45,7 @@ _SPARK = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestam
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """Rows to remove; ``known`` is the floor's property as planned with."""
+    """Rows to remove; ``known`` is the floor's property at planning time."""
 
     head: Snapshot
     column: Field
