@@ -230,7 +230,7 @@ def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
 def delete_former(table: IcebergTable) -> int:
     """Delete or empty the table's metadata files, except the newest, and return their number.
 
-    In an object-store catalog all former versions are emptied; in others those in the table's log are deleted.
+    An object-store catalog empties all former versions; other catalogs delete the versions in the table's log.
     """
     if (wiped := wipe(table)) is not None:
         return wiped

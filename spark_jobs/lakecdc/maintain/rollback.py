@@ -86,7 +86,7 @@ def _state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[
             f"The history table {history.name} has no snapshot for the requested one.",
             table=table.name,
             hint="It has expired, or all events came later. Remove the table from options.history_tables; the history "
-            "table then keeps the events that are undone, and gets duplicates of those read again.",
+            "table then keeps the undone events, and gets duplicates of events that are read again.",
         )
     return state
 

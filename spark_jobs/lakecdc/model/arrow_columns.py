@@ -52,7 +52,7 @@ class ArrowColumn:
     def convert(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
         """Convert values (None, bool, int, text, :class:`Number`, lists and objects) to Arrow.
 
-        :return: the values, null for those that do not fit, and the indexes of the latter.
+        :return: the values, null where one does not fit, and the indexes of misfits.
         """
         try:
             quick = self._quick(values)

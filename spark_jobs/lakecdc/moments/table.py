@@ -83,7 +83,7 @@ class MomentTable(DerivedTable):
         return self.note is not None and fed_by == (SOURCE, self._source.uuid)
 
     def write(self, rows: DataFrame, stretch: Stretch, note: str) -> dict[str, Any]:
-        """Replace all rows by those of a moment, described by a note; return numbers for the report."""
+        """Replace all rows by the rows of a moment, described by a note; return numbers for the report."""
         source, key = self._source, self._source.identifier_columns
         definition = TableDefinition(
             [(name, kind, name in key) for name, kind in spark_types(source).items()],

@@ -55,7 +55,7 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec) -> TableReport:
     options = spec.options_as(ReconcileOptions)
     if options.repair:
-        refuse_merged(table, "a group of columns cannot be loaded again alone")
+        refuse_merged(table, "a single group of columns cannot be reloaded")
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
     columns = list(map(quoted_column, sides.key))

@@ -86,7 +86,7 @@ class TaskRewrite:
         self._order = run_order(table, plan.order) or RunOrder()
 
     def write(self, units: Sequence[Unit], tasks: Mapping[str, Any], planned: Mapping[str, Any]) -> Written:
-        """Write the files of units; either all of the units are in sequence, or none.
+        """Write the files of units, which are either all in sequence or none.
 
         :param tasks: scan tasks by location, without equality deletes.
         :param planned: scan tasks of these and other files, with the deletes that apply.
