@@ -38,8 +38,7 @@ class Stored:
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     :param name_mapping: of ``schema.name-mapping.default``, parsed.
     :param partitioned: field ids of columns whose values may be known from a partition alone.
-    :param columns: to read from hits; a file that lacks one of them, or stores it in an uncertain form, is not
-        searched.
+    :param columns: to read from hits; files that lack one, or store it in an uncertain form, are not searched.
     """
 
     properties: Mapping[str, str] = field(repr=False)
