@@ -1,4 +1,4 @@
-"""What has changed between two snapshots, and what is read to tell it; random ones are in ``export``."""
+"""Changes between two snapshots, and the files read for them; ``export`` tests random histories."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PAGE = (Path(__file__).parents[2] / "docs/guides/changes.md").read_text()
 def count_changes(
     lake: Lake, name: str, since: str | int, until: str | int | None = None, key: list[str] | None = None
 ) -> Counter[tuple[Any, ...]]:
-    found = changes.read(lake.spark, f"lake.{name}", since=since, until=until, key=key)
-    return Counter((row[changes.CHANGE_TYPE], *row[:-1]) for row in found.collect())
+    rows = changes.read(lake.spark, f"lake.{name}", since=since, until=until, key=key)
+    return Counter((row[changes.CHANGE_TYPE], *row[:-1]) for row in rows.collect())
 
 
 def test_maintenance_is_not_a_change_and_untouched_files_are_not_read(lake: Lake) -> None:
@@ -44,9 +44,9 @@ def test_maintenance_is_not_a_change_and_untouched_files_are_not_read(lake: Lake
     table = lake.table(name)
     newest, oldest = (table.snapshot(id) for id in (head(lake, name), first))
     assert newest and oldest
-    found = difference(table, compacted, newest.id)
-    assert [list.size() for list in (found.gone, found.added, found.before, found.after)] == [0, 1, 0, 0]
-    # what the compaction has written is not read either
+    change = difference(table, compacted, newest.id)
+    assert [list.size() for list in (change.gone, change.added, change.before, change.after)] == [0, 1, 0, 0]
+    # the compaction's files are not read either
     assert sum(each.bytes for each in differences(table, oldest, newest)) < difference(table, first, newest.id).bytes
 
 
@@ -61,10 +61,10 @@ def test_maintenance_is_not_a_change_and_untouched_files_are_not_read(lake: Lake
         ("raora", [(1, 3), (4, 5)]),
     ],
 )
-def test_rewrites_are_left_out_of_the_way(operations: str, ways: list[tuple[int, int]]) -> None:
-    told = {"a": "append", "o": "overwrite", "r": "replace"}
+def test_rewrites_are_skipped(operations: str, ways: list[tuple[int, int]]) -> None:
+    names = {"a": "append", "o": "overwrite", "r": "replace"}
     chain = [Snapshot(0, 0, "replace", {}, None, 0)]
-    chain += [Snapshot(n, n, told[each], {}, n - 1, n) for n, each in enumerate(operations, 1)]
+    chain += [Snapshot(n, n, names[each], {}, n - 1, n) for n, each in enumerate(operations, 1)]
     assert stretches(chain[0], chain[::-1]) == ways
     assert stretches(Snapshot(9, 9, "append", {}, None, 9), chain[::-1]) is None
 
@@ -76,9 +76,9 @@ def test_rows_without_a_key_are_counted_and_new_columns_are_null_before(lake: La
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN `new.one` int")
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 1")
     lake.sql(f"INSERT INTO lake.{name} VALUES (1, map('a', 1), NULL), (2, NULL, 5), (2, NULL, 5)")
-    found = changes.read(lake.spark, f"lake.{name}", since=first)
-    assert found.columns == ["id", "m", "new.one", "_change_type"]
-    rows = Counter((row[3], row[0], str(row[1]), row[2]) for row in found.collect())
+    rows_changed = changes.read(lake.spark, f"lake.{name}", since=first)
+    assert rows_changed.columns == ["id", "m", "new.one", "_change_type"]
+    rows = Counter((row[3], row[0], str(row[1]), row[2]) for row in rows_changed.collect())
     assert rows == Counter({("delete", 1, "{'a': 1}", None): 2, ("insert", 2, "None", 5): 2})
 
 
@@ -97,8 +97,8 @@ def test_rows_are_distinguished_exactly(lake: Lake) -> None:
     lake.sql(f"DELETE FROM lake.{name} WHERE true")
     rows(row(1, "0.0D"), row(2, micros=2), row(3, v=2), row(4, "double('NaN')"), row(5, "-0.0D"), row(5, "0.0D"))
     for key, kinds in ([], ("delete", "insert")), (["id"], ("update_before", "update_after")):
-        found = changes.read(lake.spark, f"lake.{name}", since=first, key=key)
-        shown = found.selectExpr(
+        rows_changed = changes.read(lake.spark, f"lake.{name}", since=first, key=key)
+        shown = rows_changed.selectExpr(
             "_change_type", "id", "string(x)", "unix_micros(m.a)", "variant_get(v, '$.at', 'string')"
         )
         rows_shown = shown.collect()
@@ -109,7 +109,7 @@ def test_rows_are_distinguished_exactly(lake: Lake) -> None:
         assert (old[1][0], new[1][0]) == ("-0.0", "0.0")
 
 
-def test_a_rollback_leads_back(lake: Lake) -> None:
+def test_a_rollback_yields_inverse_changes(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 10)
     first = head(lake, name)
@@ -121,7 +121,7 @@ def test_a_rollback_leads_back(lake: Lake) -> None:
     )
 
 
-def test_unanswerable_requests_are_refused(lake: Lake) -> None:
+def test_impossible_requests_are_refused(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 10)
     first = head(lake, name)
@@ -136,7 +136,7 @@ def test_unanswerable_requests_are_refused(lake: Lake) -> None:
         count_changes(lake, name, first)
 
 
-def test_the_page_shows_what_works(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documented_example_works(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"^```python changes\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     name = create(lake, 2)
     append(lake, name, 0, 10)

@@ -18,20 +18,20 @@ def test_rows_keep_their_order_types_and_nulls(spark: SparkSession) -> None:
     assert [f"{name} {kind}" for name, kind in frame.dtypes] == SCHEMA.split(", ")
 
 
-def test_no_rows_are_a_frame_too(spark: SparkSession) -> None:
+def test_an_empty_frame_is_possible(spark: SparkSession) -> None:
     assert local_relation(spark, [], SCHEMA).count() == 0
 
 
-def test_spark_knows_them_as_a_whole(spark: SparkSession) -> None:
+def test_rows_become_a_local_relation(spark: SparkSession) -> None:
     plan = local_relation(spark, ROWS, SCHEMA)._jdf.queryExecution().optimizedPlan()
     assert plan.getClass().getSimpleName() == "LocalRelation"
 
 
 @pytest.mark.parametrize(("count", "hands"), [(1, 1), (3, 3), (50, 4)])
-def test_they_are_dealt_out_in_turn(spark: SparkSession, count: int, hands: int) -> None:
+def test_rows_are_distributed_round_robin(spark: SparkSession, count: int, hands: int) -> None:
     assert spark.sparkContext.defaultParallelism == 2
     frame = spread(spark, [(number,) for number in range(count)], "id int")
-    found = frame.select("id", F.spark_partition_id().alias("hand")).collect()
+    dealt_rows = frame.select("id", F.spark_partition_id().alias("hand")).collect()
     assert frame.columns == ["id"]
     assert frame.rdd.getNumPartitions() == hands
-    assert {row["id"]: row["hand"] for row in found} == {number: number % hands for number in range(count)}
+    assert {row["id"]: row["hand"] for row in dealt_rows} == {number: number % hands for number in range(count)}

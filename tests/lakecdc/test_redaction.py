@@ -1,4 +1,4 @@
-"""What a job under spark-submit leaves behind holds no secret: event log, environment page, log and report."""
+"""A job under spark-submit leaves no secret in event log, environment page, log and report."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ SETTINGS = {
         ({"spark.redaction.regex": "(?i)tenant"}, ["Tenant", "token"]),
     ],
 )
-def test_the_users_own_pattern_stays(given: dict[str, str], hidden: list[str]) -> None:
+def test_a_users_pattern_is_kept(given: dict[str, str], hidden: list[str]) -> None:
     import re
 
     (pattern,) = redaction(SparkConf(loadDefaults=False).setAll(list(given.items()))).values()
-    # Java allows flags inside a group; Python wants them there with a colon
+    # Java allows flags inside a group; Python requires a colon after them
     in_python = re.compile(pattern.replace("(?:(?i)", "(?i:") if given else pattern)
     assert [text for text in hidden if not in_python.search(text)] == []
     assert not in_python.search("hdfs://db:8020/shop@x")
 
 
-def test_nothing_that_a_submitted_job_leaves_has_a_secret_in_it(tmp_path: Path) -> None:
+def test_a_submitted_job_leaves_no_secret(tmp_path: Path) -> None:
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
     variables = {f"HUSH_{number}": value for number, value in enumerate(SECRETS.values())}
     references = {name: {"env": variable} for name, variable in zip(SECRETS, variables, strict=True)}
@@ -53,7 +53,7 @@ def test_nothing_that_a_submitted_job_leaves_has_a_secret_in_it(tmp_path: Path) 
     (tmp_path / "events").mkdir()
     events = {"enabled": "true", "compress": "false", "rolling.enabled": "false", "dir": f"file://{tmp_path}/events"}
     settings = {**SETTINGS, **{f"spark.eventLog.{name}": value for name, value in events.items()}}
-    # nothing that this test run's own session has put there
+    # without settings of this test's own session
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     done = subprocess.run(
         [
@@ -68,9 +68,9 @@ def test_nothing_that_a_submitted_job_leaves_has_a_secret_in_it(tmp_path: Path) 
     )
     assert (tmp_path / "report.json").exists(), done.stderr
     left = {path.name: path.read_text() for path in (*(tmp_path / "events").glob("*"), tmp_path / "report.json")}
-    told = "\n".join([*left.values(), done.stdout, done.stderr])
-    assert "spark.sql.catalog.lake.adls.account-key" in told and "spark.mine.tenant" in told, done.stderr
-    assert "hush" not in told and "sh-address" not in told
-    # the other settings of spark-submit have been seen as well
-    assert '"spark.python.daemon.module":"lakecdc.runtime.daemon"' in told
-    assert '"spark.sql.iceberg.executor-cache.max-entry-size":"12345"' in told
+    output = "\n".join([*left.values(), done.stdout, done.stderr])
+    assert "spark.sql.catalog.lake.adls.account-key" in output and "spark.mine.tenant" in output, done.stderr
+    assert "hush" not in output and "sh-address" not in output
+    # other settings of spark-submit are shown
+    assert '"spark.python.daemon.module":"lakecdc.runtime.daemon"' in output
+    assert '"spark.sql.iceberg.executor-cache.max-entry-size":"12345"' in output

@@ -1,4 +1,4 @@
-"""Which values are one value."""
+"""Equality of values in SQL."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ SAME = [
 
 
 @pytest.mark.parametrize("kind", DIFFERENT)
-def test_values_that_differ_have_different_forms(lake: Lake, kind: str) -> None:
+def test_different_values_have_different_forms(lake: Lake, kind: str) -> None:
     texts = DIFFERENT[kind]
     columns = [f"{text} AS c{place}" for place, text in enumerate(texts)]
     rows = lake.sql(f"SELECT {', '.join(columns)}")
     forms = rows.select(*[exact_value(F.col(f.name), f.dataType).alias(f.name) for f in rows.schema.fields])
     pairs = list(itertools.combinations(range(len(texts)), 2))
     alike = [F.col(f"c{a}").eqNullSafe(F.col(f"c{b}")) for a, b in pairs]
-    found = tuple(forms.select(*alike, *[F.col(name).isNull() for name in forms.columns]).first() or ())
-    assert len(found) == len(pairs) + len(texts)
-    assert [(texts[a], texts[b]) for (a, b), same in zip(pairs, found, strict=False) if same] == []
-    assert sum(found[len(pairs) :]) <= 1
+    values = tuple(forms.select(*alike, *[F.col(name).isNull() for name in forms.columns]).first() or ())
+    assert len(values) == len(pairs) + len(texts)
+    assert [(texts[a], texts[b]) for (a, b), same in zip(pairs, values, strict=False) if same] == []
+    assert sum(values[len(pairs) :]) <= 1
 
 
-def test_values_that_are_the_same_are_one_group(lake: Lake) -> None:
+def test_equal_values_are_one_group(lake: Lake) -> None:
     for pair in SAME:
         rows = lake.sql(" UNION ALL ".join(f"SELECT {text} AS v" for text in pair))
         assert rows.groupBy(exact_value(F.col("v"), rows.schema["v"].dataType)).count().count() == 1, pair

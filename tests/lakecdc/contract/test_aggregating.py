@@ -1,4 +1,4 @@
-"""Targets that aggregate many rows of a source, as they are parsed."""
+"""Parsing of targets that aggregate many source rows."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ def test_mistakes_are_refused_when_the_dag_is_parsed(merge: Any, settings: Any, 
         ("collect_set(a)", "string", "array<string>"),
     ],
 )
-def test_types_of_columns(text: str, kind: str, expected: str) -> None:
+def test_types_of_aggregates_follow_their_columns(text: str, kind: str, expected: str) -> None:
     assert AggregateColumn.parse("a", text).type_of(kind) == expected

@@ -1,4 +1,4 @@
-"""Checks as documents say them."""
+"""Parsing of checks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def parsed(*checks: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_checks_are_distinguished_by_type() -> None:
-    found = parsed(
+    checks = parsed(
         {"type": "not_null", "columns": ["id"]},
         {"type": "condition", "condition": "amount >= 0", "where": "day > '2026-01-01'", "severity": "warn"},
         {"type": "row_count", "min": 1},
     )
-    assert found == (
+    assert checks == (
         NotNull(columns=("id",)),
         Condition(condition="amount >= 0", where="day > '2026-01-01'", severity="warn"),
         RowCount(min=1),
     )
-    assert [check.title for check in found] == [
+    assert [check.title for check in checks] == [
         "not_null(id)",
         "condition(amount >= 0) where day > '2026-01-01'",
         "row_count",

@@ -18,17 +18,17 @@ from lakecdc.contract.expiring import EraseRowsOptions
         ({"quarantine_table": "alone"}, "quarantine_table"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         EraseRowsOptions(**options)
 
 
 @pytest.mark.parametrize("condition", ["id = 7", "v = 1 AND lower(`Id`) = 'x'", "t.id IS NOT NULL"])
-def test_a_condition_is_not_about_the_key(condition: str) -> None:
+def test_conditions_on_key_columns_are_refused(condition: str) -> None:
     with pytest.raises(SpecError, match="part of the key"):
         EraseRowsOptions(condition=condition).refuse_key_in_condition(["id"], "shop.orders")
 
 
-def test_a_condition_may_be_about_other_columns() -> None:
+def test_conditions_on_other_columns_are_accepted() -> None:
     EraseRowsOptions(condition="paid_id = 7").refuse_key_in_condition(["id"], "shop.orders")
     EraseRowsOptions(keys_table="shop.id").refuse_key_in_condition(["id"], "shop.orders")

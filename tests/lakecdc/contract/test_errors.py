@@ -1,4 +1,4 @@
-"""A refusal is told from a server that is out of reach."""
+"""A refusal is distinguished from an unreachable server."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ from lakecdc.contract.errors import is_refusal
         ("the server closed the connection unexpectedly", None, False),
     ],
 )
-def test_refusals(text: str, state: str | None, refused: bool) -> None:
+def test_refusals_are_distinguished_from_outages(text: str, state: str | None, refused: bool) -> None:
     assert is_refusal(text, state) is refused

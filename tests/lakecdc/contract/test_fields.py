@@ -1,4 +1,4 @@
-"""Reading of values in documents."""
+"""Parsing of values in documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of ``govern``: each as strict as a spec of its own job, and named in what is refused."""
+"""The steps of ``govern``: each is as strict as its own job's spec, and errors name the step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def step(job: str = "compact_data_files", **rest: Any) -> dict[str, Any]:
     return {"job": job, **rest}
 
 
-def test_each_step_is_a_spec_of_its_own_job() -> None:
+def test_each_step_becomes_a_spec_of_its_job() -> None:
     steps = [step("rewrite_delete_files"), step(tables=["shop.items"], options={"min_input_files": 7})]
     parsed = govern(*steps)
     assert parsed.tables == ("shop.orders", "shop.items")
@@ -33,36 +33,36 @@ def test_each_step_is_a_spec_of_its_own_job() -> None:
     assert second.tables == ("shop.items",) and second.options == CompactDataFilesOptions(min_input_files=7)
 
 
-def test_the_tables_may_stand_in_the_steps_alone() -> None:
+def test_tables_may_be_given_by_steps_alone() -> None:
     steps = [step(tables=["a.b", "a.c"]), step("rewrite_manifests", tables=["a.c", "a.d"]), step("rebucket", tables=[])]
     parsed = govern(*steps, tables=())
     assert parsed.tables == ("a.b", "a.c", "a.d")
     assert [each.tables for each in parsed.steps] == [("a.b", "a.c"), ("a.c", "a.d"), ()]
 
 
-def test_a_dry_run_is_one_of_all_steps() -> None:
+def test_a_dry_run_applies_to_all_steps() -> None:
     steps = [step(), step("remove_orphan_files"), step("rewrite_manifests", options={"dry_run": True})]
     assert [each.options.dry_run for each in govern(*steps).steps] == [False, True, True]
     assert [each.options.dry_run for each in govern(*steps, dry_run=True).steps] == [True, True, True]
     assert govern(step("remove_orphan_files")).steps[0].options == RemoveOrphanFilesOptions()
 
 
-def test_steps_report_to_where_the_job_does() -> None:
-    told = govern(step("remove_orphan_files")).reported_to("s3://lake/try-1")
-    assert (told.documents, told.steps[0].documents) == ("s3://lake/try-1", "s3://lake/try-1")
+def test_steps_report_where_the_job_does() -> None:
+    reporting = govern(step("remove_orphan_files")).reported_to("s3://lake/try-1")
+    assert (reporting.documents, reporting.steps[0].documents) == ("s3://lake/try-1", "s3://lake/try-1")
 
 
 def test_a_dry_step_reports_no_change() -> None:
     dry = step(tables=["a.b"], options={"dry_run": True, "side_tables": ["a.s"]})
     parsed = govern(dry, step(tables=["a.c"]), step("rewrite_manifests"))
-    told = [("compact_data_files", "a.b"), ("compact_data_files", "a.s"), ("compact_data_files", "a.c")]
-    assert [parsed.changes(*each) for each in told] == [False, False, True]
+    steps = [("compact_data_files", "a.b"), ("compact_data_files", "a.s"), ("compact_data_files", "a.c")]
+    assert [parsed.changes(*each) for each in steps] == [False, False, True]
     assert parsed.changes("rewrite_manifests", "shop.orders")
     assert not govern(step(), dry_run=True).changes("compact_data_files", "shop.orders")
 
 
 @pytest.mark.parametrize(
-    ("steps", "says"),
+    ("steps", "message"),
     [
         ([], "names no step"),
         ([{"tables": ["a.b"]}], "options.steps[0].job is missing"),
@@ -85,17 +85,17 @@ def test_a_dry_step_reports_no_change() -> None:
         ([step(), step(tables=["a.b"], options={"side_tables": ["shop.orders"]})], "does the same job"),
     ],
 )
-def test_refused(steps: list[dict[str, Any]], says: str) -> None:
+def test_wrong_steps_are_refused(steps: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(SpecError) as caught:
         govern(*steps)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_step_needs_tables_from_somewhere() -> None:
+def test_a_step_without_tables_is_refused() -> None:
     with pytest.raises(SpecError, match="Neither the step nor the spec names a table"):
         govern(step(), tables=())
 
 
 @pytest.mark.parametrize("job", [*WORK, *TABLE_WORK])
-def test_the_work_of_each_job_is_where_it_is_said_to_be(job: str) -> None:
+def test_the_work_of_each_job_can_be_imported(job: str) -> None:
     assert callable(work_of(job))

@@ -1,4 +1,4 @@
-"""Settings of a Kafka source: what is refused, and which topics feed which table."""
+"""Settings of a Kafka source: what is refused, and the topics of each table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ORDERS = Target("shop.orders", ("id",))
 
 
 def source(**rest: Any) -> KafkaSource:
-    found = parse_source({**PLAIN, **rest}, (ORDERS,))
-    assert isinstance(found, KafkaSource)
-    return found
+    parsed = parse_source({**PLAIN, **rest}, (ORDERS,))
+    assert isinstance(parsed, KafkaSource)
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_target_without_a_key_is_refused() -> None:
         parse_source({**PLAIN, "format": "dms-json"}, (Target("shop.orders"),))
 
 
-def test_messages_may_tell_the_key_themselves() -> None:
+def test_formats_with_keys_need_no_configured_key() -> None:
     assert parse_source(PLAIN, (Target("shop.orders"),))
     assert parse_source({**PLAIN, "format": "canal-json"}, (Target("shop.orders"),))
 
@@ -77,8 +77,8 @@ def test_topics_of_a_target() -> None:
 
 
 def test_patterns_match_whole_names() -> None:
-    found = source(topics=[], topic_pattern="pg.shop")
-    assert found.wants("pg.shop") and not found.wants("pg.shop.orders")
+    kafka = source(topics=[], topic_pattern="pg.shop")
+    assert kafka.wants("pg.shop") and not kafka.wants("pg.shop.orders")
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_patterns_match_whole_names() -> None:
         ),
     ],
 )
-def test_settings_in_javas_names(settings: dict[str, Any], java: dict[str, str]) -> None:
+def test_settings_are_translated_to_java_names(settings: dict[str, Any], java: dict[str, str]) -> None:
     assert kafka_java.unknown(settings) == []
     assert kafka_java.translated(settings) == java
 
 
-def test_javas_own_settings_win() -> None:
+def test_java_settings_take_precedence() -> None:
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
     assert kafka_java.translated(login, {"sasl.jaas.config": "mine", "allow.auto.create.topics": False}) == {
         "sasl.mechanism": "PLAIN",

@@ -1,4 +1,4 @@
-"""Options of the jobs that make something of the past."""
+"""Options of the jobs that restore past states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakecdc.contract.past import RestoreMomentOptions
         ({"quarantine_table": "alone"}, "quarantine_table"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         RestoreMomentOptions(**options)
 

@@ -1,4 +1,4 @@
-"""Exit codes follow from the report; a report survives the way there and back."""
+"""Exit codes follow from the report; reports survive a round trip through JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_fail_on_widens_the_failures() -> None:
     assert skipped.exit_code(("skipped",)) == 1
 
 
-def test_no_report_holds_a_secret() -> None:
+def test_no_report_contains_a_secret() -> None:
     failure = TableReport.failure("a.a", InputError("no way to postgresql://u:hush@h/d"))
     text = report(failure, error="the header Authorization: hush").to_json()
     assert "no way to postgresql://u:***@h/d" in text and "hush" not in text
@@ -50,13 +50,13 @@ def test_a_job_that_stopped_fails() -> None:
     assert report(error="no catalog", failure_class="bad input").exit_code() == 4
 
 
-def test_failures_in_the_jvm_are_reported_in_its_words() -> None:
+def test_jvm_failures_are_reported_with_the_jvm_message() -> None:
     text = 'An error occurred while calling o372.jdbc.\n: org.postgresql.util.PSQLException: ERROR: no "t"\n\tat org.x'
-    found = TableReport.failure("shop.orders", RuntimeError(text))
-    assert found.reason == 'org.postgresql.util.PSQLException: ERROR: no "t"'
+    report = TableReport.failure("shop.orders", RuntimeError(text))
+    assert report.reason == 'org.postgresql.util.PSQLException: ERROR: no "t"'
 
 
-def test_failures_explain_themselves() -> None:
+def test_failures_have_a_reason_and_a_class() -> None:
     assert BAD.reason == "no key Add one." and BAD.failure_class == "bad input"
     assert CONFLICT.outcome == "conflict"
     assert OTHER.reason == "RuntimeError: boom" and OTHER.failure_class == "unknown"
@@ -71,18 +71,18 @@ def test_failures_explain_themselves() -> None:
         ("shop.nopk2 is in the way.", "shop.nopk: failed: shop.nopk2 is in the way."),
     ],
 )
-def test_a_table_is_named_once(message: str, line: str) -> None:
+def test_reasons_name_the_table_once(message: str, line: str) -> None:
     error = InputError(message, table="shop.nopk")
     assert TableReport.failure("shop.nopk", error).line == line
     assert str(error).count("shop.nopk") == line.count("shop.nopk")
 
 
-def test_the_table_of_an_error_about_another_one_stays() -> None:
+def test_reasons_keep_the_name_of_another_table() -> None:
     beside = InputError("It is gone.", table="shop.history")
     assert TableReport.failure("shop.orders", beside).line == "shop.orders: failed: shop.history: It is gone."
 
 
-def test_the_log_has_a_line_per_table_with_what_changed(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_line_per_table_with_its_changes(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     figures = {"files_before": 9, "files_after": 0, "rows_before": 5, "rows_after": 5, "commits": 1, "misfits": 0}
     more = {"depth_after": 1.5, "position": {"lsn": 7}, "topics": ["a", "b"], "is_late": False, "nothing": None}

@@ -1,4 +1,4 @@
-"""What other libraries say of values is told without them."""
+"""Messages of other libraries are reported without row values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakecdc.contract.secrets import without_values
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "redacted"),
     [
         (
             "SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'it's me' of the type \"STRING\" cannot",
@@ -26,5 +26,5 @@ from lakecdc.contract.secrets import without_values
         ("2024-02-31 is no date", "… is no date"),
     ],
 )
-def test_values_are_hidden(message: str, told: str) -> None:
-    assert without_values(message) == told
+def test_values_are_hidden(message: str, redacted: str) -> None:
+    assert without_values(message) == redacted

@@ -10,29 +10,29 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.runtime import catalog_type, packages, refuse_unfit, spark_properties
 
 
-def test_sqlite() -> None:
-    found = spark_properties("lake", {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"})
-    assert found["spark.sql.catalog.lake.type"] == "jdbc"
-    assert found["spark.sql.catalog.lake.uri"] == "jdbc:sqlite:/tmp/c.db"
-    assert found["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
+def test_sqlite_becomes_a_jdbc_catalog() -> None:
+    properties = spark_properties("lake", {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"})
+    assert properties["spark.sql.catalog.lake.type"] == "jdbc"
+    assert properties["spark.sql.catalog.lake.uri"] == "jdbc:sqlite:/tmp/c.db"
+    assert properties["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
 
 
-def test_postgres_with_user_and_password() -> None:
-    found = spark_properties("lake", {"uri": "postgresql+psycopg2://u%40x:p%2Fw@db:5433/cat?sslmode=require"})
-    assert found["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db:5433/cat?sslmode=require"
-    assert found["spark.sql.catalog.lake.jdbc.user"] == "u@x"
-    assert found["spark.sql.catalog.lake.jdbc.password"] == "p/w"
+def test_postgres_credentials_leave_the_uri() -> None:
+    properties = spark_properties("lake", {"uri": "postgresql+psycopg2://u%40x:p%2Fw@db:5433/cat?sslmode=require"})
+    assert properties["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db:5433/cat?sslmode=require"
+    assert properties["spark.sql.catalog.lake.jdbc.user"] == "u@x"
+    assert properties["spark.sql.catalog.lake.jdbc.password"] == "p/w"
 
 
 def test_a_password_ends_at_the_at_sign_as_sqlalchemy_reads_it() -> None:
-    found = spark_properties(
+    properties = spark_properties(
         "lake", {"type": "sql", "uri": "postgresql+psycopg2://u:p/w?#@db:5433/cat?sslmode=require"}
     )
-    assert found["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db:5433/cat?sslmode=require"
-    assert found["spark.sql.catalog.lake.jdbc.password"] == "p/w?#"
+    assert properties["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db:5433/cat?sslmode=require"
+    assert properties["spark.sql.catalog.lake.jdbc.password"] == "p/w?#"
 
 
-def test_rest_on_s3() -> None:
+def test_rest_catalog_on_s3_gets_s3_settings() -> None:
     given = {
         "type": "rest",
         "uri": "http://127.0.0.1:8181",
@@ -41,16 +41,16 @@ def test_rest_on_s3() -> None:
         "s3.force-virtual-addressing": "false",
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
     }
-    found = spark_properties("lake", given)
-    assert found["spark.sql.catalog.lake.type"] == "rest"
-    assert found["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
-    assert found["spark.sql.catalog.lake.s3.path-style-access"] == "true"
-    assert found["spark.sql.catalog.lake.client.region"] == "us-east-1"
-    assert not [key for key in found if "py-io-impl" in key or "force-virtual" in key]
+    properties = spark_properties("lake", given)
+    assert properties["spark.sql.catalog.lake.type"] == "rest"
+    assert properties["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert properties["spark.sql.catalog.lake.s3.path-style-access"] == "true"
+    assert properties["spark.sql.catalog.lake.client.region"] == "us-east-1"
+    assert not [key for key in properties if "py-io-impl" in key or "force-virtual" in key]
     assert any("iceberg-aws-bundle" in package for package in packages(given))
 
 
-def test_an_object_store_is_a_rest_catalog_to_spark() -> None:
+def test_spark_sees_an_object_store_as_a_rest_catalog() -> None:
     ours = {"readable_paths": "true", "commit_service": "dynamodb://objects", "dynamodb.region": "eu-west-1"}
     given = {"type": "object_store", "warehouse": "s3://bucket/lake", **ours}
     endpoint = {"uri": "http://127.0.0.1:1", "token": "t"}
@@ -79,20 +79,20 @@ def test_packages_follow_the_catalog() -> None:
     assert len(packages({"type": "hive", "uri": "thrift://h:9083"})) == 1
 
 
-def test_packages_follow_a_reference_to_the_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_follow_a_referenced_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     properties = {"type": "sql", "uri": {"env": "CATALOG_URI"}}
     assert [p.split(":")[1].split("-")[0] for p in packages(properties)[1:]] == ["sqlite", "postgresql", "mysql"]
     monkeypatch.setenv("CATALOG_URI", "postgresql+psycopg2://u:p@db/c")
     assert [p.split(":")[1] for p in packages(properties)[1:]] == ["postgresql"]
 
 
-def test_a_catalog_that_keeps_no_tags_is_refused() -> None:
+def test_a_catalog_without_tags_is_refused() -> None:
     refuse_unfit("lake", {"uri": "https://cat/iceberg"})
     with pytest.raises(SpecError, match="'lake' is Nessie"):
         refuse_unfit("lake", {"uri": "https://cat/iceberg", "nessie.is-nessie-catalog": "true"})
 
 
-def test_type_is_inferred_as_pyiceberg_does() -> None:
+def test_type_is_inferred_as_in_pyiceberg() -> None:
     assert catalog_type({"uri": "https://cat"}) == "rest"
     assert catalog_type({"uri": "thrift://cat"}) == "hive"
     with pytest.raises(SpecError, match="'nessie' is not supported"):

@@ -1,4 +1,4 @@
-"""Secrets are references that only the job resolves."""
+"""Secrets are references that the job resolves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_references_are_resolved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert resolve(given, "x") == {"a": "from-env", "b": ["from-file"], "c": 1}
 
 
-def test_missing_references_are_reported_with_their_place() -> None:
+def test_missing_references_are_reported_with_their_path() -> None:
     with pytest.raises(SpecError, match=r"catalog\.token refers to the environment variable NOT_SET"):
         resolve({"token": {"env": "NOT_SET"}}, "catalog")
     with pytest.raises(SpecError, match="cannot be read"):
@@ -39,18 +39,18 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("key", SECRET)
-def test_secret_named_keys(key: str) -> None:
+def test_keys_named_like_secrets_need_references(key: str) -> None:
     with pytest.raises(SpecError, match="as a literal"):
         refuse_literals({"catalog": {"properties": {key: "x"}}}, "spec")
     refuse_literals({"catalog": {"properties": {key: {"env": "X"}}}}, "spec")
 
 
-def test_plain_values_pass() -> None:
+def test_plain_values_are_accepted() -> None:
     refuse_literals({"uri": "postgresql://user@db/x", "s3.access-key-id": "AK", "dsn": "host=a user=b"}, "spec")
     assert [name for name in PLAIN if is_secret(name, "x")] == []
 
 
-def test_a_list_of_secrets_is_one() -> None:
+def test_lists_of_secrets_are_secret() -> None:
     with pytest.raises(SpecError, match=r"spec\.passwords"):
         refuse_literals({"passwords": ["x"]}, "spec")
 
@@ -86,12 +86,12 @@ def test_a_list_of_secrets_is_one() -> None:
         ),
     ],
 )
-def test_mask(text: str, shown: str) -> None:
+def test_secrets_are_masked(text: str, shown: str) -> None:
     assert mask(text) == shown
 
 
 @pytest.mark.parametrize("most", range(18, 26))
-def test_a_cut_password_stays_hidden(most: int) -> None:
+def test_truncated_passwords_stay_masked(most: int) -> None:
     assert "hunter" not in mask(f"postgresql://user:hunter22@{'x' * 100}", most)
 
 
@@ -111,5 +111,5 @@ def test_a_cut_password_stays_hidden(most: int) -> None:
         "The column 'password' is not there.",
     ],
 )
-def test_mask_leaves_the_rest(text: str) -> None:
+def test_other_text_is_not_masked(text: str) -> None:
     assert mask(text) == text

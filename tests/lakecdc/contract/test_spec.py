@@ -1,4 +1,4 @@
-"""The spec refuses what it does not know, and says what to write instead."""
+"""Unknown spec members are refused with a remedy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refusal(document: Any, job: str | None = None) -> str:
     return str(caught.value)
 
 
-def test_the_example_of_the_contract() -> None:
+def test_the_documented_example_is_valid() -> None:
     parsed = parse_spec(spec(options={"verify": "sample", "max_runtime": 60}))
     assert parsed.tables == ("shop.orders",)
     assert isinstance(parsed.options, RewriteDeleteFilesOptions)
@@ -45,13 +45,13 @@ def test_the_example_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("job", [name for name in OPTIONS if name not in SOURCE_JOBS])
-def test_every_job_takes_dry_run(job: str) -> None:
+def test_every_job_accepts_dry_run(job: str) -> None:
     needed = {"steps": [{"job": "rewrite_manifests"}]} if job == GOVERN else {}
     assert parse_spec(spec(job, options={"dry_run": True, **needed})).options.dry_run
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"optoins": {}}, "Did you mean 'options'"),
         ({"version": 2}, "reads version 1"),
@@ -68,12 +68,12 @@ def test_every_job_takes_dry_run(job: str) -> None:
         ({"source": {}}, "belongs to the job 'ingest'"),
     ],
 )
-def test_refused(change: dict[str, Any], says: str) -> None:
-    assert says in refusal({**spec(), **change})
+def test_wrong_specs_are_refused(change: dict[str, Any], message: str) -> None:
+    assert message in refusal({**spec(), **change})
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"target": {"table": "shop.orders"}}, 'Add "key"'),
         ({"target": []}, "non-empty list"),
@@ -102,8 +102,8 @@ def test_refused(change: dict[str, Any], says: str) -> None:
         ({"tables": ["shop.other"]}, "no target describes"),
     ],
 )
-def test_ingest_refused(change: dict[str, Any], says: str) -> None:
-    assert says in refusal(ingest(**change))
+def test_wrong_ingest_specs_are_refused(change: dict[str, Any], message: str) -> None:
+    assert message in refusal(ingest(**change))
 
 
 def test_tables_select_targets() -> None:
@@ -149,7 +149,7 @@ def test_literal_secrets_of_the_catalog_are_refused() -> None:
     assert "catalog.properties.adls.account-key holds a secret" in message and "hunter2" not in message
 
 
-def test_columns_and_tables_may_be_called_like_secrets() -> None:
+def test_columns_and_tables_may_be_named_like_secrets() -> None:
     clean = {
         "rename": {"password": "password_hash"},
         "compute": {"token": "'x'", "secret": "substr(token, 1, 4)"},
@@ -169,12 +169,12 @@ def test_another_job_s_spec_is_refused() -> None:
     assert "This script runs ingest" in refusal(spec(), "ingest")
 
 
-def test_not_json() -> None:
+def test_invalid_json_is_refused() -> None:
     with pytest.raises(SpecError, match="not JSON"):
         loads("{")
 
 
-def test_a_history_table_is_a_target_of_its_own() -> None:
+def test_a_history_table_is_a_separate_target() -> None:
     target = {"table": "shop.orders", "key": ["id"], "mode": "merge", "merge_mode": "copy-on-write"}
     target |= {"history_table": "shop.orders_history", "history_partition_by": ["days(_lakecdc_source_time)"]}
     (parsed,) = parse_spec(ingest(target={**target, "partition_by": ["country"], "properties": {"a": "b"}})).targets
@@ -184,7 +184,7 @@ def test_a_history_table_is_a_target_of_its_own() -> None:
     assert parsed.keyed and not history.keyed
 
 
-def test_the_checks_of_a_target_are_not_those_of_its_history_table() -> None:
+def test_checks_of_a_target_do_not_apply_to_its_history_table() -> None:
     (parsed,) = parse_spec(ingest(target={**AUDITED, "history_table": "shop.orders_history"})).targets
     assert parsed.publish and parsed.checks
     assert (parsed.history().publish, parsed.history().checks, parsed.history().table_checks) == (None, (), ())
@@ -196,7 +196,7 @@ def test_modes_that_only_append_need_no_key(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"options": {"reload": ["shop.order"]}}, "'shop.order', which is not a target"),
         (
@@ -209,9 +209,9 @@ def test_modes_that_only_append_need_no_key(mode: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: str) -> None:
+def test_unsupported_reloads_are_refused(change: dict[str, Any], message: str) -> None:
     source = {"type": "postgres", "dsn": "host=db", "slot": "s"}
-    assert says in refusal(ingest(**{"source": source, "target": {"table": "shop.orders"}, **change}))
+    assert message in refusal(ingest(**{"source": source, "target": {"table": "shop.orders"}, **change}))
     parse_spec(
         ingest(
             source=source,
@@ -223,7 +223,7 @@ def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: st
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"target": {"table": "shop.o", "mode": "append"}}, "Its mode is append"),
         ({"source": {"type": "kafka"}}, "one of iceberg, jdbc, mysql, postgres"),
@@ -236,12 +236,12 @@ def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: st
         ({"options": {"repair": True}}, "a source of type 'iceberg' cannot load single rows"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(change: dict[str, Any], says: str) -> None:
+def test_unsupported_comparisons_are_refused(change: dict[str, Any], message: str) -> None:
     source = {"type": "iceberg", "snapshot": "before"}
     parts = {"source": source, "target": {"table": "shop.orders"}, "tables": []}
     assert parse_spec(spec("reconcile", **parts)).options.fail_on == ("skipped",)
-    assert says in refusal(spec("reconcile", **{**parts, **change}))
+    assert message in refusal(spec("reconcile", **{**parts, **change}))
 
 
-def test_tables_are_not_fed_from_tables() -> None:
+def test_ingestion_from_iceberg_tables_is_refused() -> None:
     assert "source.type is 'iceberg'" in refusal(ingest(source={"type": "iceberg"}))

@@ -1,4 +1,4 @@
-"""Partition transforms are told from what is none."""
+"""Partition transforms and readers of a target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakecdc.contract.target import check_transforms, parse_targets
         *("days(ts)", "day(ts)", "years(ts)", "months(ts)", "hours(_lakecdc_source_time)", "identity(id)"),
     ],
 )
-def test_transforms(transform: str) -> None:
+def test_partition_transforms_are_parsed(transform: str) -> None:
     check_transforms([transform], "partition_by", "shop.t")
 
 
@@ -29,12 +29,12 @@ def test_transforms(transform: str) -> None:
         *("day(ts, 1)", "id) LOCATION 's3://elsewhere' --", "`open", "void(id) x"),
     ],
 )
-def test_what_is_none_is_refused_with_its_key(transform: str) -> None:
+def test_invalid_transforms_are_refused_with_their_path(transform: str) -> None:
     with pytest.raises(SpecError, match=r"shop\.t: target\.partition_by has .*bucket\(8, column\)"):
         check_transforms([transform], "partition_by", "shop.t")
 
 
-def test_both_settings_of_a_target_are_looked_at() -> None:
+def test_both_settings_of_a_target_are_validated() -> None:
     history = {"history_table": "shop.h", "history_partition_by": ["weeks(ts)"]}
     with pytest.raises(SpecError, match="history_partition_by has 'weeks"):
         parse_targets({"table": "shop.t", **history})
@@ -48,7 +48,7 @@ def test_both_settings_of_a_target_are_looked_at() -> None:
         ({"readers": ["pyiceberg", "athena"]}, 2, "resolved"),
         ({"readers": ["databricks"]}, 3, "resolved"),
         ({"readers": ["databricks"], "mode": "auto"}, 3, "resolved"),
-        # what is set stays, if the readers can read it
+        # explicit settings stay if the readers support them
         ({"readers": ["trino"], "format_version": 3}, 3, "equality"),
         ({"readers": ["trino"], "deletes": "resolved"}, 2, "resolved"),
         ({"readers": ["snowflake"], "format_version": 3}, 3, "resolved"),

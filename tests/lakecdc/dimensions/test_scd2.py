@@ -1,4 +1,4 @@
-"""Versions of rows, against what the source held at each moment."""
+"""Row versions, compared with the source's state at each moment."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ OWN = "valid_from, valid_to, is_current"
 
 
 def dimension(feed: Feed, name: str = "", **options: Any) -> TableReport:
-    """Run the job as its frame would."""
+    """Run the job as the job runner does."""
     return versions_of(feed.lake, feed.table, name, **options)
 
 
 def versions_of(lake: Lake, table: str, name: str = "", **options: Any) -> TableReport:
-    """Run the job over a table, however it is fed."""
+    """Run the job on a table."""
     tables = {table: name or f"{table}_versions"}
     options = {"history_tables": {table: f"{table}_history"}, "dimensions": tables, **options}
     report = run_job(parse_spec(lake.spec("scd2", table, options=options)), work_of("scd2"))
@@ -44,24 +44,24 @@ def versions_of(lake: Lake, table: str, name: str = "", **options: Any) -> Table
 
 
 def rows(feed: Feed, name: str = "") -> list[tuple[Any, ...]]:
-    """What DuckDB reads of a dimension."""
+    """Read a dimension with DuckDB."""
     return sorted(feed.lake.duckdb_rows(name or f"{feed.table}_versions", f"{COLUMNS}, {OWN}"), key=str)
 
 
 def expected(history: Remembered) -> list[tuple[Any, ...]]:
-    """Versions as the states of the source tell them, moment after moment."""
-    held: dict[int, tuple[tuple[Any, ...], int]] = {}
-    found: list[tuple[tuple[Any, ...], int, int | None]] = []
+    """Return the versions that follow from the source's states."""
+    current: dict[int, tuple[tuple[Any, ...], int]] = {}
+    versions: list[tuple[tuple[Any, ...], int, int | None]] = []
     for moment in history.moments():
         state = {row[0]: row for row in history.at(moment)}
-        for key, (row, since) in list(held.items()):
+        for key, (row, since) in list(current.items()):
             if state.get(key) != row:
-                found.append((row, since, moment))
-                del held[key]
+                versions.append((row, since, moment))
+                del current[key]
         for key, row in state.items():
-            held.setdefault(key, (row, moment))
-    found += [(row, since, None) for row, since in held.values()]
-    return sorted([(*row, at(since), at(until), until is None) for row, since, until in found], key=str)
+            current.setdefault(key, (row, moment))
+    versions += [(row, since, None) for row, since in current.values()]
+    return sorted([(*row, at(since), at(until), until is None) for row, since, until in versions], key=str)
 
 
 def at(moment: int | None) -> datetime | None:
@@ -69,7 +69,7 @@ def at(moment: int | None) -> datetime | None:
 
 
 def play(history: Remembered, statements: int, *, truncate: bool = False) -> list[dict[str, Any]]:
-    """Some more events."""
+    """Add random events."""
     begun = len(history.events)
     for number in range(statements):
         history.statement(6)
@@ -79,7 +79,7 @@ def play(history: Remembered, statements: int, *, truncate: bool = False) -> lis
 
 
 def move(history: Remembered) -> list[dict[str, Any]]:
-    """A row goes from key to key, with a value that only its first event tells."""
+    """Move a row from key to key, with a value that only its first event contains."""
     begun = len(history.events)
     history.insert(100)
     for key in (100, 101):
@@ -90,9 +90,7 @@ def move(history: Remembered) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
-def test_versions_are_those_of_the_source_and_of_a_dimension_from_scratch(
-    lake: Lake, tmp_path: Path, version: int
-) -> None:
+def test_versions_equal_the_source_and_a_rebuilt_dimension(lake: Lake, tmp_path: Path, version: int) -> None:
     feed, history = fed(lake, tmp_path, format_version=version), Remembered(random.Random(version))
     for truncate in (True, False):
         feed.take([*play(history, 20, truncate=truncate), *move(history)])
@@ -107,7 +105,7 @@ def test_versions_are_those_of_the_source_and_of_a_dimension_from_scratch(
     assert rows(feed, scratch) == rows(feed)
 
 
-def test_late_events_find_their_place(lake: Lake, tmp_path: Path) -> None:
+def test_late_events_are_ordered(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path), RememberedPlain(random.Random(5))
     play(history, 40)
     first, rest = history.events[:8], history.events[8:]
@@ -126,14 +124,14 @@ def test_a_void_version_is_removed(lake: Lake, tmp_path: Path) -> None:
     dimension(feed)
     assert [row[0] for row in rows(feed)] == [1, 2]
     history.delete(2)
-    gone, came = history.events[-1], history.events[-2]
-    gone["value"]["source"]["ts_ms"] = came["value"]["source"]["ts_ms"]
-    feed.take([gone])
+    deletion, insertion = history.events[-1], history.events[-2]
+    deletion["value"]["source"]["ts_ms"] = insertion["value"]["source"]["ts_ms"]
+    feed.take([deletion])
     dimension(feed)
     assert [row[0] for row in rows(feed)] == [1]
 
 
-def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
+def test_rows_missing_from_a_full_load_end_with_it(lake: Lake) -> None:
     loads = Loads(lake)
     name = loads.target.table
 
@@ -146,11 +144,11 @@ def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
 
     loads.feed(loads.batch(10, {1: "a", 2: "b", 3: "c", 4: "d"}))
     assert taken_in() == [(1, "a", True), (2, "b", True), (3, "c", True), (4, "d", True)]
-    # the table never came to hold this one
+    # the table never had this row
     loads.feed(replace(loads.batch(12, {5: "z"}), commit=CommitPlan(replaces=True)), interrupted=True)
     loads.feed(loads.batch(15, {3: "c1"}, full_load=False))
     assert taken_in()[2:] == [(3, "c", False), (3, "c1", True), (4, "d", True)]
-    # the source has lost 2 and 4 and gained 5 while nobody read its log
+    # the source lost 2 and 4 and gained 5 while its log was not read
     loads.feed(replace(loads.batch(20, {1: "a", 3: "c2", 5: "e"}), commit=CommitPlan(replaces=True)))
     ended = [
         (1, "a", True),
@@ -164,7 +162,7 @@ def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
     assert taken_in() == ended
     (loaded,) = {row[2] for row in read(f"{name}_versions") if row[1] in ("c2", "e")}
     assert {row[3] for row in read(f"{name}_versions") if row[1] in ("b", "c1", "d")} == {loaded}
-    # what is known of loads outlives the snapshots that tell it
+    # knowledge of loads outlives the snapshots that record them
     before = head(lake, f"{name}_history")
     loads.feed(loads.batch(30, {2: "b2", 3: "c3"}, full_load=False))
     run(lake, expire_snapshots, f"{name}_history", retain_last=1, max_age=0.0)
@@ -180,7 +178,7 @@ def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
     assert not any(current for *_, current in taken_in())
 
 
-def test_a_microsecond_beside_a_map_makes_a_version(lake: Lake) -> None:
+def test_a_microsecond_in_a_row_with_a_map_makes_a_version(lake: Lake) -> None:
     events = lake.sql("""
         SELECT 'u' op, struct(1 AS id) key, struct(1 AS id, timestamp_micros(at) AS at, map('a', x) AS m) row,
             CAST(NULL AS array<string>) open, CAST(NULL AS struct<id: int>) old_key, order,
@@ -188,15 +186,15 @@ def test_a_microsecond_beside_a_map_makes_a_version(lake: Lake) -> None:
         FROM VALUES (1, 0.0D, '1'), (2, 0.0D, '2'), (2, -0.0D, '3'), (2, -0.0D, '4') AS t(at, x, order)
     """).localCheckpoint()
     emptied = local_relation(lake.spark, [], "order string, source_time timestamp, through string")
-    found = versions(events, emptied)[0].select(F.unix_seconds("valid_from"), F.unix_micros("row.at"))
-    assert sorted(map(tuple, found.collect())) == [(1, 1), (2, 2), (3, 2)]
+    new_versions = versions(events, emptied)[0].select(F.unix_seconds("valid_from"), F.unix_micros("row.at"))
+    assert sorted(map(tuple, new_versions.collect())) == [(1, 1), (2, 2), (3, 2)]
 
 
-def test_nothing_new_writes_nothing(lake: Lake, tmp_path: Path) -> None:
+def test_a_run_without_new_events_writes_nothing(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path), Remembered(random.Random(7))
     feed.take(play(history, 10))
-    told = dimension(feed, dry_run=True)
-    assert told.outcome == "nothing" and told.metrics["versions"] == len(expected(history))
+    dry = dimension(feed, dry_run=True)
+    assert dry.outcome == "nothing" and dry.metrics["versions"] == len(expected(history))
     assert dimension(feed).metrics["events"] == len(feed.rows(f"{feed.table}_history"))
     before = metadata_location(lake, f"{feed.table}_versions")
     assert dimension(feed).outcome == "nothing"
@@ -205,7 +203,7 @@ def test_nothing_new_writes_nothing(lake: Lake, tmp_path: Path) -> None:
     assert metadata_location(lake, f"{feed.table}_versions") == before
 
 
-def test_what_does_not_fit_is_refused(lake: Lake, tmp_path: Path) -> None:
+def test_unsuitable_tables_are_refused(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path), Remembered(random.Random(8))
     feed.take(play(history, 10))
     assert "options.history_tables" in (dimension(feed, history_tables={}).reason or "")

@@ -1,4 +1,4 @@
-"""Keys in source positions and settings: they move to a value beside the key, and metadata that tells one is found."""
+"""Keys in source positions and settings are replaced by a value next to them, and metadata with a key is reported."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ KEYS = frozenset({6, 7, -8})
         ({"marks": {"t/0": order_key(1, 7)}}, {"marks": {"t/0": order_key(1, 8)}}),
     ],
 )
-def test_cursors_move_below_and_order_keys_above_the_key(offsets: dict[str, Any], after: dict[str, Any]) -> None:
+def test_cursors_move_below_the_key_and_order_keys_above_it(offsets: dict[str, Any], after: dict[str, Any]) -> None:
     position = Position("jdbc", "id", offsets)
     assert position_without(position, KEYS).offsets == after
-    told = {names.POSITIONS: position.encode()}
+    reported = {names.POSITIONS: position.encode()}
     idle = {names.of_feed(names.IDLE_POSITION, feed): encode_idle(1, position) for feed in ("", "shop")}
-    found = [cursor_entries(entries, KEYS) for entries in (told, idle)]
-    assert found == ([[], []] if offsets == after else [[*told], [*idle]])
+    cursors = [cursor_entries(entries, KEYS) for entries in (reported, idle)]
+    assert cursors == ([[], []] if offsets == after else [[*reported], [*idle]])
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_cursors_move_below_and_order_keys_above_the_key(offsets: dict[str, Any]
         ("0007", "0007"),
     ],
 )
-def test_order_keys_made_of_a_key_move_above_it(order: str, after: str) -> None:
+def test_order_keys_that_contain_a_key_move_above_it(order: str, after: str) -> None:
     assert order_without(order, KEYS) == after
     assert after >= order
     assert bool(cursor_entries(SideOf("uuid", None, False, order).encode(), KEYS)) == (order != after)
 
 
-def test_the_bound_of_an_unfinished_load_is_a_key() -> None:
+def test_bounds_of_unfinished_loads_are_keys() -> None:
     position = Position("mysql", "server", {"load": {"bound": "'M'", "leading": "f"}})
     assert cursor_entries({names.POSITIONS: position.encode()}, KEYS)
     over = Position("mysql", "server", {"load": {"bound": None, "leading": "f"}})
@@ -62,7 +62,7 @@ def test_the_bound_of_an_unfinished_load_is_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "is_told"),
+    ("settings", "is_key"),
     [
         ({"comment": "the row id=7 is wrong"}, True),
         ({"note": json.dumps({"id": 7})}, True),
@@ -70,11 +70,11 @@ def test_the_bound_of_an_unfinished_load_is_a_key() -> None:
         ({"added-records": "7", "history.expire.min-snapshots-to-keep": "6", "engine-version": "4.7.1"}, False),
     ],
 )
-def test_settings_recognize_a_key_given_as_a_value(settings: dict[str, str], is_told: bool) -> None:
-    assert Mentions(["id"], [["7"], ["6"]], {"t"}).in_settings(settings) == is_told
+def test_a_key_is_recognized_in_the_values_of_settings(settings: dict[str, str], is_key: bool) -> None:
+    assert Mentions(["id"], [["7"], ["6"]], {"t"}).in_settings(settings) == is_key
 
 
-def test_reports_tell_the_cursor_where_it_may_be_the_key() -> None:
+def test_cursors_in_reports_match_only_where_the_cursor_is_the_key() -> None:
     report = json.loads('{"position": {"through": 7, "last": [1, 7]}}')
     assert not Mentions(["id"], [["7"]], {"t"}).in_value(report)
     assert Mentions(["id"], [["7"]], {"t"}, by_cursor=True).in_value(report)

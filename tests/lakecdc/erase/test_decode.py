@@ -1,4 +1,4 @@
-"""What manifests and files of statistics tell of keys."""
+"""Keys in manifests and statistics files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MANIFEST = {"type": "record", "name": "manifest_entry", "fields": [{"name": "dat
 
 
 def manifest(*files: tuple[tuple[bytes, ...], tuple[bytes, ...]]) -> BytesIO:
-    """A manifest of files with bounds of the columns 1, 2, …."""
+    """Return a manifest of files with bounds of the columns 1, 2, …."""
 
     def bounds(values: tuple[bytes, ...]) -> dict[str, bytes]:
         return {str(number): value for number, value in enumerate(values, 1)}
@@ -46,47 +46,47 @@ def manifest(*files: tuple[tuple[bytes, ...], tuple[bytes, ...]]) -> BytesIO:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "held"),
+    ("low", "high", "matches"),
     [
         ((b"a", b"x"), (b"b", b"z"), True),
         ((b"A", b"x"), (b"a", b"z"), True),
-        # each of another key
+        # each value belongs to another key
         ((b"a", b"w"), (b"b", b"y"), False),
         ((b"a", b"w"), (b"b", b"z"), False),
         ((b"a",), (b"b",), False),
     ],
 )
-def test_bounds_tell_a_key_of_several_columns_by_all_of_them(
-    low: tuple[bytes, ...], high: tuple[bytes, ...], held: bool
+def test_bounds_match_a_composite_key_by_all_columns(
+    low: tuple[bytes, ...], high: tuple[bytes, ...], matches: bool
 ) -> None:
-    wanted = KeySearch(pa.table({}), [1, 2], [(b"a", b"x"), (b"c", b"y")])
-    assert search_avro(manifest((low, high)), wanted).entries == (["f0"] if held else [])
+    keys = KeySearch(pa.table({}), [1, 2], [(b"a", b"x"), (b"c", b"y")])
+    assert search_avro(manifest((low, high)), keys).entries == (["f0"] if matches else [])
 
 
-def test_bounds_that_were_cut_tell_their_beginning() -> None:
+def test_truncated_bounds_match_by_prefix() -> None:
     key = b"0123456789abcdefgh"
-    wanted = KeySearch(pa.table({}), [1], [(key,)])
+    keys = KeySearch(pa.table({}), [1], [(key,)])
     files = [((key[:16],), (b"z",)), ((b"0",), (b"0123456789abcdeg",)), ((b"0",), (b"1",))]
-    assert search_avro(manifest(*files), wanted).entries == ["f0", "f1"]
+    assert search_avro(manifest(*files), keys).entries == ["f0", "f1"]
 
 
-@pytest.mark.parametrize(("ids", "held"), [((1000, 1001), 1), ((1000, 1002), 0)])
-def test_statistics_of_partitions_tell_a_key_by_fields_that_keep_all_of_its_values(
-    ids: tuple[int, int], held: int
+@pytest.mark.parametrize(("ids", "matches"), [((1000, 1001), 1), ((1000, 1002), 0)])
+def test_partition_statistics_match_a_key_by_fields_that_preserve_its_values(
+    ids: tuple[int, int], matches: int
 ) -> None:
     fields = [{"name": name, "type": ["null", "long"], "field-id": id} for name, id in zip("ab", ids, strict=True)]
     partition = {"type": "record", "name": "r1", "fields": fields}
     columns = [{"name": "partition", "type": partition}, {"name": "spec_id", "type": "int"}]
     schema: dict[str, Any] = {"type": "record", "name": "s", "fields": columns}
     stream = BytesIO()
-    found = [(7, 8), (7, 9), (None, 8)]
-    fastavro.writer(stream, schema, [{"partition": {"a": a, "b": b}, "spec_id": 0} for a, b in found])
+    partitions = [(7, 8), (7, 9), (None, 8)]
+    fastavro.writer(stream, schema, [{"partition": {"a": a, "b": b}, "spec_id": 0} for a, b in partitions])
     stream.seek(0)
-    wanted = KeySearch(pa.table({"x": [7], "y": [8]}), [1, 2], [(b"", b"")], partitions=[{1000}, {1001}])
-    assert search_avro(stream, wanted).rows == held
+    keys = KeySearch(pa.table({"x": [7], "y": [8]}), [1, 2], [(b"", b"")], partitions=[{1000}, {1001}])
+    assert search_avro(stream, keys).rows == matches
 
 
-def test_of_puffin_files_vectors_sum_up_no_values() -> None:
+def test_deletion_vectors_contain_no_values() -> None:
     vectors = PuffinBuilder("test")
     vectors.add("f", BitMap64([7]))
     assert summarized_snapshots(BytesIO(vectors.finish())) == []
@@ -97,7 +97,7 @@ def test_of_puffin_files_vectors_sum_up_no_values() -> None:
 
 
 def parquet(**columns: int | None) -> BytesIO:
-    """A Parquet file with a row of sevens.
+    """Write a Parquet file with one row of sevens.
 
     :param columns: names, each with the field id, or None for none.
     """
@@ -111,7 +111,7 @@ def parquet(**columns: int | None) -> BytesIO:
     return stream
 
 
-# the column with the id 1 was called code once
+# the column with id 1 was once named code
 SEVEN = KeySearch(pa.table({"id": [7]}), [1], [(b"",)], known={1: {"id", "code"}, 2: {"v"}})
 
 
@@ -120,29 +120,29 @@ SEVEN = KeySearch(pa.table({"id": [7]}), [1], [(b"",)], known={1: {"id", "code"}
     [
         ({"id": 1, "v": 2}, True),
         ({"code": 1, "v": 2}, False),
-        # without field ids, or with those of another table
+        # without field ids, or with field ids of another table
         ({"id": None, "v": None}, True),
         ({"ID": None}, False),
         ({"v": 1, "id": 3}, False),
         ({"other": 4, "code": 5}, False),
-        # Iceberg goes by the ids alone, whatever the column is called
+        # Iceberg matches columns by id, never by name
         ({"forgotten": 1}, True),
     ],
 )
-def test_keys_are_found_by_name_where_field_ids_prove_nothing(columns: dict[str, Any], is_referenced: bool) -> None:
+def test_keys_are_matched_by_name_without_reliable_field_ids(columns: dict[str, Any], is_referenced: bool) -> None:
     assert count_rows(parquet(**columns), SEVEN, is_referenced=is_referenced) > 0
 
 
 @pytest.mark.parametrize(
     ("columns", "is_referenced"),
     [
-        # from before the key's column was added, and the deletes of such a file
+        # a file older than the key column, and its deletes
         ({"v": 2}, False),
         ({"file_path": 2147483546, "pos": 2147483545}, False),
         ({"v": 2, "forgotten": 3}, True),
     ],
 )
-def test_files_of_known_columns_without_the_key_are_clean(columns: dict[str, Any], is_referenced: bool) -> None:
+def test_files_without_the_key_columns_are_clean(columns: dict[str, Any], is_referenced: bool) -> None:
     assert count_rows(parquet(**columns), SEVEN, is_referenced=is_referenced) == 0
 
 
@@ -156,12 +156,12 @@ def test_files_of_known_columns_without_the_key_are_clean(columns: dict[str, Any
         ({"file_path": 2147483546, "pos": 2147483545, "row": 2147483544}, True),
     ],
 )
-def test_parquet_files_of_unknown_columns_cannot_be_judged(columns: dict[str, Any], is_referenced: bool) -> None:
+def test_parquet_files_of_unknown_columns_are_undecided(columns: dict[str, Any], is_referenced: bool) -> None:
     with pytest.raises(UnsupportedError):
         count_rows(parquet(**columns), SEVEN, is_referenced=is_referenced)
 
 
-def test_avro_files_that_are_not_metadata_cannot_be_judged() -> None:
+def test_avro_files_that_are_not_metadata_are_undecided() -> None:
     stream = BytesIO()
     fields = [{"name": "id", "type": "long", "field-id": 1}]
     schema: dict[str, Any] = {"type": "record", "name": "row", "fields": fields}

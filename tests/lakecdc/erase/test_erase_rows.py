@@ -1,4 +1,4 @@
-"""Rows that are erased leave no file that holds their key, wherever it was, and do not come back."""
+"""Erased rows leave no file with their key anywhere, and do not return."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
 from tests.lakecdc.maintain.support import run
 from tests.on_demand import on_demand
 
-# one that the source has still, one that it has deleted
-# (long, so that no other number in a document holds one by chance)
-GONE = (700_218_465_001, 700_218_465_002)
+# one that still exists at the source, one that was deleted there
+# (long, so that no other number in a document contains one by chance)
+ERASED = (700_218_465_001, 700_218_465_002)
 DAY = 24 * 3600
 
 
 class Planted:
-    """A table that is fed, with keys in every kind of place."""
+    """A fed table with keys in every kind of place."""
 
     def __init__(self, lake: Lake, folder: Path, version: int) -> None:
         self.lake, self.name = lake, lake.new_name("erased")
@@ -47,36 +47,36 @@ class Planted:
         options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0}
         self.feed = Feed(lake, folder, target, table=self.name, options=options)
         self.source = PlainHistory(random.Random(3))
-        for key in (1, 2, *GONE, 9):
+        for key in (1, 2, *ERASED, 9):
             self.source.insert(key)
         self.first = list(self.source.events)
         self.feed.take(self.first)
-        self.source.update(GONE[0], touch_doc=True)
-        self.source.delete(GONE[1])
+        self.source.update(ERASED[0], touch_doc=True)
+        self.source.delete(ERASED[1])
         self.source.update(1, touch_doc=True)
-        self.source.update(GONE[0], touch_doc=True)
+        self.source.update(ERASED[0], touch_doc=True)
         broken = self.source.events[-1]
         broken["value"]["after"]["n"] = "not a number"
         self.feed.take(self.source.events[len(self.first) :])
         self.keys = lake.new_name("keys")
-        lake.sql(f"CREATE TABLE lake.{self.keys} AS SELECT explode(array({GONE[0]}L, {GONE[1]}L)) AS id")
+        lake.sql(f"CREATE TABLE lake.{self.keys} AS SELECT explode(array({ERASED[0]}L, {ERASED[1]}L)) AS id")
 
     def plant(self) -> None:
-        """Keys where ingestion puts none by itself."""
-        told = {"table": self.name, "reason": "differs", "metrics": {"sample": [json.dumps({"id": GONE[0]})]}}
+        """Put keys where ingestion itself puts none."""
+        report_entry = {"table": self.name, "reason": "differs", "metrics": {"sample": [json.dumps({"id": ERASED[0]})]}}
         self.report.parent.mkdir()
-        self.report.write_text(json.dumps({"job": "check_tables", "tables": [told]}))
-        rows = [("app-1", self.name, "differs", json.dumps(told["metrics"])), ("app-2", self.name, None, "{}")]
+        self.report.write_text(json.dumps({"job": "check_tables", "tables": [report_entry]}))
+        rows = [("app-1", self.name, "differs", json.dumps(report_entry["metrics"])), ("app-2", self.name, None, "{}")]
         audit = self.lake.spark.createDataFrame(rows, "row_id string, `table` string, reason string, metrics string")
         audit.writeTo(f"lake.{names.AUDIT}").create()
         table = self.lake.table(self.name)
         run(self.lake, compute_statistics, self.name)
-        # a file that nothing refers to, taken away
-        held = next(f for f in Path(table.location.removeprefix("file:")).rglob("*.parquet") if GONE[0] in ids(f))
-        held.with_name("orphan.parquet").write_bytes(held.read_bytes())
+        # an orphan, moved to the trash
+        live = next(f for f in Path(table.location.removeprefix("file:")).rglob("*.parquet") if ERASED[0] in ids(f))
+        live.with_name("orphan.parquet").write_bytes(live.read_bytes())
         spec = parse_spec(self.lake.spec("remove_orphan_files", self.name, options={"dry_run": False}))
-        taken = RemoveOrphanFiles(clock=lambda: time.time() + 9 * DAY)(table, spec)
-        assert taken.metrics["files_taken"] == 1, taken
+        removal = RemoveOrphanFiles(clock=lambda: time.time() + 9 * DAY)(table, spec)
+        assert removal.metrics["files_taken"] == 1, removal
         self.lake.sql(f"ALTER TABLE lake.{self.name} CREATE TAG old")
         self.lake.sql(f"ALTER TABLE lake.{self.name} CREATE BRANCH aside")
 
@@ -96,16 +96,16 @@ class Planted:
         beside = {"history": self.log, "quarantine": self.quarantine, "remembered_deletes": deletes}
         return {"table": self.name, **beside, "audit": names.AUDIT}
 
-    def holding(self) -> set[str]:
-        """Tables of which a Parquet file holds one of the keys, told without the job's own reading."""
-        found = set()
+    def kinds_with_keys(self) -> set[str]:
+        """Return the kinds of tables with a key in a Parquet file, without using the job's own reader."""
+        kinds = set()
         for kind, name in self.tables().items():
             folder = Path(self.lake.table(name).location.removeprefix("file:"))
-            texts = {f'{{"k0":{key}}}' for key in GONE}
+            texts = {f'{{"k0":{key}}}' for key in ERASED}
             for file in folder.rglob("*.parquet"):
-                if ids(file) & set(GONE) or texts & ids(file, "row_key") or "app-1" in ids(file, "row_id"):
-                    found.add(kind)
-        return found
+                if ids(file) & set(ERASED) or texts & ids(file, "row_key") or "app-1" in ids(file, "row_id"):
+                    kinds.add(kind)
+        return kinds
 
 
 def ids(file: Path, column: str = "id") -> set[Any]:
@@ -114,15 +114,15 @@ def ids(file: Path, column: str = "id") -> set[Any]:
 
 
 def files_with_keys(report: TableReport) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    files: dict[str, dict[str, int]] = {}
     for place in report.metrics["places"]:
-        # other tests may have left a quarantine under the default name as well
-        found[place["place"]] = found.get(place["place"], {}) | place["files_with_keys"]
-    return found
+        # other tests may also have left a quarantine with the default name
+        files[place["place"]] = files.get(place["place"], {}) | place["files_with_keys"]
+    return files
 
 
 def documents(planted: Planted) -> str:
-    """All metadata files of all tables, which tell of values in their summaries and specs if anything does."""
+    """Return the text of all metadata files of all tables, whose summaries and specs may contain values."""
     folders = [Path(planted.lake.table(name).location.removeprefix("file:")) for name in planted.tables().values()]
     return "".join(file.read_text() for folder in folders for file in folder.rglob("*.metadata.json"))
 
@@ -135,8 +135,8 @@ def skip(monkeypatch: pytest.MonkeyPatch, module: object, name: str, result: obj
 NOT_ERASED = MappingProxyType({"rows_erased": 0, "files_rewritten": 0})
 
 
-def skipped_wholly(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the job finds in every place if it erases nothing, and if it erases and keeps the snapshots."""
+def check_without_erasure(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that keys are reported in every place if nothing is erased, or if the snapshots stay."""
     with monkeypatch.context() as patch:
         skip(patch, job_module, "sweep", 0)
         skip(patch, job_module, "drop_statistics", 0)
@@ -146,15 +146,15 @@ def skipped_wholly(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
             failed = planted.erase()
         assert failed.outcome == "failed"
         assert {place for place, kinds in files_with_keys(failed).items() if kinds} == {*planted.tables()}
-        kept = planted.erase()
-    assert kept.outcome == "failed" and {"data", "manifests", "statistics", "trash"} <= {
-        *files_with_keys(kept)["table"]
+        with_snapshots = planted.erase()
+    assert with_snapshots.outcome == "failed" and {"data", "manifests", "statistics", "trash"} <= {
+        *files_with_keys(with_snapshots)["table"]
     }
-    assert {place for place, kinds in files_with_keys(kept).items() if kinds} == {*planted.tables()}
+    assert {place for place, kinds in files_with_keys(with_snapshots).items() if kinds} == {*planted.tables()}
 
 
-def skipped_in_part(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found if one place, the bounds of files that have gone, and the trash are left out."""
+def check_partial_erasure(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that keys are reported if one place, the bounds of deleted files, or the trash is skipped."""
     with monkeypatch.context() as patch:
         skip(patch, job_module, "sweep", 0)
         skip(patch, rewrite_module, "_drop_entries", None)
@@ -163,13 +163,14 @@ def skipped_in_part(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"1 files of {planted.report.parent}" in (failed.reason or "")
     assert failed.outcome == "failed" and files_with_keys(failed)["table"].keys() == {"manifests", "trash"}
     assert files_with_keys(failed)["history"].keys() == {"manifests"} and "quarantine" not in files_with_keys(failed)
-    assert planted.holding() == {"table", "quarantine"}
+    assert planted.kinds_with_keys() == {"table", "quarantine"}
 
 
 @pytest.mark.parametrize(
-    ("version", "skipped"), on_demand([(2, skipped_wholly), (3, skipped_in_part)], in_ci=[(3, skipped_in_part)])
+    ("version", "skipped"),
+    on_demand([(2, check_without_erasure), (3, check_partial_erasure)], in_ci=[(3, check_partial_erasure)]),
 )
-def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
+def test_keys_are_in_every_place_before_an_erasure_and_in_none_after(
     lake: Lake,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -184,7 +185,7 @@ def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
     dry = planted.erase(dry_run=True)
     before = files_with_keys(dry)
     assert dry.metrics["documents_with_keys"] == [str(planted.report)]
-    assert planted.holding() == {*planted.tables()}
+    assert planted.kinds_with_keys() == {*planted.tables()}
     assert {*before["table"]} >= {"data", "deletes", "manifests", "trash"}
     assert all(before[kind].get("data") for kind in planted.tables()), before
 
@@ -193,11 +194,11 @@ def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
     done = planted.erase()
     assert done.metrics["documents_with_keys"] == [] and done.metrics["documents"] == 0
     assert done.outcome == "done", done.reason
-    assert not any(files_with_keys(done).values()) and planted.holding() == set()
-    told = documents(planted) + "".join(json.dumps(asdict(report), default=str) for report in (dry, done))
-    assert not [key for key in GONE if str(key) in told]
+    assert not any(files_with_keys(done).values()) and planted.kinds_with_keys() == set()
+    texts = documents(planted) + "".join(json.dumps(asdict(report), default=str) for report in (dry, done))
+    assert not [key for key in ERASED if str(key) in texts]
 
-    # feeding goes on, and late events do not bring the rows back
+    # ingestion continues, and late events do not restore the rows
     refs = lake.table(planted.name).java.refs()
     assert {str(name) for name in refs.keySet()} == {"main", POSITIONS_TAG}
     source = planted.source
@@ -205,8 +206,8 @@ def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
     late = planted.feed.take([*planted.first, source.events[-1]])
     assert late.metrics["erased_rows_returned"] == 0
     assert {row[0] for row in planted.feed.rows()} == {1, 2, 9, 10}
-    assert planted.holding() == set()
-    source.update(GONE[0], touch_doc=True)
+    assert planted.kinds_with_keys() == set()
+    source.update(ERASED[0], touch_doc=True)
     back = planted.feed.take(source.events[-1:])
-    assert GONE[0] in {row[0] for row in planted.feed.rows()}, "the source has the row still"
+    assert ERASED[0] in {row[0] for row in planted.feed.rows()}, "the source still has the row"
     assert back.metrics["erased_rows_returned"] == 1

@@ -1,4 +1,4 @@
-"""Whose rows go: keys by table, file and condition, of several columns, and as they were before they changed."""
+"""Keys to erase: from tables, files and conditions, with several columns, and before key changes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
 from tests.lakecdc.maintain.support import duckdb_rows, run
 from tests.on_demand import on_demand
 
-KEPT = [(1, "x"), (2, "y")]
+REMAINING = [(1, "x"), (2, "y")]
 
 
 @pytest.fixture
 def name(lake: Lake) -> str:
-    """A table that nobody feeds, whose key has two columns and one row that is to go."""
+    """Create an unfed table with a key of two columns and one row to erase."""
     name = lake.new_name("erased")
     columns = "a bigint NOT NULL, b string NOT NULL, v string"
     lake.sql(f"CREATE TABLE lake.{name} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
@@ -80,11 +80,11 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
 
     done = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.csv")
     assert (done.outcome, done.metrics["rows_erased"]) == ("done", 1), done.reason
-    assert duckdb_rows(lake, name, "a, b") == KEPT
+    assert duckdb_rows(lake, name, "a, b") == REMAINING
     assert not [file for file in data.parent.rglob("*.metadata.json") if "not sure of" in file.read_text()]
 
 
-def test_what_names_no_keys_is_refused_and_not_shown(lake: Lake, name: str, tmp_path: Path) -> None:
+def test_invalid_keys_are_refused_and_not_shown(lake: Lake, name: str, tmp_path: Path) -> None:
     for file, text, message in (
         ("typed.csv", "b,a\nx,seven\n", "a row without a value of the key's type"),
         ("empty.csv", "b,a\nx,\n", "a row without a value of the key's type"),
@@ -95,13 +95,13 @@ def test_what_names_no_keys_is_refused_and_not_shown(lake: Lake, name: str, tmp_
         with pytest.raises(InputError, match=message) as refused:
             run(lake, erase_rows, name, keys_uri=f"{tmp_path}/{file}")
         assert "seven" not in str(refused.value)
-    # nobody is erased by default
+    # no row is erased by default
     with pytest.raises(SpecError, match="No option names the keys to erase"):
         run(lake, erase_rows, name)
 
 
 @pytest.mark.parametrize("moment", on_demand(("expire_all", "examine"), in_ci=("expire_all",)))
-def test_a_condition_does_not_lose_keys_that_have_gone(
+def test_an_interrupted_erasure_by_condition_is_finished_by_its_keys(
     lake: Lake, name: str, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     def killed(*_: object) -> int:
@@ -111,7 +111,7 @@ def test_a_condition_does_not_lose_keys_that_have_gone(
         patch.setattr(job_module, moment, killed)
         with pytest.raises(RuntimeError, match="killed"):
             run(lake, erase_rows, name, condition="v = 'gone'")
-    assert duckdb_rows(lake, name, "a, b") == KEPT
+    assert duckdb_rows(lake, name, "a, b") == REMAINING
     with pytest.raises(InputError, match="has not finished") as refused:
         run(lake, erase_rows, name, condition="v = 'gone'")
     before = re.findall(r"VERSION AS OF (\d+)", str(refused.value))
@@ -126,7 +126,7 @@ def test_a_condition_does_not_lose_keys_that_have_gone(
 
 
 @pytest.mark.soak
-def test_a_table_whose_partitions_are_called_by_its_key_is_left_alone(lake: Lake, name: str) -> None:
+def test_a_table_partitioned_by_its_key_is_refused(lake: Lake, name: str) -> None:
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD a")
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD truncate(20, b)")
     given = {"keys_table": keys_of(lake, "SELECT 2L AS a, 'x' AS b"), "dry_run": True}
@@ -136,7 +136,7 @@ def test_a_table_whose_partitions_are_called_by_its_key_is_left_alone(lake: Lake
         run(lake, erase_rows, name, **given)
 
 
-def test_further_tables_lose_the_keys_that_they_can_hold(lake: Lake, name: str) -> None:
+def test_keys_are_erased_from_further_tables(lake: Lake, name: str) -> None:
     further = lake.new_name("further")
     lake.sql(f"CREATE TABLE lake.{further} (a int, b string) USING iceberg TBLPROPERTIES ('format-version' = '2')")
     lake.sql(f"INSERT INTO lake.{further} VALUES (2, 'x'), (2, 'z'), (null, 'x')")
@@ -155,9 +155,9 @@ def test_nothing_is_dropped_without_approval(lake: Lake, name: str, tmp_path: Pa
     lake.sql(f"ALTER TABLE lake.{name} CREATE TAG old")
     given = {"condition": "v = 'gone'", "drop_refs": ["*"]}
     spec = parse_spec(lake.spec("erase_rows", name, options={**given, "dry_run": True}))
-    told = erase_rows(lake.table(name), replace(spec, documents=f"file://{tmp_path}")).metrics
-    assert f"old of {name}" in told["drops"]
-    approved = {name: told["findings"]}
+    dry = erase_rows(lake.table(name), replace(spec, documents=f"file://{tmp_path}")).metrics
+    assert f"old of {name}" in dry["drops"]
+    approved = {name: dry["findings"]}
     lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH later")
     with pytest.raises(InputError, match=f"Dropping later of {name} has not been approved"):
         run(lake, erase_rows, name, **given, approved=approved)
@@ -166,10 +166,10 @@ def test_nothing_is_dropped_without_approval(lake: Lake, name: str, tmp_path: Pa
     assert len(duckdb_rows(lake, name)) == 3
     lake.sql(f"ALTER TABLE lake.{name} DROP BRANCH later")
     assert run(lake, erase_rows, name, **given, approved=approved).outcome == "done"
-    assert duckdb_rows(lake, name, "a, b") == KEPT
+    assert duckdb_rows(lake, name, "a, b") == REMAINING
 
 
-def test_an_event_that_gave_its_row_another_key_stays_without_the_old_one(lake: Lake, tmp_path: Path) -> None:
+def test_key_change_events_stay_without_the_erased_key(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("moved")
     log = f"{name}_history"
     feed, source = Feed(lake, tmp_path, {"history_table": log}, table=name), PlainHistory(random.Random(5))
@@ -191,10 +191,10 @@ def test_an_event_that_gave_its_row_another_key_stays_without_the_old_one(lake: 
     assert texts and not any(texts)
 
 
-def test_a_key_of_several_columns_is_known_in_the_order_of_its_source(lake: Lake, tmp_path: Path) -> None:
+def test_composite_keys_match_in_the_order_of_the_source(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("composite")
     log, quarantine = f"{name}_history", f"{name}_waiting"
-    # the other way round than the columns of the table
+    # in the opposite order of the table's columns
     target = {"key": ["name", "id"], "history_table": log}
     options = {"quarantine_table": quarantine, "max_quarantined_fraction": 1.0}
     feed, source = Feed(lake, tmp_path, target, table=name, options=options), PlainHistory(random.Random(7))
@@ -207,7 +207,7 @@ def test_a_key_of_several_columns_is_known_in_the_order_of_its_source(lake: Lake
     broken = source.events[-1]["value"]["after"]
     broken["n"] = "not a number"
     source.insert(4)
-    # of no known row, and with the key in another spelling
+    # of an unknown row, and with the key in another spelling
     encoded = {"op": "z", "after": {"id": base64.b64encode((7001).to_bytes(2)).decode(), "name": "?"}}
     unknown = {**source.events[-1], "offset": 99, "key": None, "value": encoded}
     read = [*source.events, unknown]
@@ -223,15 +223,15 @@ def test_a_key_of_several_columns_is_known_in_the_order_of_its_source(lake: Lake
     lake.sql(f"DELETE FROM lake.{quarantine}")
     done = run(lake, erase_rows, name, **given)
     assert done.outcome == "done", done.reason
-    # late events do not bring the row back
+    # late events do not restore the row
     source.insert(3)
     source.insert(7002)
     source.events[-1]["value"]["after"]["n"] = "not a number either"
     feed.take([*read, *source.events[-2:]])
     assert feed.rows(columns="id") == feed.rows(log, "id") == [(1,), (2,), (3,), (4,)]
-    # nor into the quarantine, where only the newest message about an erased key is news
-    kept = feed.rows(quarantine, '"offset", rule, row_key IS NULL, raw_value IS NULL, withheld')
-    assert kept == [
+    # nor do they enter the quarantine, except for the newest message about an erased key
+    quarantined = feed.rows(quarantine, '"offset", rule, row_key IS NULL, raw_value IS NULL, withheld')
+    assert quarantined == [
         (source.events[-1]["offset"], "type", False, False, None),
         (99, "unknown-message", True, True, True),
     ]

@@ -1,4 +1,4 @@
-"""Keys in what jobs have told: found where they are values, and not where a number is a count."""
+"""Keys in reports and documents: values are found, counts are not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TWO = Mentions(["name", "id"], [["Jane Doe", "7"], ["Joe", "9"]], {TABLE})
         {"id=7": 3},
     ],
 )
-def test_a_value_is_found(value: Any) -> None:
+def test_keys_are_found_in_values(value: Any) -> None:
     assert ONE.in_value(json.loads(json.dumps(value)))
 
 
@@ -48,11 +48,11 @@ def test_a_value_is_found(value: Any) -> None:
         {"id": 77},
     ],
 )
-def test_a_count_is_none(value: Any) -> None:
+def test_counts_are_not_keys(value: Any) -> None:
     assert not ONE.in_value(json.loads(json.dumps(value)))
 
 
-def test_every_value_of_a_key_is_required() -> None:
+def test_all_values_of_a_composite_key_are_required() -> None:
     assert TWO.in_value({"key": '{"id":7,"name":"Jane Doe"}'})
     assert TWO.in_text("name = 'Jane Doe' AND id = 7")
     assert not TWO.in_text("name = 'Jane Doe' AND id = 9")
@@ -71,7 +71,7 @@ def test_documents_about_the_tables_are_searched(tmp_path: Path) -> None:
 
     checked = {"job": "check_tables", "tables": [TABLE], "options": {"checks": {TABLE: [{"condition": "id <> 7"}]}}}
     other = "shop.orders"
-    held = {
+    with_keys = {
         leave("spec.json", checked),
         leave("report.json", {"tables": [report(TABLE, 7), report(other, 1)]}),
         leave("findings-x-shop.customers.jsonl", {"partition": {"id": 1}}, {"partition": {"id": 7}}),
@@ -82,6 +82,6 @@ def test_documents_about_the_tables_are_searched(tmp_path: Path) -> None:
         leave("findings-x-shop.orders.jsonl", {"partition": {"id": 7}}),
     }
     leave("notes.txt", report(TABLE, 7))
-    count, found = documents_with_keys(f"file://{tmp_path}", ONE)
-    assert (count, set(found)) == (len(held | clean), held)
+    count, documents = documents_with_keys(f"file://{tmp_path}", ONE)
+    assert (count, set(documents)) == (len(with_keys | clean), with_keys)
     assert documents_with_keys(f"file://{tmp_path}/none", ONE) == (0, [])

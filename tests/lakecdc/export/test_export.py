@@ -1,4 +1,4 @@
-"""Changes handed on to tables and folders: each once, whatever ends a run, and read by an engine that is not Spark."""
+"""Changes are exported to tables and folders exactly once, however a run ends, and can be read without Spark."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def to_folder(lake: Lake, name: str, folder: Path, format: str = "parquet", **op
 
 
 def exported(lake: Lake, name: str, *snapshots: int) -> list[Change]:
-    """What a table of changes has of these snapshots of its source, by DuckDB."""
+    """Read the changes of these source snapshots from a change table with DuckDB."""
     rows = lake.duckdb_rows(f"{name}_changes", "_change_type, id, v, _commit_snapshot_id")
     return sorted(row[:3] for row in rows if row[3] in snapshots)
 
 
 def in_files(folder: Path) -> list[Change]:
-    """The same of the newest folder of Parquet files that has a marker."""
+    """Read the changes in the newest folder of Parquet files that has a marker."""
     newest = max(folder.glob("*/_SUCCESS")).parent
     with duckdb_connection() as connection:
-        found = connection.execute(f"SELECT _change_type, id, v FROM '{newest}/*.parquet'").fetchall()
-    return sorted(found)
+        rows = connection.execute(f"SELECT _change_type, id, v FROM '{newest}/*.parquet'").fetchall()
+    return sorted(rows)
 
 
-def test_a_table_gets_all_rows_first_and_then_what_has_changed(lake: Lake) -> None:
+def test_the_first_export_has_all_rows_and_later_ones_the_changes(lake: Lake) -> None:
     name = keyed(lake)
     assert to_table(lake, name).reason == "the table has no snapshot"
     append(lake, name, 0, 3)
@@ -92,27 +92,27 @@ def test_a_table_gets_all_rows_first_and_then_what_has_changed(lake: Lake) -> No
     assert metadata_location(lake, f"{name}_changes") == before
 
 
-def test_maintenance_and_a_quiet_table_are_no_changes(lake: Lake) -> None:
+def test_maintenance_and_quiet_tables_export_nothing(lake: Lake) -> None:
     name = keyed(lake, 3)
     append(lake, name, 0, 5)
     delete_by_key(lake, name, [1], "new")
     to_table(lake, name, consumer="export")
     append(lake, name, 5, 6)
     assert to_table(lake, name, consumer="export").metrics["changes"] == {"insert": 1}
-    # maintenance of the table of changes does not make it forget where it stands
+    # maintenance of the change table keeps its position
     run(lake, compact_data_files, f"{name}_changes", min_input_files=2)
     written = head(lake, f"{name}_changes")
     run(lake, rewrite_delete_files, name)
     run(lake, compact_data_files, name, min_input_files=1)
     report = to_table(lake, name, consumer="export")
     assert (report.metrics["changes"], report.metrics["rows_written"]) == ({}, 0)
-    assert head(lake, f"{name}_changes") == written, "there is no snapshot of nothing"
+    assert head(lake, f"{name}_changes") == written, "an export without changes commits no snapshot"
     assert to_table(lake, name, consumer="export").outcome == "nothing"
     assert read_consumers(lake.table(name).properties)["export"].snapshot_id == head(lake, name)
 
 
 @pytest.mark.soak
-def test_a_rollback_is_exported_as_what_takes_it_back(lake: Lake, tmp_path: Path) -> None:
+def test_a_rollback_is_exported_as_inverse_changes(lake: Lake, tmp_path: Path) -> None:
     name = keyed(lake)
     append(lake, name, 0, 3)
     first = head(lake, name)
@@ -128,7 +128,7 @@ def test_a_rollback_is_exported_as_what_takes_it_back(lake: Lake, tmp_path: Path
     assert {each.snapshot_id for each in read_consumers(lake.table(name).properties).values()} == {first}
 
 
-def test_files_are_there_once_their_marker_is(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marker_follows_its_files(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = keyed(lake)
     append(lake, name, 0, 3)
     first = head(lake, name)
@@ -145,7 +145,7 @@ def test_files_are_there_once_their_marker_is(lake: Lake, tmp_path: Path, monkey
     third = head(lake, name)
     to_folder(lake, name, tmp_path)
     assert in_files(tmp_path) == [("delete", 2, "old2"), ("update_after", 1, "new1"), ("update_before", 1, "old1")]
-    # whether the other run is at work still, nobody knows
+    # the other run may still be running
     names = [f"00000001-begin-{first}", f"00000002-{first}-{second}", f"00000003-{first}-{third}"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     marker = json.loads((tmp_path / names[2] / "_SUCCESS").read_text())
@@ -177,7 +177,7 @@ def test_of_two_runs_to_a_folder_one_is_published(
     assert not [tag for tag in read_refs(lake.table(name)) if tag.startswith("lakecdc-job")]
 
 
-def test_an_export_whose_files_are_gone_is_not_published(
+def test_an_export_with_missing_files_is_not_published(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = keyed(lake)
@@ -231,7 +231,7 @@ def test_envelopes_have_both_images(lake: Lake, tmp_path: Path) -> None:
     assert whole[0]["source"]["snapshot_id"] == str(first)
 
 
-def test_what_a_consumer_has_not_got_yet_does_not_expire(lake: Lake) -> None:
+def test_unexported_changes_do_not_expire(lake: Lake) -> None:
     name = keyed(lake)
     append(lake, name, 0, 3)
     first = head(lake, name)
@@ -267,7 +267,7 @@ def test_of_two_runs_one_commits(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
         in_ci=[("before_commit", "before_consumer")],
     ),
 )
-def test_a_run_that_was_killed_is_repeated_in_full_or_not_at_all(
+def test_a_killed_run_is_repeated_in_full_or_not_at_all(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ) -> None:
     name = keyed(lake)
@@ -298,7 +298,7 @@ def test_columns_follow_the_source(lake: Lake) -> None:
     assert sorted(rows) == [("insert", 0, "old0", 0, None), ("insert", 1, None, 1, 5)]
 
 
-def test_destinations_of_something_else_are_refused(lake: Lake, tmp_path: Path) -> None:
+def test_foreign_destinations_are_refused(lake: Lake, tmp_path: Path) -> None:
     name, other = keyed(lake), keyed(lake)
     for table in (name, other):
         append(lake, table, 0, 2)
@@ -323,6 +323,6 @@ def test_destinations_of_something_else_are_refused(lake: Lake, tmp_path: Path) 
         ({"folder": "here"}, "is relative"),
     ],
 )
-def test_a_destination_is_one_of_two(destination: dict[str, str], message: str) -> None:
+def test_a_destination_is_a_table_or_a_folder(destination: dict[str, str], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse(ExportChangesOptions, {"destinations": {"shop.orders": destination}}, "options")

@@ -1,4 +1,4 @@
-"""Random histories of a table against a plain model: changes between any two snapshots, and exports replayed."""
+"""Random histories of a table against a plain model: changes between any two snapshots, and replayed exports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.lakecdc.maintain.support import append, create, delete_by_key, head, 
 from tests.readers import duckdb_connection
 from tests.versions import V3
 
-#: id, v, d, and w, which the table gets on the way
+#: id, v, d, and w, which is added later
 Row = tuple[Any, ...]
 State = dict[int, Row]
 Changes = Counter[tuple[Any, ...]]
@@ -35,7 +35,7 @@ MAINTENANCE: tuple[tuple[TableWork, dict[str, Any]], ...] = (
 
 
 class History:
-    """A table that is written at random, and what it holds after each commit.
+    """A table with random commits, and its rows after each of them.
 
     :param version: Iceberg format version.
     """
@@ -51,7 +51,7 @@ class History:
         self.append()
 
     def step(self, number: int) -> None:
-        """One commit of some kind, and some work of maintenance behind it now and then."""
+        """Commit a random change, sometimes followed by maintenance."""
         ways = (self.upsert, self.update, self.delete_by_key, self.change_keys, self.delete, self.merge, self.append)
         self._steps += 1
         ways[number % len(ways)](self.random.sample(range(40), 5))
@@ -125,19 +125,19 @@ class History:
 
 
 def expected(before: State, after: State) -> Changes:
-    """What the model says has changed."""
-    found = Changes()
+    """Return the changes between two states of the model."""
+    difference = Changes()
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
         if old != new and old:
-            found["update_before" if new else "delete", *old] += 1
+            difference["update_before" if new else "delete", *old] += 1
         if old != new and new:
-            found["update_after" if old else "insert", *new] += 1
-    return found
+            difference["update_after" if old else "insert", *new] += 1
+    return difference
 
 
 def replayed(rows: Mapping[int, Row], given: Changes) -> State:
-    """The state that changes lead to; each has to find what it takes away."""
+    """Apply changes to a state; a removed row must exist."""
     left = dict(rows)
     for kind, *row in sorted(given, key=lambda change: change[0] in ("insert", "update_after")):
         if kind in ("delete", "update_before"):
@@ -149,20 +149,20 @@ def replayed(rows: Mapping[int, Row], given: Changes) -> State:
 
 
 def of_envelopes(folder: Path) -> Changes:
-    """What a folder of envelopes tells."""
+    """Count the changes in a folder of envelopes."""
     names = {"c": ("", "insert"), "r": ("", "insert"), "u": ("update_before", "update_after"), "d": ("delete", "")}
-    found = Changes()
+    counts = Changes()
     for file in folder.glob("*.jsonl"):
         for envelope in map(json.loads, file.read_text().splitlines()):
             for kind, image in zip(names[envelope["op"]], ("before", "after"), strict=True):
                 if kind:
                     row = envelope[image]
-                    found[kind, row["id"], row["v"], row["d"], row.get("w")] += 1
-    return found
+                    counts[kind, row["id"], row["v"], row["d"], row.get("w")] += 1
+    return counts
 
 
 class Exports:
-    """A chain of exports to a table and to folders, and what the table holds if they are replayed."""
+    """A chain of exports to a table and to folders, and the rows after their replay."""
 
     def __init__(self, history: History, folder: Path) -> None:
         self.history, self._folder = history, folder
@@ -172,15 +172,15 @@ class Exports:
     def next(self) -> None:
         """Export, and compare each destination with the model."""
         history, name = self.history, self.history.name
-        wanted, newest = expected(self._at, history.rows), str(head(history.lake, name))
+        difference, newest = expected(self._at, history.rows), str(head(history.lake, name))
         for way in self._replayed:
             folder = self._folder / way
             given = {"table": f"{name}_changes"} if way == "table" else {"folder": str(folder), "format": way}
             report = run(history.lake, export_changes, name, destinations={name: given}, consumer=way)
             assert report.outcome == "done"
-            found = self._of_table(newest) if way == "table" else self._of_files(way, folder)
-            assert found == wanted, way
-            self._replayed[way] = replayed(self._replayed[way], found)
+            exported = self._of_table(newest) if way == "table" else self._of_files(way, folder)
+            assert exported == difference, way
+            self._replayed[way] = replayed(self._replayed[way], exported)
             assert self._replayed[way] == history.rows
         self._at = dict(history.rows)
 
@@ -212,7 +212,7 @@ def test_random_histories(lake: Lake, version: int, tmp_path: Path) -> None:
         if number in (3, 8):
             exports.next()
     for (since, before), (until, after) in (history.random.sample(history.states, 2) for _ in range(2)):
-        found = changes.read(lake.spark, f"lake.{history.name}", since=since, until=until).select(
+        differences = changes.read(lake.spark, f"lake.{history.name}", since=since, until=until).select(
             "_change_type", "id", "v", "d", "w"
         )
-        assert Counter(map(tuple, found.collect())) == expected(before, after)
+        assert Counter(map(tuple, differences.collect())) == expected(before, after)

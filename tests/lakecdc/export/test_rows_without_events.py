@@ -1,4 +1,4 @@
-"""Exports of rows that no event of their source has removed or loaded: expired, erased, and loaded in full."""
+"""Exports of rows that were removed or added without source events: expiry, erasure and full loads."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.lakecdc.ingest.test_cleaning import Fed, event
 from tests.lakecdc.maintain.support import head, run
 
 OLD, NEW, NEWER = (f"2024-0{month}-01T00:00:00Z" for month in (1, 2, 3))
-#: kind, id, day of ``at``, whether the change has an order
+#: kind, id, day of ``at``, whether the change has an order key
 Change = tuple[str, int, str, bool]
 
 
 class Exports:
-    """A table with a history table, exported net to one table and in steps to another, each with a consumer."""
+    """A table with a history table, exported as net changes and as steps, each with its own consumer."""
 
     def __init__(self, lake: Lake, name: str) -> None:
         self.lake, self.name = lake, name
@@ -44,26 +44,26 @@ class Exports:
         return run(self.lake, export_changes, self.name, **given)
 
     def consumers(self) -> dict[str, int]:
-        """Those of the table, and the snapshot that each has read last."""
-        found = read_consumers(self.lake.table(self.name).properties)
-        return {name: consumer.snapshot_id for name, consumer in found.items()}
+        """Return the last snapshot that each consumer has read."""
+        consumers = read_consumers(self.lake.table(self.name).properties)
+        return {name: consumer.snapshot_id for name, consumer in consumers.items()}
 
     def exported(self, way: str) -> list[Change]:
-        """What the newest export tells."""
+        """Return the newest export."""
         columns = "_change_type, id, strftime(\"at\", '%m'), _lakecdc_order IS NOT NULL, _commit_snapshot_id"
         rows = self.lake.duckdb_rows(self.places[way], columns)
         return sorted(row[:4] for row in rows if row[4] == head(self.lake, self.name))
 
 
 def fed(fed: Fed, *rows: tuple[int, int, str]) -> None:
-    """One run of updates.
+    """Feed one run of updates.
 
     :param rows: lsn, id and time.
     """
     fed.done(*[event(lsn, "u", {"id": id, "at": at}) for lsn, id, at in rows])
 
 
-def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
+def test_expired_and_erased_rows_are_exported_as_deletes(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("removed")
     source = Fed(
         lake, tmp_path, table=name, columns={"id": "bigint", "at": "timestamp"}, history_table=f"{name}_history"
@@ -75,7 +75,7 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
         assert exports.next(way).metrics["changes"] == {"insert": 5}
 
     assert run(lake, expire_partitions, name, time_column="at", older_than="2024-01-15").outcome == "done"
-    # the first has an event below the floor, which ingestion leaves out
+    # the first has an event below the floor, which ingestion skips
     fed(source, (6, 1, OLD), (7, 2, NEWER))
     for way in exports.places:
         assert exports.next(way).outcome == "done"
@@ -92,7 +92,7 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
         report = run(lake, erase_rows, name, keys_table=f"{name}_keys", drop_consumers=["*"], **beside)
         assert (report.outcome, exports.consumers()) == ("done", {}), report.reason
 
-    # what was exported goes with the row, so that no export has to hold it once more
+    # exported changes are erased with the row, so that no later export repeats them
     erase(3)
     assert exports.next("net").metrics["rows_erased"] == 1
     assert (exports.next("net").outcome, exports.next("net", dry_run=True).outcome) == ("nothing", "nothing")
@@ -125,7 +125,7 @@ def test_a_full_load_is_exported_as_net_changes_and_steps_resume_after_it(lake: 
     with pytest.raises(InputError, match="fully reloaded in between"):
         exports.next("steps")
     assert exports.next("steps", history_tables={}).outcome == "done"
-    # whose order is another one
+    # which has a different order
     anew = [("update_after", 1, "a"), ("update_before", 1, "a")]
     assert exported() == [("delete", 2, "a"), ("insert", 3, "c"), *anew]
     loads.feed(in_order(loads.batch(4, {1: "d"}, full_load=False)))

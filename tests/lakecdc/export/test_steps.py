@@ -1,4 +1,4 @@
-"""Every step of rows, exported from their history table: against a model that knows which events have arrived."""
+"""Every step of a row, exported from its history table and compared with a model of the arrived events."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Step = tuple[int, Image, Image]
 
 @dataclass
 class Known(History):
-    """A history that knows each event's whole row, and which events have arrived.
+    """A history with each event's whole row and the events that have arrived.
 
-    :ivar images: by lsn and key, the row after the event; None if it is gone. A key of None is a TRUNCATE.
+    :ivar images: by lsn and key, the row after the event, None if it was deleted. A key of None is a TRUNCATE.
     """
 
     images: dict[tuple[int, int | None], Image] = field(default_factory=dict)
@@ -54,29 +54,29 @@ class Known(History):
         self.images[self.lsn, (after or before)["id"]] = tuple(row.values()) if row else None
 
     def steps(self, events: Events) -> list[Step]:
-        """The steps of events that arrive now, each upon what was known of the row before it."""
+        """Return the steps of newly arrived events, each based on the row known before it."""
         new = {(e["value"]["source"]["lsn"], e["key"]["id"] if e["key"] else None) for e in events} - self.arrived
         self.arrived |= new
-        found: list[Step] = []
+        arriving: list[Step] = []
         for lsn, key in new:
             keys = {k for _, k in self.arrived if k is not None} if key is None else {key}
             steps = [(lsn, self._before(each, lsn), self.images[lsn, key]) for each in keys]
-            found += [step for step in steps if step[1:] != (None, None)]
-        return sorted(found, key=str)
+            arriving += [step for step in steps if step[1:] != (None, None)]
+        return sorted(arriving, key=str)
 
     def _before(self, key: int, lsn: int) -> Image:
-        """The row as the last known event before one has left it."""
+        """Return the row after the last known event before ``lsn``."""
         earlier = [(at, k) for at, k in self.arrived if at < lsn and k in (key, None)]
         return self.images[max(earlier, key=lambda e: e[0])] if earlier else None
 
 
 @dataclass
 class KnownPlain(Known, PlainHistory):
-    """The same of events in any order of arrival."""
+    """The same with events in any order of arrival."""
 
 
 def export(feed: Feed, way: str, folder: Path, **options: Any) -> TableReport:
-    """Run the job as its frame would."""
+    """Run the job as the job runner does."""
     spec = parse_spec(feed.lake.spec("export_changes", feed.table, options=options_of(feed, way, folder, **options)))
     report = run_job(spec, each_table(export_changes))
     assert not report.error, report.error
@@ -89,22 +89,22 @@ def options_of(feed: Feed, way: str, folder: Path, **options: Any) -> dict[str, 
 
 
 def exported(feed: Feed, way: str, folder: Path) -> list[Step]:
-    """What the newest export tells, in no order from a table, in that of the lines from a folder."""
+    """Return the steps of the newest export and check the order of a folder's lines."""
     if way == "table":
         columns = "_lakecdc_order, _change_type, _commit_snapshot_id, id, name, n, doc"
         rows = feed.lake.duckdb_rows(f"{feed.table}_changes", columns)
         return paired([(row[0], row[1], row[3:]) for row in rows if row[2] == head(feed.lake, feed.table)])
     newest = max(folder.glob("*/_SUCCESS")).parent
     lines = [line for file in sorted(newest.glob("*.jsonl")) for line in file.read_text().splitlines()]
-    found = [json.loads(line) for line in lines]
-    orders = [(each["after"] or each["before"])["_lakecdc_order"] for each in found]
+    envelopes = [json.loads(line) for line in lines]
+    orders = [(each["after"] or each["before"])["_lakecdc_order"] for each in envelopes]
     assert orders == sorted(orders)
-    for each in found:
+    for each in envelopes:
         assert each["source"]["ts_ms"] == 1_700_000_000_000 + lsn_of(
             (each["after"] or each["before"])["_lakecdc_order"]
         )
         assert each["op"] == ("u" if each["before"] and each["after"] else "c" if each["after"] else "d")
-    images = [[plain(each[image]) for image in ("before", "after")] for each in found]
+    images = [[plain(each[image]) for image in ("before", "after")] for each in envelopes]
     return sorted(((lsn_of(o), *both) for o, both in zip(orders, images, strict=True)), key=str)  # type: ignore[misc]
 
 
@@ -113,26 +113,26 @@ def plain(image: dict[str, Any] | None) -> Image:
 
 
 def paired(rows: Iterable[tuple[str, str, tuple[Any, ...]]]) -> list[Step]:
-    """Rows of changes, put together by event and key."""
-    found: dict[tuple[str, int], list[Image]] = {}
+    """Pair change rows by event and key."""
+    images_by_row: dict[tuple[str, int], list[Image]] = {}
     for order, kind, row in rows:
-        images = found.setdefault((order, row[0]), [None, None])
+        images = images_by_row.setdefault((order, row[0]), [None, None])
         place = int(kind in ("insert", "update_after"))
         assert images[place] is None
         images[place] = row
-    return sorted(((lsn_of(order), *images) for (order, _), images in found.items()), key=str)  # type: ignore[misc]
+    return sorted(((lsn_of(order), *images) for (order, _), images in images_by_row.items()), key=str)  # type: ignore[misc]
 
 
 def lsn_of(order: str) -> int:
     return ORDERS[order]
 
 
-#: lsn by order key, as the history tables tell
+#: lsn by order key, from the history tables
 ORDERS: dict[str, int] = {}
 
 
 def learn_orders(feed: Feed) -> None:
-    """The moment of a test's event is its lsn."""
+    """Record the lsn of each order key."""
     rows = feed.lake.duckdb_rows(f"{feed.table}_history", "_lakecdc_order, epoch_ms(_lakecdc_source_time)")
     ORDERS.update({order: moment - 1_700_000_000_000 for order, moment in rows})
 
@@ -140,7 +140,7 @@ def learn_orders(feed: Feed) -> None:
 @pytest.mark.parametrize(
     ("version", "way"), on_demand(itertools.product((2, 3), ("table", "debezium-json")), in_ci=[(2, "table")])
 )
-def test_every_step_of_a_random_history(lake: Lake, tmp_path: Path, version: int, way: str) -> None:
+def test_every_step_of_a_random_history_is_exported(lake: Lake, tmp_path: Path, version: int, way: str) -> None:
     target: dict[str, Any] = {"format_version": version, "partition_by": ["bucket(2, id)"]}
     feed, history = fed(lake, tmp_path / "files", **target), Known.of(60 + version, 15, keys=8)
     feed.take(history.events)
@@ -148,21 +148,21 @@ def test_every_step_of_a_random_history(lake: Lake, tmp_path: Path, version: int
     first = export(feed, way, folder)
     assert first.metrics["changes"] == {"insert": len(history.rows)}
     history.steps(history.events)
-    taken = len(history.events)
+    applied = len(history.events)
     for number in range(30):
         history.statement(8)
         if number == 20:
             history.truncate()
-    # the two events of a key change may come in two batches
-    middle = (taken + len(history.events)) // 2
-    for events in (history.events[taken:middle], history.events[middle:]):
+    # the two events of a key change may arrive in two batches
+    middle = (applied + len(history.events)) // 2
+    for events in (history.events[applied:middle], history.events[middle:]):
         feed.take(events)
     run(lake, rewrite_delete_files, feed.table)
     run(lake, compact_data_files, feed.table, min_input_files=2)
     learn_orders(feed)
     report = export(feed, way, folder)
     assert report.outcome == "done", report.reason
-    assert exported(feed, way, folder) == history.steps(history.events[taken:])
+    assert exported(feed, way, folder) == history.steps(history.events[applied:])
     assert export(feed, way, folder).outcome == "nothing"
 
 
@@ -183,7 +183,7 @@ def test_late_steps_are_exported_on_top_of_earlier_ones(lake: Lake, tmp_path: Pa
         assert exported(feed, "table", tmp_path) == history.steps(arriving)
 
 
-def test_values_without_an_event(lake: Lake, tmp_path: Path) -> None:
+def test_steps_are_refused_where_values_have_no_event(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path / "files", partition_by=["truncate(4, id)"]), Known(random.Random(81))
     for key in range(8):
         history.insert(key)
@@ -191,7 +191,7 @@ def test_values_without_an_event(lake: Lake, tmp_path: Path) -> None:
     first = head(lake, feed.table)
     export(feed, "table", tmp_path)
     history.steps(history.events)
-    taken = len(history.events)
+    applied = len(history.events)
 
     def refused() -> str:
         before = metadata_location(lake, f"{feed.table}_changes")
@@ -201,24 +201,24 @@ def test_values_without_an_event(lake: Lake, tmp_path: Path) -> None:
 
     lake.sql(f"UPDATE lake.{feed.table} SET n = -1 WHERE id = 7")
     history.update(1, touch_doc=True)
-    feed.take(history.events[taken:])
+    feed.take(history.events[applied:])
     assert "1 rows differ from the result of their events" in refused()
-    # what the changes come to can always be told, and the next steps after it
+    # net changes can always be exported, and the next steps after them
     assert export(feed, "table", tmp_path, history_tables={}).outcome == "done"
-    history.steps(history.events[taken:])
-    taken = len(history.events)
+    history.steps(history.events[applied:])
+    applied = len(history.events)
     history.update(2, touch_doc=False)
-    feed.take(history.events[taken:])
+    feed.take(history.events[applied:])
     learn_orders(feed)
     dry = export(feed, "table", tmp_path, dry_run=True)
     assert dry.metrics["changes"] == {"update_before": 1, "update_after": 1}
     assert export(feed, "table", tmp_path).outcome == "done"
-    assert exported(feed, "table", tmp_path) == history.steps(history.events[taken:])
+    assert exported(feed, "table", tmp_path) == history.steps(history.events[applied:])
     run(lake, rollback_tables, feed.table, to=str(first))
     assert "was rolled back" in refused()
 
 
-# a process of its own costs a start of Spark: CI meets the moment by a fail point
+# a separate process has to start Spark: CI uses a fail point instead
 @pytest.mark.parametrize(
     ("way", "failpoint", "outcome"),
     on_demand(
@@ -230,7 +230,7 @@ def test_values_without_an_event(lake: Lake, tmp_path: Path) -> None:
         in_ci=[("table", "after_commit=raise", "nothing")],
     ),
 )
-def test_a_run_that_does_not_end_exports_each_step_once(
+def test_an_interrupted_run_exports_each_step_once(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, failpoint: str, outcome: str
 ) -> None:
     feed, history = fed(lake, tmp_path / "files", partition_by=["bucket(2, id)"]), Known.of(91, 20)

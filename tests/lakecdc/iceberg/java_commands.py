@@ -1,4 +1,4 @@
-"""Commands that py4j sends to the JVM, counted."""
+"""Recording of the commands that py4j sends to the JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sent_commands(spark: SparkSession) -> Iterator[list[str]]:
-    """Take down the commands that are sent; what Python has collected is told to the JVM at any time, and left out."""
+    """Record the commands that are sent, except for releases of garbage-collected objects, which come at any time."""
     client = gateway(spark)._gateway_client
     sent, send = list[str](), client.send_command
 

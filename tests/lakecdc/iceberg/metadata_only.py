@@ -1,4 +1,4 @@
-"""Tables of data and delete files that are known to metadata alone: enough to be planned, by the thousand."""
+"""Tables whose thousands of data and delete files exist in metadata only, which is enough to plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BUILDER = "org.apache.iceberg.DataFiles$Builder"
 
 
 def append(table: IcebergTable, locations: Sequence[str], partition: str = "") -> None:
-    """Commit data files of one partition, in a few calls however many they are.
+    """Commit data files of one partition in a few calls, however many there are.
 
     :param partition: as in a path, ``id_bucket=1``.
     """

@@ -1,4 +1,4 @@
-"""What the JVM does with thousands of objects comes over exactly, in a few calls."""
+"""Results for thousands of Java objects are transferred exactly, in a few calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def calls(lake: Lake) -> JavaCalls:
     return java_calls(lake.spark)
 
 
-def test_text_numbers_truth_and_lists_come_over(lake: Lake, calls: JavaCalls) -> None:
+def test_text_numbers_booleans_and_lists_are_transferred(lake: Lake, calls: JavaCalls) -> None:
     text = "java.lang.String"
     length, empty = calls.method(text, "length")(calls.it), calls.method(text, "isEmpty")(calls.it)
     of_map = calls.method("java.util.Map", "get", OBJECT)(jvm(lake.spark).java.util.HashMap(), calls.it)
@@ -29,18 +29,18 @@ def test_text_numbers_truth_and_lists_come_over(lake: Lake, calls: JavaCalls) ->
 
 
 def size(text: str) -> int:
-    """As Java counts."""
+    """Return the length of a text in Java, in UTF-16 units."""
     return len(text.encode("utf-16-le")) // 2
 
 
-def test_numbers_as_long_as_java_has_them(calls: JavaCalls) -> None:
+def test_numbers_of_javas_full_range_are_transferred(calls: JavaCalls) -> None:
     hashed = calls.method("java.lang.Long", "parseLong", "java.lang.String")(calls.it)
     numbers = [0, -1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)]
     assert calls.rows(calls.sent(map(str, numbers)), hashed) == [[number] for number in numbers]
 
 
-def test_calls_in_calls_with_constants_before_and_behind(calls: JavaCalls) -> None:
-    """``"<" + it.trim().replace(it, "x")``: the object at hand more than once, and constants at both ends."""
+def test_nested_calls_take_constants_before_and_after(calls: JavaCalls) -> None:
+    """``"<" + it.trim().replace(it, "x")``: the object more than once, and constants at both ends."""
     text, sequence = "java.lang.String", "java.lang.CharSequence"
     trimmed = calls.method(text, "trim")(calls.it)
     replaced = calls.method(text, "replace", sequence, sequence)(trimmed, calls.it, "x")
@@ -49,7 +49,7 @@ def test_calls_in_calls_with_constants_before_and_behind(calls: JavaCalls) -> No
     assert calls.rows(calls.sent(["a", "b"]), concat("<", ">")) == [["<>"], ["<>"]]
 
 
-def test_chosen_objects_in_the_order_asked_for(calls: JavaCalls) -> None:
+def test_chosen_objects_keep_the_requested_order(calls: JavaCalls) -> None:
     objects = calls.sent(["a", "b", "c"])
     assert list(calls.chosen(objects, [2, 0, 2])) == ["c", "a", "c"]
     assert list(calls.chosen(objects, [])) == []
@@ -62,7 +62,7 @@ def test_an_exception_of_the_method_is_raised(calls: JavaCalls) -> None:
         )
 
 
-def test_parts_of_a_closeable_iterable_which_is_closed(lake: Lake, calls: JavaCalls) -> None:
+def test_a_closeable_iterable_is_read_in_parts_and_closed(lake: Lake, calls: JavaCalls) -> None:
     closed = calls.sent([])
     close = calls.method(COLLECTION, "add", OBJECT)(closed, "closed")
     iterables = jvm(lake.spark).org.apache.iceberg.io.CloseableIterable

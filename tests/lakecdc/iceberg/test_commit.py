@@ -1,4 +1,4 @@
-"""Staged files become a commit, behind a fence, and other readers see what Spark sees."""
+"""Staged files are committed behind a fence, and other readers see what Spark sees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make(lake: Lake, version: int) -> str:
 
 
 class OvertakenFence(PositionFence):
-    """A fence in whose validation, which Iceberg calls within the commit, other writers come first."""
+    """A fence whose validation, which Iceberg calls within the commit, lets other writers commit first."""
 
     def __init__(self, others: list[Callable[[], object]]) -> None:
         super().__init__(None)
@@ -71,7 +71,7 @@ def test_fence_refuses_a_lagging_run_and_the_tag_moves_with_the_commit(lake: Lak
 
 
 @pytest.mark.parametrize("mode", ["append", "branch"])
-def test_other_commits_never_fail_ours(lake: Lake, mode: str) -> None:
+def test_other_commits_do_not_fail_ours(lake: Lake, mode: str) -> None:
     """Iceberg gives up a transaction that moves a tag or a branch as soon as anything else was committed."""
     name = make(lake, 2)
     table, other = lake.table(name), lake.table(name)
@@ -93,7 +93,7 @@ def test_other_commits_never_fail_ours(lake: Lake, mode: str) -> None:
     assert head is not None and table.java.refs().get("lakecdc-positions").snapshotId() == head.id
 
 
-def test_truncate_and_new_rows_in_one_metadata_commit(lake: Lake) -> None:
+def test_truncate_and_new_rows_are_one_metadata_commit(lake: Lake) -> None:
     name = make(lake, 3)
     table = lake.table(name)
     batch = lake.spark.range(3).selectExpr("id", "'after' AS v")
@@ -102,20 +102,20 @@ def test_truncate_and_new_rows_in_one_metadata_commit(lake: Lake) -> None:
     assert sorted(lake.duckdb_rows(name, "id, v")) == [(0, "after"), (1, "after"), (2, "after")]
 
 
-def test_a_statement_that_fails_on_a_branch_that_others_have_dropped_has_lost_to_them(lake: Lake) -> None:
+def test_a_statement_on_a_branch_dropped_by_others_is_a_conflict(lake: Lake) -> None:
     table = lake.table(make(lake, 2))
     base = table.head()
     assert base is not None
     with pytest.raises(scratch.HeadMovedError), scratch.branch(table, base) as branch:
-        # what a run does that publishes its own
+        # as a run does when it publishes its branch
         scratch.remove(table, [branch])
         raise RuntimeError("Missing required files to delete")
     with pytest.raises(RuntimeError), scratch.branch(table, base):
         raise RuntimeError("of something else")
 
 
-def test_a_commit_that_meets_itself_deletes_nothing(lake: Lake) -> None:
-    """Iceberg deletes the manifests of what a validator refuses, and this one is the table's head."""
+def test_a_retried_commit_that_had_arrived_deletes_nothing(lake: Lake) -> None:
+    """Iceberg deletes the manifests of a commit that a validator refuses, and this commit is the table's head."""
     name = make(lake, 2)
     upsert(lake, name, range(5), "new", None, "p1")
     table = lake.table(name)

@@ -1,4 +1,4 @@
-"""What tasks take is CPU time, in the JVM and in Python."""
+"""Core time is the CPU time of tasks in the JVM and in Python."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def waiting(batches: Iterable[Any]) -> Iterator[Any]:
 
 @pytest.mark.parametrize("times", on_demand((1, 2), in_ci=(2,)))
 def test_python_is_counted_once_by_task(spark: SparkSession, times: int) -> None:
-    taken = CoreTime(spark)
+    core_time = CoreTime(spark)
     spark.range(0, times, 1, times).mapInArrow(counted(spark, busy), "id bigint").collect()
-    assert taken.seconds() >= times * BUSY
+    assert core_time.seconds() >= times * BUSY
     assert CoreTime(spark).seconds() == 0
 
 
 def test_the_jvm_is_counted_and_waiting_is_not(spark: SparkSession) -> None:
-    taken = CoreTime(spark)
+    core_time = CoreTime(spark)
     spark.range(0, 1, 1, 1).mapInArrow(counted(spark, waiting), "id bigint").collect()
-    waited = taken.seconds()
+    waited = core_time.seconds()
     assert 0 < waited < 4 * BUSY
     spark.range(20_000_000).selectExpr("sum(hash(id))").collect()
-    assert taken.seconds() > waited
+    assert core_time.seconds() > waited

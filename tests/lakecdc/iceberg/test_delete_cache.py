@@ -1,4 +1,4 @@
-"""Which tables have had a column in more than one type."""
+"""Tables with a column that has had more than one type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def schema(**types: Any) -> dict[str, Any]:
 
 
 def nested(kind: str) -> list[dict[str, Any]]:
-    """The same type as a member of each kind of nested type."""
+    """Return a type as a member of each kind of nested type."""
     inner = {"type": "struct", "fields": [{"id": 6, "name": "x", "type": kind}]}
     return [
         inner,
@@ -27,6 +27,6 @@ def nested(kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("old", "new"), [("int", "long"), *zip(nested("int"), nested("long"), strict=True)])
-def test_a_widened_column_is_seen_wherever_it_is(old: Any, new: Any) -> None:
+def test_widened_columns_are_recognized_at_any_depth(old: Any, new: Any) -> None:
     assert has_promoted_column([schema(id="int", v=old), schema(id="int", v=old), schema(id="int", v=new)])
     assert not has_promoted_column([schema(id="int", v=old), schema(key="int", v=old), schema(id="int")])

@@ -19,7 +19,7 @@ __all__ = ["catalogs", "opened"]
 
 
 @pytest.mark.parametrize("act", on_demand(("drop", "move"), in_ci=("move",)))
-def test_branch_that_others_change_meanwhile_refuses_the_commit(opened: Opened, lake: Lake, act: str) -> None:
+def test_a_concurrent_change_of_the_branch_refuses_its_drop(opened: Opened, lake: Lake, act: str) -> None:
     table, other = opened(), opened()
     start = head(table)
     change_refs(table, {"aside": Ref(start.id, "branch")})

@@ -1,4 +1,4 @@
-"""A metadata change is found again in a table that others change too."""
+"""A metadata change is recognized in a table that others change as well."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BEFORE: dict[str, Any] = {
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    """The table with other values; None removes one."""
-    found = {**BEFORE, **{key.replace("_", "-"): value for key, value in changes.items()}}
-    return {key: value for key, value in found.items() if value is not None}
+    """Return the table's metadata with other values; None removes one."""
+    metadata = {**BEFORE, **{key.replace("_", "-"): value for key, value in changes.items()}}
+    return {key: value for key, value in metadata.items() if value is not None}
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "intended",
     [
         changed(properties={"a": "2", "b": "1"}),
         changed(properties={"b": "1"}),
@@ -37,16 +37,16 @@ def changed(**changes: Any) -> dict[str, Any]:
         changed(current_schema_id=1),
     ],
 )
-def test_a_change_is_in_effect_once_it_is_there(wanted: dict[str, Any]) -> None:
-    assert not is_in_effect(BEFORE, wanted, BEFORE)
-    assert is_in_effect(BEFORE, wanted, wanted)
-    assert is_in_effect(BEFORE, wanted, wanted | {"last-updated-ms": 2, "metadata-log": [1]})
+def test_a_change_is_in_effect_once_metadata_contains_it(intended: dict[str, Any]) -> None:
+    assert not is_in_effect(BEFORE, intended, BEFORE)
+    assert is_in_effect(BEFORE, intended, intended)
+    assert is_in_effect(BEFORE, intended, intended | {"last-updated-ms": 2, "metadata-log": [1]})
 
 
-def test_what_others_have_changed_beside_it_does_not_matter() -> None:
-    wanted = changed(properties={"a": "2", "b": "1"}, snapshots=[{"snapshot-id": 2}])
-    found = changed(properties={"a": "2", "c": "1"}, snapshots=[{"snapshot-id": 2}, {"snapshot-id": 3}])
-    assert is_in_effect(BEFORE, wanted, found)
+def test_other_changes_do_not_matter() -> None:
+    intended = changed(properties={"a": "2", "b": "1"}, snapshots=[{"snapshot-id": 2}])
+    present = changed(properties={"a": "2", "c": "1"}, snapshots=[{"snapshot-id": 2}, {"snapshot-id": 3}])
+    assert is_in_effect(BEFORE, intended, present)
 
 
 def test_settings_changed_by_others_are_no_longer_in_effect() -> None:

@@ -1,4 +1,4 @@
-"""What happened, out of exceptions that come through the JVM."""
+"""Explanations of exceptions that come through the JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lakecdc.iceberg.explain import explain
 
 
-def test_the_error_of_a_python_task_is_reported_whatever_its_type(spark: SparkSession) -> None:
+def test_errors_of_python_tasks_are_reported_for_any_type(spark: SparkSession) -> None:
     def refused(batches: Iterable[Any]) -> Iterator[Any]:
         import psycopg
 
@@ -20,5 +20,5 @@ def test_the_error_of_a_python_task_is_reported_whatever_its_type(spark: SparkSe
 
     with pytest.raises(Exception, match="no right") as caught:
         spark.range(1).mapInArrow(refused, "id bigint").collect()
-    told = explain(caught.value)
-    assert told is not None and told.text == "psycopg.errors.InsufficientPrivilege: no right: SELECT"
+    explanation = explain(caught.value)
+    assert explanation is not None and explanation.text == "psycopg.errors.InsufficientPrivilege: no right: SELECT"

@@ -1,4 +1,4 @@
-"""Files that Python writes go where, and with the credentials with which, the table's FileIO writes."""
+"""Python writes files to the same place and with the same credentials as the table's FileIO."""
 
 from __future__ import annotations
 

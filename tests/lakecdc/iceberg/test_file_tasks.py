@@ -1,4 +1,4 @@
-"""Data files and their deletes are told as Iceberg's planning pairs them, in few calls however many they are."""
+"""Data files and their deletes are paired as Iceberg's planning does, in few calls however many there are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = [f"file:///data/{number}-ä,\"'.parquet" for number in range(7)]
 
 @pytest.fixture(scope="module")
 def table(lake: Lake) -> IcebergTable:
-    """Data files in two buckets and in no partition, deletes of each and of the whole table, before and after."""
+    """Create data files in two buckets and in no partition, with older and newer deletes of each and of the table."""
     name = lake.new_name("planned")
     lake.sql(
         f"CREATE TABLE lake.{name} (id bigint, v string) USING iceberg PARTITIONED BY (bucket(2, id)) "
@@ -58,7 +58,7 @@ def planned(table: IcebergTable) -> tuple[list[EqualityDelete], list[PositionDel
     return equality, positions, list(planned_tasks(table, start.id, equality, positions, scopes))
 
 
-def test_live_deletes(table: IcebergTable) -> None:
+def test_live_deletes_are_listed(table: IcebergTable) -> None:
     equality, positions, _ = planned(table)
     assert [(d.location, d.records, d.field_ids) for d in sorted(equality, key=lambda d: d.location)] == [
         ("equality-0", 1, (1,)),
@@ -72,7 +72,7 @@ def test_live_deletes(table: IcebergTable) -> None:
 
 
 @pytest.mark.parametrize("at_once", [2, 1000])
-def test_tasks_are_those_of_iceberg(table: IcebergTable, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_equal_those_of_iceberg(table: IcebergTable, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tasks, "_FILES_AT_ONCE", (at_once, at_once))
     monkeypatch.setattr(file_tasks, "_OTHERS_AT_ONCE", 1)
     equality, positions, tasks = planned(table)
@@ -100,7 +100,7 @@ def test_tasks_are_those_of_iceberg(table: IcebergTable, at_once: int, monkeypat
     assert [(o.key, o.format, o.length) for o in by_location[FILES[3]]] == [(("positions-1", None), "PARQUET", None)]
 
 
-def test_the_forms_of_tasks(table: IcebergTable) -> None:
+def test_tasks_have_the_forms_that_readers_need(table: IcebergTable) -> None:
     equality, _, tasks = planned(table)
     two, three = ([t for t in tasks if t.location == location] for location in (FILES[2], FILES[3]))
     assert _deletes(java_tasks([*three, *two], "paired")) == [
@@ -114,14 +114,14 @@ def test_the_forms_of_tasks(table: IcebergTable) -> None:
     assert _deletes(tasks_under(table, two, equality)) == [(FILES[2], {"equality-1", "equality-all"})]
     of_two = [delete for delete in equality if delete.location == "equality-1"]
     assert [location for location, _ in _deletes(tasks_under(table, [*two, *three], of_two))] == [FILES[2], FILES[3]]
-    # by the specification's rule where no pairs are stored
+    # by the rule of the specification where no pairs are stored
     for under in ([replace(task, paired=False) for task in of] for of in (two, [*two, *three])):
         assert _deletes(tasks_under(table, under, equality)) == [
             (t.location, {"equality-1", "equality-all"}) for t in under
         ]
 
 
-def test_parts_of_limited_pairs(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_are_split_into_parts_of_limited_pairs(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tasks, "MAX_PAIRS", 3)
     equality, _, tasks = planned(table)
     for paired in (True, False):
@@ -139,18 +139,18 @@ def _deletes(tasks: Any) -> list[tuple[str, set[str]]]:
     return [(str(t.file().location()), {str(d.location()) for d in listed(t.deletes())}) for t in listed(tasks)]
 
 
-def test_pairs_are_dropped_once_they_are_too_many(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_above_the_limit_are_not_stored(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tasks, "MAX_PAIRS", 3)
     monkeypatch.setattr(file_tasks, "_FILES_AT_ONCE", (4, 4))
     _, _, tasks = planned(table)
-    pairs, kept = 0, []
+    pairs, are_paired = 0, []
     for task in tasks:
         pairs += task.equality_deletes
-        kept.append(pairs <= 3)
-    assert [task.paired for task in tasks] == kept and True in kept and False in kept
+        are_paired.append(pairs <= 3)
+    assert [task.paired for task in tasks] == are_paired and True in are_paired and False in are_paired
     paired = [task for task in tasks if task.paired]
-    found = paired[0].store
-    assert (found.paired.size(), found.bare.size()) == (len(paired), len(tasks))
+    store = paired[0].store
+    assert (store.paired.size(), store.bare.size()) == (len(paired), len(tasks))
     assert [location for location, _ in _deletes(java_tasks(paired, "paired"))] == [t.location for t in paired]
     assert [location for location, _ in _deletes(java_tasks(tasks, "others"))] == [t.location for t in tasks]
 
@@ -169,9 +169,9 @@ def test_thousands_of_data_files_take_hundreds_of_calls(lake: Lake) -> None:
     assert len(sent) < 1000
 
 
-@pytest.mark.parametrize("kept", [file_tasks.MAX_PAIRS, 0])
-def test_files_that_chosen_deletes_apply_to(table: IcebergTable, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_tasks, "MAX_PAIRS", kept)
+@pytest.mark.parametrize("limit", [file_tasks.MAX_PAIRS, 0])
+def test_files_of_chosen_deletes_are_selected(table: IcebergTable, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_tasks, "MAX_PAIRS", limit)
     equality, positions, tasks = planned(table)
     by_location, names = {d.location: d for d in equality}, {t.number: t.location for t in tasks}
 
@@ -184,7 +184,7 @@ def test_files_that_chosen_deletes_apply_to(table: IcebergTable, kept: int, monk
     assert reached(by_location["equality-all"]) == set(FILES[:6])
 
 
-def test_the_same_files_without_some_deletes(table: IcebergTable) -> None:
+def test_deletes_can_be_left_out_of_a_plan(table: IcebergTable) -> None:
     equality, _, tasks = planned(table)
     left = planned_without(table, tasks, [d for d in equality if d.location != "equality-1"])
     assert {(t.location, t.equality_deletes, t.others) for t in left} == {

@@ -1,4 +1,4 @@
-"""PySpark's names of Java classes, of which none is looked up twice."""
+"""Java class names are looked up only once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.lakecdc.iceberg.java_commands import sent_commands
 
 
 def query(spark: SparkSession) -> int:
-    """A query with what every batch has: functions, Python tasks, an error of Spark."""
+    """Run a query with functions, Python tasks and a Spark error, as every batch does."""
     with pytest.raises(AnalysisException):
         spark.table("nowhere")
     texts = spark.range(3).select(F.concat(F.col("id"), F.lit("x")).alias("v"))
@@ -20,7 +20,7 @@ def query(spark: SparkSession) -> int:
     return len(texts.where(F.expr("v <> '1x'")).collect())
 
 
-def test_no_class_is_looked_up_twice(spark: SparkSession) -> None:
+def test_classes_are_looked_up_once(spark: SparkSession) -> None:
     assert query(spark) == 2
     with sent_commands(spark) as sent:
         assert query(spark) == 2

@@ -1,4 +1,4 @@
-"""Of several contenders one gets a table's lease, in a SQL and a REST catalog; a dead holder's is taken over."""
+"""One of several contenders gets a table's lease, in SQL and REST catalogs; a dead holder's lease is taken over."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Opened = Callable[[], IcebergTable]
 
 @pytest.fixture(scope="module")
 def catalogs(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Names of catalogs that are one REST catalog, so that what Spark keeps of a table is not shared.
+    """Yield the names of catalogs that are one REST catalog, so that Spark's table cache is not shared.
 
-    Spark keeps a catalog by its name for as long as its session lives, which other modules use too.
+    Spark keeps a catalog by its name as long as its session, which other modules also use.
     """
     folder = tmp_path_factory.mktemp("lease_rest")
     names = [f"{folder.name}_{number}" for number in range(3)]
@@ -49,14 +49,14 @@ def catalogs(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
 
 
 def make(lake: Lake, name: str) -> None:
-    """Make a table of one row without Spark."""
+    """Create a table of one row without Spark."""
     rows = pa.table({"id": pa.array([1], pa.int64())})
     lake.pyiceberg().create_table(name, rows.schema).append(rows)
 
 
 @pytest.fixture(params=["sql", pytest.param("rest", marks=pytest.mark.services)])
 def opened(request: pytest.FixtureRequest, lake: Lake) -> Opened:
-    """Opens a table of one row, each time through a catalog of its own where that can be."""
+    """Return a function that opens a table of one row, each time through another catalog if possible."""
     name = lake.new_name("lease")
     if request.param == "sql":
         make(lake, name)
@@ -82,9 +82,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def head(table: IcebergTable) -> Snapshot:
-    found = table.refresh().head()
-    assert found is not None
-    return found
+    snapshot = table.refresh().head()
+    assert snapshot is not None
+    return snapshot
 
 
 def take(table: IcebergTable, lease: Lease) -> None:
@@ -103,15 +103,15 @@ def current_lease(table: IcebergTable) -> Lease | None:
 
 
 def end_of_time(table: IcebergTable) -> None:
-    """Let the lease be as one whose holder was killed long ago."""
-    found = current_lease(table)
-    assert found is not None
-    dead = Lease(found.token, found.holder, now_ms() - 3_600_000)
+    """Rewrite the lease as if its holder was killed long ago."""
+    lease = current_lease(table)
+    assert lease is not None
+    dead = Lease(lease.token, lease.holder, now_ms() - 3_600_000)
     table.java.updateProperties().set(LEASE, dead.encode()).commit()
 
 
 def contend(tables: list[IcebergTable]) -> list[str]:
-    """Let each table's run take the lease at the same time; the tokens of those who got it."""
+    """Let each table's run take the lease at the same time; return the tokens of the winners."""
     barrier, won = threading.Barrier(len(tables)), list[str]()
 
     def run(table: IcebergTable) -> None:
@@ -132,20 +132,20 @@ def contend(tables: list[IcebergTable]) -> list[str]:
     return won
 
 
-def test_one_of_several_contenders_gets_it(opened: Opened) -> None:
+def test_one_of_several_contenders_gets_the_lease(opened: Opened) -> None:
     tables = [opened() for _ in range(3)]
     (first,) = contend(tables)
     for _ in range(4):
         end_of_time(tables[0])
         (second,) = contend(tables)
-        found = current_lease(tables[0])
-        assert found is not None and found.token == second
+        lease = current_lease(tables[0])
+        assert lease is not None and lease.token == second
         assert f"{LEASE_TAKEN_PREFIX}{first}" in read_refs(tables[0])
         first = second
 
 
 @pytest.mark.parametrize("expired", [False, True])
-def test_the_later_of_two_prepared_ones_is_refused(opened: Opened, expired: bool) -> None:
+def test_the_later_of_two_prepared_leases_is_refused(opened: Opened, expired: bool) -> None:
     one, other = opened(), opened()
     if expired:
         take(one, new_lease(one, "dead"))
@@ -162,37 +162,37 @@ def test_the_later_of_two_prepared_ones_is_refused(opened: Opened, expired: bool
     assert TableReport.failure(other.name, refused.value).metrics["lease_holder"].startswith("one in Spark")
 
 
-def test_it_is_given_back_with_the_tag_in_one_commit(table: IcebergTable) -> None:
+def test_a_lease_and_its_tag_are_released_in_one_commit(table: IcebergTable) -> None:
     versions = table.refresh().java.operations().current().previousFiles().size()
     with start_tag(table, head(table), "sort_data_files"):
-        found = current_lease(table)
-        assert found is not None and found.holder.startswith("sort_data_files in Spark application ")
+        lease = current_lease(table)
+        assert lease is not None and lease.holder.startswith("sort_data_files in Spark application ")
         assert LEASE_TAG in read_refs(table)
     assert current_lease(table) is None and set(read_refs(table)) == {"main"}
     assert table.java.operations().current().previousFiles().size() == versions + 2
 
 
 @pytest.mark.usefixtures("short")
-def test_a_lease_is_renewed_while_the_job_runs_and_names_its_holder(lake: Lake, table: IcebergTable) -> None:
+def test_a_running_job_renews_its_lease_and_errors_name_its_holder(lake: Lake, table: IcebergTable) -> None:
     other = lake.table(table.name)
     with start_tag(table, head(table), "sort_data_files"):
-        taken = current_lease(table)
+        first = current_lease(table)
         time.sleep(3)
-        found = current_lease(table)
-        assert taken is not None and found is not None
-        assert found.token == taken.token and found.until_ms > taken.until_ms
+        renewed = current_lease(table)
+        assert first is not None and renewed is not None
+        assert renewed.token == first.token and renewed.until_ms > first.until_ms
         with pytest.raises(LeaseHeldError, match="held by sort_data_files in"), start_tag(other, head(other), "job"):
             pass
         assert other.lease is None
 
 
 @pytest.mark.usefixtures("short")
-def test_run_after_a_killed_one_waits_for_the_end_of_its_lease(table: IcebergTable) -> None:
+def test_a_run_waits_for_the_lease_of_a_killed_one_to_end(table: IcebergTable) -> None:
     dead = new_lease(table, "killed")
     take(table, dead)
     with start_tag(table, head(table), "sort_data_files"):
-        found = current_lease(table)
-        assert found is not None and found.token != dead.token
+        lease = current_lease(table)
+        assert lease is not None and lease.token != dead.token
     assert current_lease(table) is None
     assert set(read_refs(table)) == {"main", f"{LEASE_TAKEN_PREFIX}{dead.token}"}
     with pytest.raises(LeaseLostError):
@@ -200,13 +200,13 @@ def test_run_after_a_killed_one_waits_for_the_end_of_its_lease(table: IcebergTab
 
 
 def years_ahead(table: IcebergTable, lease: Lease) -> None:
-    """Let the lease end as if the clock of its holder were wrong."""
+    """Let the lease end years ahead, as if its holder's clock were wrong."""
     ahead = dataclasses.replace(lease, until_ms=now_ms() + 10 * 365 * 86_400_000)
     table.refresh().java.updateProperties().set(LEASE, ahead.encode()).commit()
 
 
 @pytest.mark.usefixtures("short")
-def test_lease_that_ends_in_years_is_over_when_it_is_not_renewed(lake: Lake, table: IcebergTable) -> None:
+def test_a_lease_that_ends_in_years_is_over_if_it_is_not_renewed(lake: Lake, table: IcebergTable) -> None:
     start, other = head(table), lake.table(table.name)
     (new,) = stage_rows(table, lake.sql("SELECT 1L AS id"))
     removed = [task.file() for task in iterate(table.java.newScan().planFiles())]
@@ -216,9 +216,9 @@ def test_lease_that_ends_in_years_is_over_when_it_is_not_renewed(lake: Lake, tab
     begun = time.monotonic()
     with start_tag(other, head(other), "sort_data_files"):
         assert 2 < time.monotonic() - begun < 20
-        found = current_lease(other)
-        assert found is not None and found.token not in (lease.token, None)
-        # its holder was alive: it loses a commit
+        new_holder = current_lease(other)
+        assert new_holder is not None and new_holder.token not in (lease.token, None)
+        # its holder was alive: its commit is refused
         table.lease = lease.token
         with pytest.raises(ConflictError, match="another run has taken it over"):
             replace_data_files(table, RowChanges([new], removed_rows=removed), start)
@@ -228,7 +228,7 @@ def test_lease_that_ends_in_years_is_over_when_it_is_not_renewed(lake: Lake, tab
 
 
 @pytest.mark.usefixtures("short")
-def test_holder_with_a_wrong_clock_keeps_a_lease_that_it_renews(lake: Lake, table: IcebergTable) -> None:
+def test_a_holder_with_a_wrong_clock_keeps_a_renewed_lease(lake: Lake, table: IcebergTable) -> None:
     lease, holder = new_lease(table, "wrong clock"), lake.table(table.name)
     take(table, lease)
     years_ahead(table, lease)
@@ -244,13 +244,11 @@ def test_holder_with_a_wrong_clock_keeps_a_lease_that_it_renews(lake: Lake, tabl
 @pytest.mark.parametrize(
     "meanwhile",
     on_demand(
-        ("nobody else came", "taken over", "renewed too late after that"),
-        in_ci=("nobody else came", "renewed too late after that"),
+        ("no other run", "taken over", "renewed too late after that"),
+        in_ci=("no other run", "renewed too late after that"),
     ),
 )
-def test_commit_of_a_run_that_was_paused_past_its_lease_is_refused(
-    lake: Lake, table: IcebergTable, meanwhile: str
-) -> None:
+def test_a_commit_after_the_end_of_the_lease_is_refused(lake: Lake, table: IcebergTable, meanwhile: str) -> None:
     start = head(table)
     (new,) = stage_rows(table, lake.sql("SELECT 1L AS id"))
     removed = [task.file() for task in iterate(table.java.newScan().planFiles())]
@@ -259,7 +257,7 @@ def test_commit_of_a_run_that_was_paused_past_its_lease_is_refused(
         own = current_lease(table)
         assert own is not None
         end_of_time(table)
-        if meanwhile != "nobody else came":
+        if meanwhile != "no other run":
             take(lake.table(table.name), new_lease(table, "other"))
         if meanwhile == "renewed too late after that":
             table.refresh().java.updateProperties().set(LEASE, own.renewed(now_ms()).encode()).commit()

@@ -1,4 +1,4 @@
-"""Answers of the catalog are lost: the table is readable, holds each batch once, and the next run succeeds."""
+"""Lost answers of the catalog: the table stays readable, has each batch once, and the next run succeeds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def postgres(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 @pytest.mark.parametrize("lost", on_demand(["answer", "request"], in_ci=["answer"]))
 @pytest.mark.parametrize("kind", some_of("append"))
-def test_the_connection_ends_wherever_the_catalog_is_asked(postgres: Place, kind: str, lost: str) -> None:
+def test_the_connection_ends_at_any_request(postgres: Place, kind: str, lost: str) -> None:
     for nth in count(1):
         name = postgres.create()
         KINDS[kind].prepare(postgres, name)
@@ -69,8 +69,8 @@ def test_the_connection_ends_wherever_the_catalog_is_asked(postgres: Place, kind
     "kind",
     ["append", *[pytest.param(k, marks=pytest.mark.soak) for k in ("deletes", "compaction", "manifests", "expiry")]],
 )
-def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what became of the commit, so no file of it is deleted."""
+def test_a_commit_of_unknown_outcome_keeps_its_files(sqlite: Place, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog stays unreachable after the commit, so none of its files is deleted."""
     monkeypatch.setattr(lost_answers, "CHECKS", 1)
     name = sqlite.create()
     KINDS[kind].prepare(sqlite, name)
@@ -111,7 +111,7 @@ def test_statements_of_unknown_outcome_are_reported_as_such(
         *[pytest.param("merge", n, marks=pytest.mark.soak) for n in range(1, 4)],
     ],
 )
-def test_an_ingest_loses_an_answer(postgres: Place, tmp_path: Path, mode: str, nth: int) -> None:
+def test_ingestion_survives_a_lost_answer(postgres: Place, tmp_path: Path, mode: str, nth: int) -> None:
     history, name = History.of(nth, 40), f"shop.{mode}{nth}"
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json", "records": "kafka"}
     catalog = {"name": postgres.catalog, "properties": dict(postgres.properties)}
@@ -127,12 +127,12 @@ def test_an_ingest_loses_an_answer(postgres: Place, tmp_path: Path, mode: str, n
     assert postgres.rows(name, "id, name, n, doc") == history.expected()
 
 
-def test_members_of_iceberg_that_only_reflection_reaches(lake: Lake) -> None:
+def test_private_members_of_iceberg_still_exist(lake: Lake) -> None:
     for owner, name in (("spark.SparkCatalog", "icebergCatalog"), ("BaseTable", "ops")):
         assert java_class(lake.spark, f"org.apache.iceberg.{owner}").getDeclaredField(name).getName() == name
 
 
-def test_loaded_tables_forward_results_and_exceptions_of_operations(lake: Lake) -> None:
+def test_table_operations_forward_results_and_exceptions(lake: Lake) -> None:
     name = lake.new_name("forwarded")
     lake.sql(f"CREATE TABLE lake.{name} (id bigint) USING iceberg")
     operations = lake.table(name).java.operations()

@@ -1,4 +1,4 @@
-"""A gateway before a REST catalog loses answers and requests, or answers in the catalog's place."""
+"""A gateway before a REST catalog loses answers and requests, or answers for the catalog."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def rest(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place
 
 
 @pytest.mark.parametrize("kind", some_of("append", "truncate", "tag"))
-def test_a_gateway_asks_for_what_was_carried_out(rest: Place, kind: str) -> None:
-    """The client sends it again, and the catalog refuses it, because the table has changed."""
+def test_a_gateway_asks_to_retry_a_commit_that_arrived(rest: Place, kind: str) -> None:
+    """The client sends the commit again, and the catalog refuses it because the table has changed."""
     survive(rest, KINDS[kind], Fault("answer", status=503, retry_after=True))
 
 
-# what the client makes of a status does not depend on what was lost
+# the client's reaction to a status does not depend on what was lost
 @pytest.mark.parametrize(
     ("lost", "status"),
     on_demand(product(("answer", "request"), STATUSES), in_ci=[("request", 503), *product(("answer",), STATUSES)]),
 )
 @pytest.mark.parametrize("kind", some_of("append"))
-def test_a_gateway_answers_in_the_catalogs_place(rest: Place, kind: str, lost: str, status: int) -> None:
+def test_a_gateway_answers_for_the_catalog(rest: Place, kind: str, lost: str, status: int) -> None:
     survive(rest, KINDS[kind], Fault(lost, status=status))

@@ -28,7 +28,7 @@ def test_bytes_follow_the_specification() -> None:
         struct.pack("<Q", 1)  # one 32-bit bitmap
         + struct.pack("<I", 0)  # for the positions whose upper half is 0
         + struct.pack("<II", 12346, 1)  # no run containers, one container
-        + struct.pack("<HH", 0, 2 - 1)  # its key and its cardinality less one
+        + struct.pack("<HH", 0, 2 - 1)  # its key, and its cardinality minus one
         + struct.pack("<I", 16)  # where it begins
         + struct.pack("<HH", 1, 5)
     )
@@ -39,11 +39,11 @@ def test_bytes_follow_the_specification() -> None:
 
 
 @pytest.mark.parametrize("positions", SETS.values(), ids=SETS)
-def test_decoding_gives_back_what_was_encoded(positions: list[int]) -> None:
+def test_decoded_vectors_equal_encoded_ones(positions: list[int]) -> None:
     assert decode_vector(encode_vector(BitMap64(positions))) == BitMap64(positions)
 
 
-def test_runs_are_compressed_and_the_given_bitmap_is_left_alone() -> None:
+def test_runs_are_compressed_in_a_copy_of_the_bitmap() -> None:
     positions = BitMap64(range(100_000))
     before = positions.serialize()
     assert len(encode_vector(positions)) < 100
@@ -71,7 +71,7 @@ def test_pyiceberg_reads_every_vector_of_a_file() -> None:
         assert blob.cardinality == len(files[blob.data_file])
 
 
-def test_footer_has_what_readers_look_for() -> None:
+def test_the_footer_has_the_fields_that_readers_need() -> None:
     builder = PuffinBuilder("lakecdc test")
     blob = builder.add("s3://b/a.parquet", BitMap64([3]))
     content = builder.finish()

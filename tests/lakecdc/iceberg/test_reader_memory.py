@@ -1,4 +1,4 @@
-"""How many deleted keys a task of Iceberg's reader may hold."""
+"""The number of deleted keys that a task of Iceberg's reader can hold."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lakecdc.iceberg.reader_memory import keys_that_fit
         ("local[2]", {"spark.driver.memory": "4g", "spark.executor.memory": "64g"}, 2_147_483),
         ("yarn", {"spark.executor.memory": "8g", "spark.executor.cores": "4"}, 2_147_483),
         ("yarn", {"spark.executor.memory": "8g", "spark.executor.cores": "4", "spark.task.cpus": "4"}, 8_589_934),
-        # memory of Python is not the reader's
+        # Python's memory is not available to the reader
         ("yarn", {"spark.executor.memory": "2g", "spark.executor.pyspark.memory": "16g"}, 2_147_483),
     ],
 )
-def test_keys_that_fit_follow_the_heap_of_a_task(master: str, settings: dict[str, str], keys: int) -> None:
+def test_the_number_of_keys_follows_the_heap_of_a_task(master: str, settings: dict[str, str], keys: int) -> None:
     conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
     assert keys_that_fit(conf.get) == keys

@@ -1,4 +1,4 @@
-"""Files of rows and of keys go to the application's folder, whatever the table's layout, and engines find them."""
+"""Files of rows and keys go to the application's folder in every table layout, and engines find them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MARK = r"lakecdc-\w+-\d{8}T\d{6}Z-\w+"
         ),
     ],
 )
-def test_staged_files_lie_in_a_folder_that_names_the_writer(
+def test_staged_files_are_in_a_folder_named_after_the_writer(
     lake: Lake, partitioned_by: str, properties: dict[str, str], where: str
 ) -> None:
     name = lake.new_name("staged")
@@ -60,10 +60,10 @@ def test_staged_files_lie_in_a_folder_that_names_the_writer(
     deletes = stage_equality_deletes(table, keys, key, table.java.spec().specId())
     append_changes(table, RowChanges([], deletes), PositionFence(None))
 
-    found = [row[0] for row in table.metadata("files").select("file_path").collect()]
+    locations = [row[0] for row in table.metadata("files").select("file_path").collect()]
     at = f"{place}/"
-    assert len(found) > 1
-    for location in found:
+    assert len(locations) > 1
+    for location in locations:
         assert location.startswith(at)
         assert fullmatch(where, location.removeprefix(at)), location
         mark = mark_in(location)
@@ -74,5 +74,5 @@ def test_staged_files_lie_in_a_folder_that_names_the_writer(
     expected = [(number, "ab") for number in range(3)]
     assert sorted(map(tuple, table.read().collect())) == expected
     assert sorted(lake.duckdb_rows(name)) == expected
-    # the table itself is as it was
+    # the table itself is unchanged
     assert lake.table(name).properties.get("write.data.path") == texts.get("write.data.path")

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all: in S3 small ones by one request, large ones in parts with little memory."""
+"""Files are written completely or not at all: in S3 by one request, or in parts with little memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_large_file_is_sent_in_parts(s3: S3Server, gateway: Gateway, propertie
     pieces = [bytes([number]) * (3 * MIB + number) for number in range(10)]
     with output(properties, "s3://lab/parts/file") as file:
         for piece in pieces:
-            # Arrow writes buffers of its own
+            # Arrow writes its own buffers
             assert file.write(pa.py_buffer(piece)) == len(piece)
         assert file.tell() == sum(map(len, pieces))
     assert content(s3, "parts/file") == b"".join(pieces)
@@ -97,9 +97,9 @@ def test_an_exception_leaves_nothing(s3: S3Server, properties: dict[str, str], s
 
 
 @pytest.mark.services
-def test_a_dropped_file_leaves_nothing(s3: S3Server, properties: dict[str, str]) -> None:
+def test_a_garbage_collected_file_leaves_nothing(s3: S3Server, properties: dict[str, str]) -> None:
     file = output(properties, "s3://lab/dropped/file")
-    # it finishes its file when it is dropped
+    # it closes its file when it is collected
     writer = pq.ParquetWriter(file, ROWS.schema)
     writer.write_table(ROWS)
     file.write(b"x" * 20 * MIB)
@@ -114,7 +114,7 @@ def test_a_dropped_file_leaves_nothing(s3: S3Server, properties: dict[str, str])
 def test_a_refused_request_leaves_nothing(
     s3: S3Server, gateway: Gateway, properties: dict[str, str], kind: str
 ) -> None:
-    gateway.refuses = lambda asked, number: asked == kind and number >= (2 if kind == "UploadPart" else 1)
+    gateway.refuses = lambda operation, number: operation == kind and number >= (2 if kind == "UploadPart" else 1)
     file = output(properties, f"s3://lab/refused/{kind}")
 
     def write() -> None:
@@ -123,7 +123,7 @@ def test_a_refused_request_leaves_nothing(
 
     with pytest.raises(InputError, match=f"Cannot write s3://lab/refused/{kind}: .*AccessDenied"):
         write()
-    # however often it is tried, and by Arrow when its writer is dropped
+    # at any number of attempts, and when Arrow's writer is collected
     with pytest.raises(InputError):
         file.close()
     assert left(s3, "refused/") == []
@@ -132,7 +132,7 @@ def test_a_refused_request_leaves_nothing(
 
 
 @pytest.mark.services
-def test_many_files_at_once_share_the_threads(s3: S3Server, gateway: Gateway, properties: dict[str, str]) -> None:
+def test_concurrent_files_share_the_threads(s3: S3Server, gateway: Gateway, properties: dict[str, str]) -> None:
     files = [output(properties, f"s3://lab/many/{number}") for number in range(3)]
 
     def write(file: Output) -> None:

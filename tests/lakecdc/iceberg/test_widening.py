@@ -10,7 +10,7 @@ WIDER = [("int", "bigint"), ("float", "double"), ("decimal(10,2)", "decimal(12,2
 
 
 @pytest.mark.parametrize(("old", "new"), WIDER)
-def test_what_iceberg_widens(old: str, new: str) -> None:
+def test_types_are_widened_as_in_iceberg(old: str, new: str) -> None:
     assert is_wider(old, new) and not is_wider(new, old)
     assert holds(new, old) and not holds(old, new)
     assert common(old, new) == common(new, old) == new
@@ -35,7 +35,7 @@ def test_what_iceberg_widens(old: str, new: str) -> None:
         ("struct<a: int>", "string", True),
     ],
 )
-def test_what_a_column_holds_as_it_is(column: str, source: str, stays: bool) -> None:
+def test_narrower_types_fit_into_a_column(column: str, source: str, stays: bool) -> None:
     assert holds(column, source) is stays
 
 
@@ -51,11 +51,11 @@ def test_what_a_column_holds_as_it_is(column: str, source: str, stays: bool) -> 
         ("boolean", "int", "string"),
     ],
 )
-def test_what_holds_two_types(one: str, other: str, both: str) -> None:
+def test_two_types_have_a_common_type(one: str, other: str, both: str) -> None:
     assert common(one, other) == common(other, one) == both
 
 
-def test_the_order_of_types_does_not_matter() -> None:
+def test_the_common_type_does_not_depend_on_order() -> None:
     kinds = ["int", "bigint", "float", "double", "decimal(10,2)", "decimal(30,9)", "decimal(3,0)", "string", "date"]
     for one, other, third in itertools.product(kinds, repeat=3):
         assert common(common(one, other), third) == common(one, common(other, third))

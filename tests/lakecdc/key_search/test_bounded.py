@@ -1,4 +1,4 @@
-"""Reads of tables with more deleted keys than fit into memory: the same rows, and nothing is left behind."""
+"""Reads of tables with more deleted keys than fit into memory return the same rows and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Rows = list[tuple[Any, ...]]
 
 
 class Heap:
-    """A heap in which not a single key has room, from :meth:`shrink` on."""
+    """A heap with no room for a single key after :meth:`shrink`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture) -> None:
         self._monkeypatch, self._log = monkeypatch, log
@@ -44,7 +44,7 @@ class Heap:
         self._log.set_level(logging.INFO, bounded.__name__)
 
     def searches(self) -> int:
-        """How often rows were found before they were read, since the last call."""
+        """Return the number of searches for rows since the last call."""
         number = self._log.text.count("finding the deleted rows of")
         self._log.clear()
         return number
@@ -57,7 +57,7 @@ def heap(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> H
 
 @pytest.fixture
 def name(lake: Lake, version: int) -> str:
-    """A table with deletes of every kind, of which some apply to some files only."""
+    """Create a table with deletes of every kind, some of which apply to only some files."""
     name = create(lake, version, "bucket(2, id)")
     append_parts(lake, name, 0, 40, 2)
     lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN 5 AND 8")
@@ -72,7 +72,7 @@ def everything(lake: Lake, name: str, version: int) -> set[str]:
 
 
 @V3
-def test_reads_of_every_snapshot(lake: Lake, name: str, version: int, heap: Heap) -> None:
+def test_every_snapshot_can_be_read(lake: Lake, name: str, version: int, heap: Heap) -> None:
     then = head(lake, name)
     lake.sql(f"ALTER TABLE lake.{name} RENAME COLUMN v TO w")
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN more int")
@@ -93,7 +93,7 @@ def test_reads_of_every_snapshot(lake: Lake, name: str, version: int, heap: Heap
 
 
 @V3
-def test_changes_and_compaction(lake: Lake, name: str, version: int, heap: Heap) -> None:
+def test_changes_can_be_read_and_files_compacted(lake: Lake, name: str, version: int, heap: Heap) -> None:
     first = lake.table(name).ancestors()
     since = list(first)[2].id
     delete_by_key(lake, name, [30, 53])
@@ -106,12 +106,12 @@ def test_changes_and_compaction(lake: Lake, name: str, version: int, heap: Heap)
     assert changed() == expected and len(expected) > 5
     assert heap.searches() and everything(lake, name, version) == before
     report = run(lake, compact_data_files, name, min_input_files=2, verify="full")
-    # to rewrite, and for what Iceberg's reader reads too
+    # one for the rewrite, one for the files that Iceberg's reader also reads
     assert report.outcome == "done" and heap.searches() == 2, report.reason
     assert spark_rows(lake, name) == rows == duckdb_rows(lake, name)
 
 
-def test_restored_moments(lake: Lake, tmp_path: Path, heap: Heap) -> None:
+def test_moments_can_be_restored(lake: Lake, tmp_path: Path, heap: Heap) -> None:
     feed, history = fed(lake, tmp_path / "files", partition_by=["bucket(2, id)"]), Remembered.of(51, 30)
     for events in in_batches(history, 10, 20):
         feed.take(events)
@@ -124,7 +124,7 @@ def test_restored_moments(lake: Lake, tmp_path: Path, heap: Heap) -> None:
     assert shown(feed, report.metrics["branch"]) == history.at(moment)
 
 
-def test_a_table_whose_deletes_fit_is_read_as_it_is(lake: Lake, heap: Heap) -> None:
+def test_a_table_whose_deletes_fit_is_read_without_a_search(lake: Lake, heap: Heap) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 5)
     delete_by_key(lake, name, [3])

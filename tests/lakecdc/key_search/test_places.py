@@ -1,4 +1,4 @@
-"""Rows that tasks find by their keys are those that Iceberg's own reader finds, at the same places."""
+"""Tasks find the same rows by key as Iceberg's reader, at the same positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _rows(frame: DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _random_table(lake: Lake, version: int, key: list[str], rng: random.Random) -> str:
-    """A table whose rows were deleted in every form, and whose schema changed in between."""
+    """Create a table with deletes in every form and schema changes in between."""
     by = "bucket(2, id)" if rng.random() < 0.5 else ""
     mode = {f"write__{what}__mode": "merge-on-read" for what in ("delete", "update")}
     columns = "id int, k string, v string, doc string, n struct<a: array<int>, m: map<string, decimal(2, 1)>>"
@@ -57,7 +57,7 @@ def _random_table(lake: Lake, version: int, key: list[str], rng: random.Random) 
 @pytest.mark.parametrize(
     ("version", "key"), on_demand(product((2, 3), (["id"], ["id", "k"])), in_ci=((2, ["id", "k"]), (3, ["id"])))
 )
-def test_rows_are_those_of_icebergs_reader(lake: Lake, version: int, key: list[str], seed: int) -> None:
+def test_rows_equal_those_of_icebergs_reader(lake: Lake, version: int, key: list[str], seed: int) -> None:
     rng = random.Random(f"{seed} {key}")
     name = _random_table(lake, version, key, rng)
     table = lake.table(name)
@@ -65,15 +65,15 @@ def test_rows_are_those_of_icebergs_reader(lake: Lake, version: int, key: list[s
     keys = lake.sql(f"SELECT DISTINCT id, concat('k', id % 5) k FROM VALUES {numbers} AS t(id)").select(*key)
     snapshots = [snapshot.id for snapshot in table.ancestors()]
     for snapshot_id in (None, snapshots[len(snapshots) // 2]):
-        found = look_up(table, keys, key, snapshot_id)
+        matches = look_up(table, keys, key, snapshot_id)
         expected = lookup._read_keys(table, keys, key, snapshot_id)
-        assert found.places is not None
-        assert _rows(found.rows, expected.columns) == _rows(expected, expected.columns) != []
-    found = look_up(table, keys, key, columns=["v"])
-    assert found.places is not None and found.rows.columns == [*key, "v"]
+        assert matches.places is not None
+        assert _rows(matches.rows, expected.columns) == _rows(expected, expected.columns) != []
+    matches = look_up(table, keys, key, columns=["v"])
+    assert matches.places is not None and matches.rows.columns == [*key, "v"]
     where = ["_file", "_pos", "_row_id" if version == 3 else "CAST(NULL AS bigint) _row_id"]
     marked = table.read(columns=[*key, *where]).join(keys, key, "left_semi")
-    rows, states = found.places.rows.to_pylist(), found.places.states
+    rows, states = matches.places.rows.to_pylist(), matches.places.states
     listed = [(states[row["file"]][0], row["position"], row["row_id"]) for row in rows]
     assert sorted(listed, key=str) == _rows(marked, ["_file", "_pos", "_row_id"])
 
@@ -90,27 +90,27 @@ UNREAD: dict[str, Callable[[Lake, str], None]] = {"columns": _by_another_column,
 
 
 @pytest.mark.parametrize("why", UNREAD)
-def test_what_tasks_cannot_read_is_left_to_icebergs_reader(lake: Lake, why: str) -> None:
+def test_icebergs_reader_reads_files_that_tasks_cannot_read(lake: Lake, why: str) -> None:
     name = create(lake, "id int, f double, v string", 2)
     insert(lake, name, "SELECT CAST(id AS int) id, id / 2D f, concat('a', id) v FROM range(10)")
     keys = lake.sql("SELECT explode(array(3, 4, 100)) id")
     by_tasks = look_up(lake.table(name), keys, ["id"])
     assert by_tasks.places is not None and _rows(by_tasks.rows, ["v"]) == [("a3",), ("a4",)]
     UNREAD[why](lake, name)
-    found = look_up(lake.table(name), keys, ["id"])
-    assert found.places is None
-    assert _rows(found.rows, ["v"]) == [("a4",)] if why == "columns" else [("a3",), ("a4",), ("orc",)]
+    matches = look_up(lake.table(name), keys, ["id"])
+    assert matches.places is None
+    assert _rows(matches.rows, ["v"]) == [("a4",)] if why == "columns" else [("a3",), ("a4",), ("orc",)]
     by_float = look_up(lake.table(name), lake.sql("SELECT 2D f"), ["f"])
     assert by_float.places is None and _rows(by_float.rows, ["v"]) == [("a4",)]
 
 
 @V3
-def test_keys_beside_are_only_placed(lake: Lake, version: int) -> None:
+def test_rows_of_additional_keys_are_located_but_not_read(lake: Lake, version: int) -> None:
     name = create(lake, "id int, v string", version)
     insert(lake, name, "SELECT CAST(id AS int) id, concat('a', id) v FROM range(10)")
     table = lake.table(name)
-    found = look_up(table, lake.sql("SELECT 3 id"), ["id"], beside=lake.sql("SELECT explode(array(3, 5, 70)) id"))
-    assert _rows(found.rows, ["id", "v"]) == [(3, "a3")]
-    assert found.places is not None
-    assert sorted(found.places.rows["d0"].to_pylist()) == [3, 5]
-    assert sorted(found.places.keys["d0"].to_pylist()) == [3, 5, 70]
+    matches = look_up(table, lake.sql("SELECT 3 id"), ["id"], beside=lake.sql("SELECT explode(array(3, 5, 70)) id"))
+    assert _rows(matches.rows, ["id", "v"]) == [(3, "a3")]
+    assert matches.places is not None
+    assert sorted(matches.places.rows["d0"].to_pylist()) == [3, 5]
+    assert sorted(matches.places.keys["d0"].to_pylist()) == [3, 5, 70]

@@ -1,4 +1,4 @@
-"""Keys that tasks compare, and keys in parts, without Spark."""
+"""Comparison of keys by tasks, and keys in parts, without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
 
 
 @given(st.data())
-def test_a_row_has_a_key_if_all_its_values_are_equal_and_null_equals_null(data: st.DataObject) -> None:
+def test_a_row_matches_a_key_if_all_values_are_equal_and_null_equals_null(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4))
     one = st.tuples(*[st.sampled_from(VALUES[kind]) for kind in kinds])
     rows, keys = data.draw(st.lists(one, max_size=30)), data.draw(st.lists(one, min_size=1, max_size=20))
@@ -52,8 +52,8 @@ def test_a_row_has_a_key_if_all_its_values_are_equal_and_null_equals_null(data: 
         ]
 
     names = [f"d{place}" for place in range(len(kinds))]
-    found = rows_among(columns(rows), pa.table(dict(zip(names, columns(keys), strict=True))))
-    assert found.tolist() == [place for place, row in enumerate(rows) if row in keys]
+    positions = rows_among(columns(rows), pa.table(dict(zip(names, columns(keys), strict=True))))
+    assert positions.tolist() == [place for place, row in enumerate(rows) if row in keys]
 
 
 @pytest.mark.parametrize("most", [1, 4, 5, 100])
@@ -64,7 +64,7 @@ def test_each_key_is_in_one_part(most: int) -> None:
     ranges = [(delete.location, begin, end) for part in parts for delete, begin, end in part]
     for delete in deletes:
         (first, *_), *rest = of_file = [(begin, end) for name, begin, end in ranges if name == delete.location]
-        # what the file holds beyond its count is read too
+        # rows beyond the recorded count are also read
         assert first == 0 and of_file[-1][1] is None
         assert all(before[1] == after[0] for before, after in itertools.pairwise(of_file))
         assert len(rest) <= delete.records
@@ -77,7 +77,7 @@ ID = (ReadColumn(1, "id", "long", True),)
 
 @pytest.fixture
 def file(tmp_path: Path) -> dict[str, Any]:
-    """A file with the ids 0 … 999 in row groups of 300 rows, as tasks are told of it."""
+    """Describe a file with the ids 0 … 999 in row groups of 300 rows, as tasks get it."""
     place = tmp_path / "a.parquet"
     pq.write_table(pa.table([range(1000)], schema=pa.schema([arrow_field(1, "id", "long", True)])), place, 300)
     known = {"number": 7, "location": str(place), "scope": 1, "sequence_number": 1, "first_row_id": 5000}
@@ -85,43 +85,43 @@ def file(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ends", [[], [10], [300, 600], [1, 299, 301, 950]])
-def test_ranges_of_a_delete_file_have_each_key_once(file: dict[str, Any], ends: list[int]) -> None:
-    found = []
+def test_ranges_of_a_delete_file_contain_each_key_once(file: dict[str, Any], ends: list[int]) -> None:
+    ids_by_range = []
     for begin, end in itertools.pairwise([0, *ends, None]):
         of_range = {**file, "reach": 1, "deleted_at": 9, "begin": begin, "end": end}
-        found.append([key for table in read_keys(of_range, ID, {}) for key in table["d0"].to_pylist()])
-    assert [keys[0] for keys in found] == [0, *ends] and sum(found, []) == list(range(1000))
+        ids_by_range.append([key for table in read_keys(of_range, ID, {}) for key in table["d0"].to_pylist()])
+    assert [keys[0] for keys in ids_by_range] == [0, *ends] and sum(ids_by_range, []) == list(range(1000))
 
 
 class Sent:
-    """Keys as tasks get them, with the number of times that they were unpacked."""
+    """Keys as tasks get them, with a count of how often they were unpacked."""
 
     def __init__(self, *keys: int) -> None:
         self._packed = packed([searched_keys([pa.chunked_array([pa.array(keys, pa.int64())])])], ID)
-        self.taken = 0
+        self.reads = 0
 
     @property
     def value(self) -> bytes:
-        self.taken += 1
+        self.reads += 1
         return self._packed
 
 
-@pytest.mark.parametrize(("wanted", "found"), [(None, [1, 5, 400, 900]), ([1], [5, 900]), ([], [])])
-def test_a_file_takes_the_parts_of_keys_that_it_can_have_and_each_once(
-    file: dict[str, Any], wanted: list[int] | None, found: list[int]
+@pytest.mark.parametrize(("part_numbers", "positions"), [(None, [1, 5, 400, 900]), ([1], [5, 900]), ([], [])])
+def test_a_file_reads_only_its_parts_of_the_keys_and_each_once(
+    file: dict[str, Any], part_numbers: list[int] | None, positions: list[int]
 ) -> None:
     parts = Sent(1, 5, 400, 2000), Sent(5, 900)
     task = SearchTask((Lookup(ID, parts),), Stored({}), Target("", {}, {}), count_only, with_rows=True)
-    row = {**file, "parts": None if wanted is None else [wanted]}
-    if found == []:
+    row = {**file, "parts": None if part_numbers is None else [part_numbers]}
+    if positions == []:
         # no file is opened
         row["location"] = "/nowhere"
     results = [one for batch in task([pa.RecordBatch.from_pylist([row])]) for one in batch.to_pylist()]
     assert [result["unread"] for result in results if result["unread"]] == []
-    # a row whose key is in both parts comes once
+    # a row whose key is in both parts is returned once
     rows = [unpacked(result["hit_rows"]) for result in results if result["hit_rows"]]
-    assert sorted(position for table in rows for position in table["position"].to_pylist()) == found
-    assert [part.taken for part in parts] == [int(wanted is None or number in wanted) for number in (0, 1)]
+    assert sorted(position for table in rows for position in table["position"].to_pylist()) == positions
+    assert [part.reads for part in parts] == [int(part_numbers is None or number in part_numbers) for number in (0, 1)]
 
 
 def test_row_ids_of_uuids_are_not_sent() -> None:

@@ -1,4 +1,4 @@
-"""What tests of the jobs share."""
+"""Fixtures of the job tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from lakecdc.maintain import start_tag
 
 @pytest.fixture
 def unleased(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let jobs take no lease: what they commit is to be safe without one."""
+    """Let jobs take no lease: their commits must be safe without one."""
     monkeypatch.setattr(start_tag, "new_lease", lambda *_: None)

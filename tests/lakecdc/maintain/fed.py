@@ -1,4 +1,4 @@
-"""A table in buckets that ingestion feeds."""
+"""A bucketed table that ingestion feeds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.lakecdc.maintain.support import listed_files, run
 
 
 class Fed:
-    """A table in two buckets that ingestion feeds, and what its source holds."""
+    """A table with two buckets that ingestion feeds, and the state of its source."""
 
     def __init__(self, lake: Lake, folder: Path, version: int) -> None:
         target = {"mode": "upsert", "partition_by": ["bucket(2, id)"], "format_version": version}
         self.lake, self.feed, self.history = lake, Feed(lake, folder, target), PlainHistory(random.Random(7))
         for key in range(20):
             self.history.insert(key)
-        self.taken = 0
+        self.applied = 0
         self.take()
 
     @property
@@ -30,20 +30,20 @@ class Fed:
         return self.feed.table
 
     def change(self) -> None:
-        """Updates, a delete and an insert, of old and new keys alike."""
-        low = self.taken % 10
+        """Make updates, a delete and an insert, of old and new keys."""
+        low = self.applied % 10
         for key in sorted(self.history.rows)[low : low + 4]:
             self.history.update(key, touch_doc=True)
         self.history.delete(min(self.history.rows))
-        self.history.insert(100 + self.taken)
+        self.history.insert(100 + self.applied)
 
     def take(self) -> TableReport:
-        events = self.history.events[self.taken :]
-        self.taken = len(self.history.events)
+        events = self.history.events[self.applied :]
+        self.applied = len(self.history.events)
         return self.feed.take(events)
 
     def ingest(self) -> TableReport:
-        """A batch."""
+        """Ingest a batch."""
         self.change()
         return self.take()
 
@@ -52,21 +52,21 @@ class Fed:
         self.lake.sql(f"ALTER TABLE lake.{self.name} REPLACE PARTITION FIELD bucket({old}, id) WITH bucket({new}, id)")
 
     def move(self, **options: Any) -> TableReport:
-        """Compaction that moves what is of older specs."""
+        """Compact, which moves rows of older specs."""
         return run(self.lake, compact_data_files, self.name, older_specs=True, **options)
 
     def specs(self) -> set[int]:
-        """Specs of the live data files."""
+        """Return the specs of the live data files."""
         return {file.spec_id for file in listed_files(self.lake, self.name, 0)}
 
     def check(self) -> None:
-        """Spark reads what the source holds."""
+        """Check that Spark reads the source's rows."""
         rows = self.lake.sql(f"SELECT {COLUMNS} FROM lake.{self.name}").collect()
         assert sorted((tuple(row) for row in rows), key=str) == final_rows(self.history)
 
 
-def deleted_by_somebody(lake: Lake, name: str) -> None:
-    """Equality deletes as another engine commits them."""
+def commit_foreign_deletes(lake: Lake, name: str) -> None:
+    """Commit equality deletes as another engine does."""
     table = lake.table(name)
     delta = table.java.newRowDelta()
     for delete in stage_equality_deletes(table, lake.sql("SELECT 3L AS id").coalesce(1), ["id"], 0):

@@ -1,4 +1,4 @@
-"""Tables in every form of deletes, taken from job to job: what readers must agree on at each stage."""
+"""Tables with every form of deletes that go from job to job, for comparing readers at each stage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.lakecdc.maintain.delete_files.support import change, insert
 from tests.lakecdc.maintain.support import create, head, run
 from tests.lakecdc.moments.support import RememberedPlain, iso, restored
 
-#: what was done, and the table to read now
+#: the last job, and the table to read
 Stages = Iterator[tuple[str, str]]
 
 TYPES = (
@@ -37,7 +37,7 @@ TYPES = (
 
 
 def typed(lake: Lake, folder: Path, version: int) -> Stages:
-    """Every type, keys with nulls, two layouts, and columns that come, go, widen and change their names."""
+    """Yield a table with every type, keys with nulls, two layouts, and added, dropped, widened and renamed columns."""
     name = create(lake, version, "bucket(2, id)", TYPES, write__delete__granularity="partition")
     insert(lake, name, _values("id < 40", "amount, at, moment, day, raw, ok, ratio, small, gone"), files=2)
     yield "rows", name
@@ -72,7 +72,7 @@ def typed(lake: Lake, folder: Path, version: int) -> Stages:
 
 
 def upsert(lake: Lake, name: str, which: str, columns: str, *last: str, specs: tuple[int, ...] | None = None) -> None:
-    """Equality deletes of a key of two columns, one of them at times null, and the rows written anew."""
+    """Commit equality deletes by two columns, one of them sometimes null, and the rows again."""
     keys = f"SELECT id, part FROM ({_values(which, 'id')})"
     change(lake, name, ["id", "part"], keys, _values(f"{which} AND id % 2 = 0", columns, *last), specs)
 
@@ -94,18 +94,18 @@ def _values(which: str, columns: str, *last: str) -> str:
 
 
 def fed(lake: Lake, folder: Path, version: int, **target: Any) -> Stages:
-    """A table that our ingestion feeds, with the jobs that know its source."""
+    """Yield a table that ingestion feeds, with the jobs that know its source."""
     name = lake.new_name("fed")
     settings = {"format_version": version, "partition_by": ["bucket(2, id)"], "history_table": f"{name}_history"}
     feed, history = Feed(lake, folder, {**settings, **target}, table=name), RememberedPlain(random.Random(version))
-    taken = 0
+    applied = 0
 
     def batch() -> None:
-        nonlocal taken
+        nonlocal applied
         for _ in range(30):
             history.statement(40)
-        feed.take(history.events[taken:])
-        taken = len(history.events)
+        feed.take(history.events[applied:])
+        applied = len(history.events)
         rows = lake.sql(f"SELECT {COLUMNS} FROM lake.{name}").collect()
         assert sorted(map(tuple, rows), key=str) == final_rows(history)
 
@@ -143,7 +143,7 @@ def fed(lake: Lake, folder: Path, version: int, **target: Any) -> Stages:
 
 
 def _done(lake: Lake, work: TableWork, name: str, needed: bool = True, **options: Any) -> str:
-    """Run a job, which has work to do if it is needed; its name."""
+    """Run a job, which must have work to do if ``needed``; return its name."""
     report = run(lake, work, name, **options)
     assert report.outcome == ("done" if needed else "nothing"), (work, report.reason)
     return str(getattr(work, "__name__"))  # noqa: B009

@@ -1,4 +1,4 @@
-"""Tables for the nightly jobs: many small files, every kind of delete, and a writer that interferes."""
+"""Tables for the maintenance jobs: many small files, every kind of delete, and a concurrent writer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS = "id bigint NOT NULL, v string, d int"
 
 
 def create(lake: Lake, version: int, partitioned_by: str = "", columns: str = COLUMNS, **properties: str) -> str:
-    """Create a table and return its name; ``__`` in a property's name stands for a dot."""
+    """Create a table and return its name; ``__`` in a property's name means a dot."""
     name = lake.new_name("nightly")
     settings = {"format-version": str(version), "write.delete.mode": "merge-on-read"}
     settings |= {key.replace("__", "."): value for key, value in properties.items()}
@@ -48,19 +48,19 @@ def append(lake: Lake, name: str, low: int, high: int, text: str = "old", step: 
 
 
 def append_parts(lake: Lake, name: str, low: int, high: int, parts: int, text: str = "old") -> None:
-    """As many commits of parts of a range of ids, one behind the other, each as one file per partition."""
+    """Append consecutive parts of a range of ids, one commit and one file per partition each."""
     _commit_each(lake, name, lake.spark.range(low, high, 1, parts), text)
 
 
 def fill(lake: Lake, name: str, files: int = 5, rows: int = 100) -> None:
-    """As many commits of ``rows`` rows, interleaved, so that every file spans all keys (and, if odd, all of ``d``)."""
-    # what might be null does not fit a required column
+    """Append interleaved commits of ``rows`` rows, so that every file spans all keys (and, if odd, all of ``d``)."""
+    # nullable values do not fit a required column
     interleaved = f"coalesce(id % {rows} * {files} + id div {rows}, 0L) id"
     _commit_each(lake, name, lake.spark.range(0, files * rows, 1, files).selectExpr(interleaved), "old")
 
 
 def _commit_each(lake: Lake, name: str, ids: DataFrame, text: str) -> None:
-    """Write rows at once, and commit what each task has written by itself."""
+    """Write all rows at once, and commit the files of each task separately."""
     table, by_task = lake.table(name), defaultdict[str, list[Any]](list)
     rows = ids.selectExpr("id", f"concat('{text}', id) v", "cast(id % 2 as int) d", *_further(table))
     for file in stage_rows(table, rows):
@@ -78,7 +78,7 @@ def delete_by_key(
     positions: str = "",
     spec_id: int | None = None,
 ) -> None:
-    """One commit as a CDC writer makes it: equality deletes, and with ``text`` the rows written anew.
+    """Commit equality deletes, and with ``text`` also the new rows, as a CDC writer does.
 
     :param positions: source positions for the summary.
     :param spec_id: partition spec to write the deletes for, default the current one.
@@ -97,12 +97,12 @@ def delete_by_key(
 
 
 def _further(table: IcebergTable) -> list[str]:
-    """Columns that a test has added, as nulls."""
+    """Return the columns that a test has added, as nulls."""
     return [f"cast(null as {kind}) {name}" for name, kind in spark_types(table).items() if name not in ("id", "v", "d")]
 
 
 def key_columns(table: IcebergTable) -> list[str]:
-    """The equality columns a writer of this table must use: the id, and ``d`` if rows are partitioned by it."""
+    """Return the equality columns of the table's writer: the id, and ``d`` if rows are partitioned by it."""
     return ["id", "d"] if "d" in spec_columns(table, table.java.spec().specId()) else ["id"]
 
 
@@ -112,42 +112,42 @@ def _fence(table: IcebergTable) -> PositionFence:
 
 
 def run(lake: Lake, work: TableWork, name: str, **options: Any) -> TableReport:
-    """Run a job on one table in this process, as its frame would."""
+    """Run a job on one table in this process, as the job runner does."""
     job = getattr(work, "__name__")  # noqa: B009
     return work(lake.table(name), parse_spec(lake.spec(job, name, options=options)))
 
 
 def spark_rows(lake: Lake, name: str) -> Rows:
-    """All rows as Spark reads them, sorted."""
+    """Return all rows as Spark reads them, sorted."""
     return sorted(tuple(row) for row in lake.sql(f"SELECT * FROM lake.{name}").collect())
 
 
 def duckdb_rows(lake: Lake, name: str, columns: str = "*") -> Rows:
-    """All rows as DuckDB reads them, sorted."""
+    """Return all rows as DuckDB reads them, sorted."""
     return sorted(lake.duckdb_rows(name, columns))
 
 
 def snapshots(lake: Lake, name: str) -> list[int]:
-    """Ids of all snapshots in the metadata, oldest first, as pyiceberg reads them."""
+    """Return the ids of all snapshots in the metadata, oldest first, as pyiceberg reads them."""
     return [snapshot.snapshot_id for snapshot in lake.pyiceberg().load_table(name).metadata.snapshots]
 
 
 def manifests(lake: Lake, name: str, ref: str | int = "main") -> list[Any]:
-    """Manifests of a branch, a tag or the snapshot of an id, as pyiceberg describes them."""
+    """Return the manifests of a branch, tag or snapshot, as pyiceberg describes them."""
     table = lake.pyiceberg().load_table(name)
     snapshot = table.snapshot_by_id(ref) if isinstance(ref, int) else table.snapshot_by_name(ref)
     return snapshot.manifests(table.io) if snapshot else []
 
 
 def manifests_of_spec(lake: Lake, name: str, spec_id: int) -> set[str]:
-    """Locations of the head's manifests of a spec."""
-    return {found.manifest_path for found in manifests(lake, name) if found.partition_spec_id == spec_id}
+    """Return the locations of the head's manifests of a spec."""
+    return {manifest.manifest_path for manifest in manifests(lake, name) if manifest.partition_spec_id == spec_id}
 
 
 def listed_files(lake: Lake, name: str, content: int | None = None, ref: str | int = "main") -> list[Any]:
-    """Live files of a branch, a tag or the snapshot of an id, as pyiceberg describes them.
+    """Return the live files of a branch, tag or snapshot, as pyiceberg describes them.
 
-    :param content: of which alone: 0 data, 1 position deletes and vectors, 2 equality deletes.
+    :param content: only this kind: 0 data, 1 position deletes and vectors, 2 equality deletes.
     """
     io = PyArrowFileIO()
     entries = [entry for manifest in manifests(lake, name, ref) for entry in manifest.fetch_manifest_entry(io)]
@@ -155,35 +155,35 @@ def listed_files(lake: Lake, name: str, content: int | None = None, ref: str | i
 
 
 def count(lake: Lake, name: str, content: int, ref: str = "main") -> int:
-    """Live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
+    """Count the live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
     return len(listed_files(lake, name, content, ref))
 
 
 def data_bytes(lake: Lake, name: str) -> int:
-    """Bytes of all live data files."""
+    """Return the bytes of all live data files."""
     return sum(file.file_size_in_bytes for file in listed_files(lake, name, 0))
 
 
 def head(lake: Lake, name: str) -> int:
-    """Id of the newest snapshot."""
-    found = lake.table(name).head()
-    assert found is not None
-    return found.id
+    """Return the id of the newest snapshot."""
+    snapshot = lake.table(name).head()
+    assert snapshot is not None
+    return snapshot.id
 
 
 def metadata_location(lake: Lake, name: str) -> str:
-    """Where the table's current metadata file is: another one after any commit, snapshot or not."""
+    """Return the location of the current metadata file, which changes with every commit."""
     return str(lake.pyiceberg().load_table(name).metadata_location)
 
 
 def files_on_disk(lake: Lake, name: str, suffix: str = ".parquet") -> set[str]:
-    """Locations of all files under the table, referenced or not."""
+    """Return the locations of all files under the table, referenced or not."""
     folder = Path(unquote(urlsplit(lake.table(name).location).path))
     return {f"file:{path}" for path in folder.rglob(f"*{suffix}")}
 
 
 def live_files(lake: Lake, name: str) -> set[str]:
-    """Locations of the files the head refers to."""
+    """Return the locations of the head's files."""
     return {file.file_path.replace("file:///", "file:/") for file in listed_files(lake, name)}
 
 
@@ -199,7 +199,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], ob
 
 
 def bounds(lake: Lake, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Lower and upper bound of columns per data file."""
+    """Return the lower and upper bound of columns per data file."""
     schema = lake.pyiceberg().load_table(name).schema()
     fields = [schema.find_field(column) for column in columns]
     return sorted(

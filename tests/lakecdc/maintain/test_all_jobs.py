@@ -1,4 +1,4 @@
-"""Writers that never stop and every maintenance job in random order: rows, layout and files are what they should be."""
+"""Continuous writers and every maintenance job in random order keep rows, layout and files correct."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ from tests.lakecdc.maintain.fed import Fed
 
 DAY = 24 * 3600
 DEFINED = {"done", "nothing", "conflict"}
-# what a table has that ingest has made
+# the table properties that ingest sets
 PATIENT = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "20"}
-#: rows with at least this key are old ones, which their table's expiry removes
+#: rows from this key on are old, and their table's expiry removes them
 _FIRST_OLD = 10_000
-#: steps that take away what others look at
+#: steps that remove what other steps read
 _UNDISTURBED = ("expire_snapshots", "foreign_expiry", "remove_orphan_files")
-#: times that a worker has told beforehand that there is nothing to do
-LOOKS: Counter[str] = Counter()
+#: how often a worker predicted by job that there is nothing to do
+PREDICTED: Counter[str] = Counter()
 Options = Callable[[random.Random], dict[str, Any]]
 
 
@@ -81,7 +81,7 @@ def _buckets(rng: random.Random) -> dict[str, Any]:
 
 
 def _tags(rng: random.Random) -> dict[str, Any]:
-    # without an age it would keep its snapshot for ever
+    # without an age it would keep its snapshot forever
     change = {"action": "create", "kind": rng.choice(["tag", "branch"]), "name": f"of-{rng.random()}", "max_age": 5}
     return {"days": 1, "changes": [change]}
 
@@ -90,14 +90,14 @@ def _orphans(rng: random.Random) -> dict[str, Any]:
     return {"dry_run": rng.random() < 0.3}
 
 
-def _expiry_of_somebody(table: IcebergTable, _: JobSpec) -> TableReport:
-    """Iceberg's own procedure, which knows nothing of running jobs but their tags."""
+def _foreign_expiry(table: IcebergTable, _: JobSpec) -> TableReport:
+    """Expire with Iceberg's procedure, which knows running jobs only by their tags."""
     moment = "older_than => TIMESTAMP '2099-01-01 00:00:00', retain_last => 2"
     table.spark.sql(f"CALL lake.system.expire_snapshots(table => '{table.name}', {moment})").collect()
     return TableReport(table.name, "done")
 
 
-#: a step: the job, what does it, and its options
+#: by step: the job, its work and its options
 STEPS: dict[str, tuple[str, TableWork, Options]] = {
     "rewrite_delete_files": ("rewrite_delete_files", rewrite_delete_files, lambda _: {}),
     "sort_data_files": ("sort_data_files", sort_data_files, lambda rng: {**_target(rng), "min_overlap_depth": 1.1}),
@@ -106,7 +106,7 @@ STEPS: dict[str, tuple[str, TableWork, Options]] = {
     "rewrite_manifests": ("rewrite_manifests", rewrite_manifests, lambda _: {"min_manifests": 2}),
     "tag_snapshots": ("tag_snapshots", tag_snapshots, _tags),
     "expire_snapshots": ("expire_snapshots", expire_snapshots, lambda rng: {"max_age": 0, "retain_last": 3}),
-    "foreign_expiry": ("expire_snapshots", _expiry_of_somebody, lambda _: {}),
+    "foreign_expiry": ("expire_snapshots", _foreign_expiry, lambda _: {}),
     "rebucket": ("rebucket", rebucket, _buckets),
     "compute_statistics": ("compute_statistics", compute_statistics, lambda _: {"min_changed_ratio": 0.05}),
     "expire_partitions": (
@@ -122,7 +122,7 @@ _WRITTEN_ONLY = ("expire_partitions", "foreign_expiry", "add_bloom_filters")
 
 
 class Ingested:
-    """A table that our ingestion feeds from files of events."""
+    """A table that ingestion feeds from event files."""
 
     steps = tuple(step for step in STEPS if step not in _WRITTEN_ONLY)
 
@@ -131,21 +131,21 @@ class Ingested:
         self.name = self.fed.name
 
     def write(self) -> None:
-        """A batch, which must succeed."""
+        """Ingest a batch."""
         self.fed.ingest()
 
     def expected(self) -> list[tuple[Any, ...]]:
-        """What the source holds."""
+        """Return the source's rows."""
         return final_rows(self.fed.history)
 
     @property
     def columns(self) -> str:
-        """The source's."""
+        """The source's columns."""
         return COLUMNS
 
 
 class Dated(Writer):
-    """Writes rows of a day that is yet to come."""
+    """A writer of rows with a day in the future."""
 
     day = datetime.date(2099, 1, 1)
 
@@ -154,9 +154,9 @@ class Dated(Writer):
 
 
 class Written:
-    """A table whose writer commits equality deletes and rows as any other CDC writer does, and now and then old rows.
+    """A table whose writer commits equality deletes and rows as other CDC writers do, and sometimes old rows.
 
-    Its buckets stay as many as they are: such a writer's deletes do not follow rows to another spec.
+    Its number of buckets is fixed: such a writer's deletes do not follow rows to another spec.
     """
 
     steps = tuple(step for step in STEPS if step != "rebucket")
@@ -171,7 +171,7 @@ class Written:
         self.writer.append(range(60))
 
     def write(self) -> None:
-        """A commit; each fifth one brings rows that expire, and before each seventh one nobody has changed a row."""
+        """Commit; each fifth commit adds rows that expire, and before each seventh the rows are compared."""
         if self.writer.commits % 7 == 0:
             with self._still:
                 rows = self._lake.sql(f"SELECT {self.columns} FROM lake.{self.name} WHERE id < {_FIRST_OLD}").collect()
@@ -182,7 +182,7 @@ class Written:
             insert(self._lake, self.name, f"SELECT {old}L AS id, 'old' AS v, DATE '2020-01-01' AS day")
 
     def expected(self) -> list[tuple[Any, ...]]:
-        """The fold."""
+        """Return the model's rows."""
         return sorted(((id, v, self.writer.day) for id, v in self.writer.rows.items()), key=str)
 
 
@@ -190,9 +190,9 @@ Ground = Ingested | Written
 
 
 class Soak:
-    """Two tables whose writer goes on in a thread, and jobs on them in random order.
+    """Two tables with continuous writers, and jobs on them in random order.
 
-    :param seed: of everything that is chosen at random.
+    :param seed: seed of all random choices.
     """
 
     def __init__(self, lake: Lake, folder: Path, version: int, seed: int) -> None:
@@ -207,10 +207,10 @@ class Soak:
         self.measured = 0
         self.planted: Counter[str] = Counter()
 
-    def go_on(self, seconds: float, lanes: int = 1) -> None:
-        """Jobs one after another beside the writer, in rounds in which each has its turn; the first round is whole.
+    def run_jobs(self, seconds: float, lanes: int = 1) -> None:
+        """Run jobs beside the writer, in rounds of all jobs; the first round is always completed.
 
-        :param lanes: how many jobs are under way at once.
+        :param lanes: number of jobs that run at the same time.
         """
         for ground in (*self.grounds, *self.grounds):
             # something to work on
@@ -236,7 +236,7 @@ class Soak:
                 yield partial(self.take, step, ground)
 
     def take(self, step: str, ground: Ground) -> TableReport:
-        """One job on one table."""
+        """Run one job on one table."""
         _, _, options = STEPS[step]
         chosen = options(self.rng)
         with self._still if step in _UNDISTURBED else nullcontext():
@@ -246,14 +246,14 @@ class Soak:
         assert report.outcome in DEFINED, (step, ground.name, chosen, report.reason)
         self.outcomes[f"{step} {report.outcome}"] += 1
         if step == "remove_orphan_files" and not chosen["dry_run"]:
-            taken = (report.metrics["files_taken"], report.metrics["files_spared"])
-            assert taken == (self.planted.pop(ground.name), 0), report.metrics
+            removed = (report.metrics["files_taken"], report.metrics["files_spared"])
+            assert removed == (self.planted.pop(ground.name), 0), report.metrics
         with self._still:
             self._compare(step, chosen, report)
         return report
 
     def _leave(self, name: str) -> None:
-        """Age what is in use, which must stay, and leave files that nobody knows, which must go."""
+        """Age the files in use, which must stay, and plant unknown files, which must be removed."""
         for location in reachable(self.lake, name):
             os.utime(location, (time.time() - 30 * DAY,) * 2)
         for left in (f"data/left {time.monotonic_ns()}.parquet", f"metadata/left {time.monotonic_ns()}-m0.avro"):
@@ -263,12 +263,12 @@ class Soak:
             self.planted[name] += 1
 
     def _compare(self, step: str, options: dict[str, Any], report: TableReport) -> None:
-        """Note commits of a report after which keys lie in more files than the job has found them in."""
+        """Record commits of a job after which keys lie in more files than before."""
         table = self.lake.table(report.table)
-        kept = list(table.ancestors())
-        known = {s.id for s in kept}
+        ancestors = list(table.ancestors())
+        known = {s.id for s in ancestors}
         since: list[Snapshot] = []
-        for snapshot in kept:
+        for snapshot in ancestors:
             if str(snapshot.id) == report.snapshot_before:
                 break
             since.append(snapshot)
@@ -283,19 +283,19 @@ class Soak:
                 {file.location: file for files in measure(table, id, order).values() for file in files}
                 for id in (snapshot.parent_id, snapshot.id)
             )
-            # what others have committed since the job began it has neither found nor changed
+            # the job neither read nor changed files that others committed meanwhile
             unseen = {location for location in old if old[location].added_by in of_others} & set(new)
             before, after = ([f for f in files.values() if f.location not in unseen] for files in (old, new))
             self.measured += 1
             removed, added = ({a[place].spec_id for place in a.keys() - b.keys()} for a, b in ((old, new), (new, old)))
-            # rows that move lie in other partitions than before
+            # moved rows lie in other partitions than before
             moves = removed != added
             if places := opened_more(before, after, partition_fields(table)) if moves else deeper(before, after):
                 self.deepened.append(f"{step} {options} of {report.table}: {places}, {report.metrics}")
 
     def check(self) -> None:
-        """What must hold once nobody writes any more."""
-        print(json.dumps(self.outcomes, indent=1), "nothing foreseen:", dict(LOOKS))
+        """Check what must hold after the last write."""
+        print(json.dumps(self.outcomes, indent=1), "predicted:", dict(PREDICTED))
         assert self.measured > 0 and not self.deepened, "\n".join(self.deepened)
         for ground in self.grounds:
             if "expire_partitions" in ground.steps:
@@ -309,10 +309,10 @@ class Soak:
             self._explained(ground.name)
 
     def _explained(self, name: str) -> None:
-        """Every file below the table's location is in use, or one that the search for orphans finds once it is old.
+        """Check that each file below the table's location is in use or an orphan that the search finds once it is old.
 
-        Only metadata may be among the latter, besides what was planted: Iceberg's retries of commits leave a manifest
-        now and then, and statistics of a snapshot that are made twice the first file.
+        Apart from planted files, orphans may only be metadata: Iceberg's commit retries sometimes leave a manifest, and
+        computing a snapshot's statistics twice leaves the first file.
         """
         there = {path for path in folder_of(self.lake, name).rglob("*") if path.is_file() and FOLDER not in path.parts}
         left = {
@@ -330,52 +330,52 @@ class Soak:
 
 
 def run(lake: Lake, step: str, name: str, **options: Any) -> TableReport:
-    """Run a job on one table as its frame would; a worker that has looked before must not have missed its work."""
+    """Run a job on one table as the job runner does, and check that the worker's precheck missed no work."""
     job, work, _ = STEPS[step]
     spec = parse_spec(lake.spec(job, name, options=options))
-    looked = precheck_tables(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
+    prechecked = precheck_tables(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
     (report,) = each_table(work)(lake.spark, spec)
-    for idle in looked.idle:
+    for idle in prechecked.idle:
         if idle.snapshot_before == report.snapshot_before:
             assert report.outcome == "nothing", (step, options, idle, report)
-            LOOKS[job] += 1
+            PREDICTED[job] += 1
     return report
 
 
 def deeper(before: Iterable[FileFacts], after: Iterable[FileFacts]) -> list[tuple[Any, ...]]:
-    """Where keys lie in more files than they did, and in more than one.
+    """Return where keys lie in more files than before, and in more than one.
 
-    Average depth rises also when a file goes that overlapped no other, or when deleted rows do.
+    Average depth also rises when a file without overlap or deleted rows are removed.
 
-    :return: spec, partition, begin and end of a piece of the order, and in how many files it lay and lies.
+    :return: spec, partition, begin and end of a piece of the order, and its number of files before and after.
     """
-    found = list[tuple[Any, ...]]()
+    pieces = list[tuple[Any, ...]]()
     was, by = _by_partition(before), _by_partition(after)
     for partition, files in by.items():
         ends = sorted({end for f in (*files, *was[partition]) for end in (f.lower, f.upper)})
-        # the piece from an end to itself matters to files that hold this one key
+        # the piece from an end to itself matters for files with only this key
         for low, high in itertools.chain(pairwise(ends), zip(ends, ends, strict=True)):
             counts = [sum(f.lower <= low and high <= f.upper for f in each) for each in (was[partition], files)]
             if counts[1] > max(counts[0], 1) and (low < high or any(f.lower == f.upper == low for f in files)):
-                found.append((*partition, low, high, counts))
-    return found
+                pieces.append((*partition, low, high, counts))
+    return pieces
 
 
 def opened_more(
     before: Sequence[FileFacts], after: Sequence[FileFacts], specs: Mapping[int, Fields]
 ) -> list[tuple[int, int, int]]:
-    """Keys of tables in buckets whose look-up opens more files than it did, and more than one, whatever the specs.
+    """Return keys of bucketed tables whose look-up opens more files than before, and more than one, in any spec.
 
     :param specs: partition fields by spec.
-    :return: each key, and how many files its look-up opened and opens.
+    :return: each key, and how many files its look-up opens before and after.
     """
-    found = list[tuple[int, int, int]]()
+    keys = list[tuple[int, int, int]]()
     ends = {end[0][1] for file in (*before, *after) for end in (file.lower, file.upper)}
     for key in sorted(ends | {end + 1 for end in ends}):
         was, opens = (sum(_may_hold(file, key, specs[file.spec_id]) for file in files) for files in (before, after))
         if opens > max(was, 1):
-            found.append((key, was, opens))
-    return found
+            keys.append((key, was, opens))
+    return keys
 
 
 def _may_hold(file: FileFacts, key: int, fields: Fields) -> bool:
@@ -386,37 +386,37 @@ def _may_hold(file: FileFacts, key: int, fields: Fields) -> bool:
 
 
 def _by_partition(files: Iterable[FileFacts]) -> defaultdict[tuple[int, str], list[FileFacts]]:
-    found = defaultdict[tuple[int, str], list[FileFacts]](list)
+    partitions = defaultdict[tuple[int, str], list[FileFacts]](list)
     for file in files:
         assert file.key_range.known, file
-        found[file.spec_id, file.partition].append(file)
-    return found
+        partitions[file.spec_id, file.partition].append(file)
+    return partitions
 
 
 def folder_of(lake: Lake, name: str) -> Path:
-    """The table's folder."""
+    """Return the table's folder."""
     return Path(unquote(urlsplit(lake.table(name).location).path))
 
 
 def reachable(lake: Lake, name: str) -> list[str]:
-    """Paths of everything that a table's snapshots and statistics refer to, as pyiceberg reads it."""
+    """Return the paths of all files of a table's snapshots and statistics, as pyiceberg reads them."""
     table = lake.pyiceberg().load_table(name)
-    found = {each.statistics_path for each in (*table.metadata.statistics, *table.metadata.partition_statistics)}
+    locations = {each.statistics_path for each in (*table.metadata.statistics, *table.metadata.partition_statistics)}
     manifests: dict[str, Any] = {}
     for snapshot in table.metadata.snapshots:
-        found.add(snapshot.manifest_list)
+        locations.add(snapshot.manifest_list)
         manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(table.io)}
     for manifest in manifests.values():
         entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
-        found |= {e.data_file.file_path for e in entries if e.status != ManifestEntryStatus.DELETED}
-    return [unquote(urlsplit(location).path) for location in (*found, *manifests)]
+        locations |= {e.data_file.file_path for e in entries if e.status != ManifestEntryStatus.DELETED}
+    return [unquote(urlsplit(location).path) for location in (*locations, *manifests)]
 
 
 class Worker(threading.Thread):
-    """Does one thing after another until it is told to stop; an exception ends it and is kept.
+    """A thread that runs actions until it is stopped; an exception ends it and is stored.
 
-    :param actions: a list is gone through again and again.
-    :param pause: seconds between two of them.
+    :param actions: actions to run; a list is repeated.
+    :param pause: seconds between two actions.
     """
 
     def __init__(self, actions: Iterable[Callable[[], object]], pause: float) -> None:
@@ -427,7 +427,7 @@ class Worker(threading.Thread):
         self.times = 0
 
     def run(self) -> None:
-        """Called by the thread."""
+        """Run the actions in the thread."""
         try:
             while not self._stop_asked.wait(self._pause):
                 next(self._actions)()
@@ -436,13 +436,13 @@ class Worker(threading.Thread):
             self._error = error
 
     def stop(self) -> BaseException | None:
-        """Let it come to its end; what has ended it before, if anything has."""
+        """Stop the thread and return the exception that ended it, if any."""
         self._stop_asked.set()
         self.join()
         return self._error
 
 
-def test_what_counts_as_deeper() -> None:
+def test_deeper_compares_keys_and_ranges() -> None:
     def files(*ends: tuple[int, int]) -> list[FileFacts]:
         return [FileFacts(f"{low}-{high}", 0, "{}", 1, 1, 1, lower=low, upper=high) for low, high in ends]
 
@@ -453,14 +453,14 @@ def test_what_counts_as_deeper() -> None:
     assert deeper(files((0, 3), (2, 9), (8, 9)), files((0, 9), (2, 9))) == [(0, "{}", 3, 8, [1, 2])]
 
 
-def test_what_look_ups_open_wherever_rows_have_moved() -> None:
+def test_opened_more_follows_rows_to_other_specs() -> None:
     def file(low: int, high: int, buckets: int, bucket: int) -> FileFacts:
         lower, upper = lexicographic_ends([ColumnBounds(low, high)])
         where = f'{{"id_bucket_{buckets}": {bucket}}}'
         return FileFacts(f"{low}-{high} {where}", buckets, where, 1, 1, 1, lower=lower, upper=upper)
 
     specs = {n: (PartitionField(f"id_bucket_{n}", 1, f"bucket[{n}]"),) for n in (1, 2)}
-    # of two buckets, 0, 1, 2 and 4 are in the first one by Iceberg's hash
+    # with two buckets, Iceberg's hash puts 0, 1, 2 and 4 into the first one
     split = [file(1, 9, 2, 0), file(0, 8, 2, 1)]
     assert not opened_more([file(0, 9, 1, 0)], split, specs)
     assert not opened_more(split, [file(0, 4, 1, 0), file(5, 9, 1, 0)], specs)
@@ -470,16 +470,16 @@ def test_what_look_ups_open_wherever_rows_have_moved() -> None:
 
 
 @pytest.mark.services
-def test_some_of_everything(lake: Lake, tmp_path: Path) -> None:
+def test_a_round_of_all_jobs_keeps_tables_correct(lake: Lake, tmp_path: Path) -> None:
     soak = Soak(lake, tmp_path, version=3, seed=7)
-    soak.go_on(15)
+    soak.run_jobs(15)
     soak.check()
     assert {outcome.partition(" ")[0] for outcome in soak.outcomes} == set(STEPS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("version", [2, 3])
-def test_ten_minutes_of_everything(lake: Lake, tmp_path: Path, version: int) -> None:
+def test_ten_minutes_of_all_jobs_keep_tables_correct(lake: Lake, tmp_path: Path, version: int) -> None:
     soak = Soak(lake, tmp_path, version, seed=int(os.environ.get("LAKECDC_SEED") or time.time()))
-    soak.go_on(float(os.environ.get("LAKECDC_SOAK_SECONDS") or 600), lanes=2)
+    soak.run_jobs(float(os.environ.get("LAKECDC_SOAK_SECONDS") or 600), lanes=2)
     soak.check()

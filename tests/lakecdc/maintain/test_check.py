@@ -1,4 +1,4 @@
-"""Checks of tables, against what DuckDB counts in the same rows."""
+"""Checks of tables, compared with DuckDB's counts of the same rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counts(report: TableReport) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def orders(lake: Lake) -> str:
-    """A table with something wrong of every kind, and rows deleted by key."""
+    """Create a table with every kind of violation, and rows deleted by key."""
     name = create(lake, 2, columns=COLUMNS)
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
     lake.sql(
@@ -45,7 +45,7 @@ def orders(lake: Lake) -> str:
     return name
 
 
-def test_failing_rows_are_counted_as_another_engine_counts_them(lake: Lake, orders: str) -> None:
+def test_failing_rows_are_counted_as_by_another_engine(lake: Lake, orders: str) -> None:
     report = check(
         lake,
         orders,
@@ -82,7 +82,7 @@ def test_failing_rows_are_counted_as_another_engine_counts_them(lake: Lake, orde
     assert "sample" not in json.dumps(report.metrics)
 
 
-def test_rows_that_fail_are_named_where_values_may_be_shown(lake: Lake, orders: str) -> None:
+def test_failing_rows_are_named_where_values_may_be_shown(lake: Lake, orders: str) -> None:
     report = check(
         lake,
         orders,
@@ -91,7 +91,7 @@ def test_rows_that_fail_are_named_where_values_may_be_shown(lake: Lake, orders: 
         {"type": "not_null", "columns": ["v"], "severity": "warn"},
         report_values=True,
     )
-    assert report.outcome == "nothing", "warnings fail nothing"
+    assert report.outcome == "nothing", "warnings do not fail the job"
     samples = [[json.loads(row) for row in each["sample"]] for each in report.metrics["checks"]]
     assert samples[:2] == [[{"id": 7, "d": 99}], [{"id": 7}]]
     assert sorted(row["id"] for row in samples[2]) == [23, 33, 43, 53, 63, 73, 83, 93]
@@ -117,22 +117,22 @@ def test_bad_checks_are_refused_before_a_row_is_read(lake: Lake, orders: str, ba
     assert error.value.table == orders
 
 
-def test_a_value_that_an_expression_cannot_take_is_hidden(lake: Lake, orders: str) -> None:
+def test_values_in_errors_of_expressions_are_hidden(lake: Lake, orders: str) -> None:
     bad = {"type": "condition", "condition": "cast(v AS int) > 0"}
     assert check(lake, orders, bad, dry_run=True).outcome == "nothing"
     with pytest.raises(InputError, match="failed on a value") as error:
         check(lake, orders, bad)
-    # which of them comes first is for Spark to say
+    # Spark decides which of them comes first
     value = r"The value '(v\d+|seven)'"
     assert not re.search(value, str(error.value))
     with pytest.raises(InputError, match=value):
         check(lake, orders, bad, report_values=True)
 
 
-def test_an_empty_table_and_one_without_facts(lake: Lake) -> None:
+def test_an_empty_table_is_checked(lake: Lake) -> None:
     name = create(lake, 3)
-    wanted: list[Check] = [{"type": "row_count", "min": 1}, {"type": "freshness", "max_age": 60.0}]
-    report = check(lake, name, *wanted, {"type": "unique", "columns": ["id"]})
+    checks: list[Check] = [{"type": "row_count", "min": 1}, {"type": "freshness", "max_age": 60.0}]
+    report = check(lake, name, *checks, {"type": "unique", "columns": ["id"]})
     assert (report.outcome, counts(report)[:2]) == ("failed", [0, None])
     assert report.metrics["checks"][2]["passed"] and report.metrics["checks_passed"] == 1
     with pytest.raises(InputError, match="It has no checks"):
@@ -141,45 +141,45 @@ def test_an_empty_table_and_one_without_facts(lake: Lake) -> None:
         check(lake, name, {"type": "row_count", "min": 1}, branch="nowhere")
 
 
-def test_a_report_has_what_each_table_comes_to(lake: Lake, orders: str) -> None:
+def test_a_report_has_the_result_of_each_table(lake: Lake, orders: str) -> None:
     sound = create(lake, 2)
     append(lake, sound, 0, 3)
-    wanted = [{"type": "unique", "columns": ["id"]}]
-    spec = lake.spec("check_tables", orders, sound, options={"checks": {orders: wanted, sound: wanted}})
+    checks = [{"type": "unique", "columns": ["id"]}]
+    spec = lake.spec("check_tables", orders, sound, options={"checks": {orders: checks, sound: checks}})
     report = run_job(parse_spec(spec), work_of("check_tables"))
     assert [table.outcome for table in report.tables] == ["failed", "nothing"]
     assert report.tables[1].reason == "1 of 1 checks passed"
     assert report.exit_code() == EXIT_BAD_INPUT
-    told = parse_report(json.loads(report.to_json())).tables[0]
-    assert told.metrics["checks"] == [{"check": "unique(id)", "severity": "error", "passed": False, "failed_rows": 1}]
+    parsed = parse_report(json.loads(report.to_json())).tables[0]
+    assert parsed.metrics["checks"] == [{"check": "unique(id)", "severity": "error", "passed": False, "failed_rows": 1}]
 
 
-def test_a_branch_is_checked_alone_and_nothing_is_changed(lake: Lake) -> None:
+def test_a_branch_is_checked_without_changes(lake: Lake) -> None:
     name = create(lake, 3)
     fill(lake, name, 1, 5)
     lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH tried")
     lake.sql(f"INSERT INTO lake.{name}.branch_tried VALUES (1, null, 1)")
     before = metadata_location(lake, name)
-    wanted = {"type": "not_null", "columns": ["v"]}
-    assert counts(check(lake, name, wanted)) == [0]
-    assert counts(check(lake, name, wanted, branch="tried")) == [1]
+    not_null = {"type": "not_null", "columns": ["v"]}
+    assert counts(check(lake, name, not_null)) == [0]
+    assert counts(check(lake, name, not_null, branch="tried")) == [1]
     assert metadata_location(lake, name) == before
 
 
 def test_a_shrinking_table_is_recognized_by_its_snapshots(lake: Lake) -> None:
-    name, wanted = create(lake, 2), {"type": "row_count", "max_change": 0.2}
+    name, row_count = create(lake, 2), {"type": "row_count", "max_change": 0.2}
     append(lake, name, 0, 100)
-    assert check(lake, name, wanted).outcome == "nothing", "there is nothing to compare with"
-    # another writer's run; all that this session commits is one of Spark's
+    assert check(lake, name, row_count).outcome == "nothing", "there is no earlier run to compare with"
+    # another writer's run; all commits of this session are one run of Spark
     table = lake.pyiceberg().load_table(name)
     table.append(table.scan(limit=10).to_arrow())
     lake.sql(f"REFRESH TABLE lake.{name}")
-    assert check(lake, name, wanted).metrics["checks"][0]["change"] == 0.1
+    assert check(lake, name, row_count).metrics["checks"][0]["change"] == 0.1
     lake.sql(f"DELETE FROM lake.{name} WHERE id >= 60")
     run(lake, compact_data_files, name, min_input_files=2, delete_ratio=0.1)
-    report = check(lake, name, wanted)
+    report = check(lake, name, row_count)
     left = len(duckdb_rows(lake, name))
-    found = report.metrics["checks"][0]
-    assert (found["rows"], found["runs_compared"], found["change"]) == (left, 2, round((105 - left) / 105, 4))
+    result = report.metrics["checks"][0]
+    assert (result["rows"], result["runs_compared"], result["change"]) == (left, 2, round((105 - left) / 105, 4))
     assert report.outcome == "failed"
     assert "from the average of 2 earlier runs" in str(report.reason)

@@ -1,4 +1,4 @@
-"""Jobs and the planning worker leave the same cold files alone, and say which."""
+"""Jobs and the planning worker leave the same cold files alone and report them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = 5
 
 
 def append_day(lake: Lake, name: str, days_ago: int) -> None:
-    """Append overlapping small files to the partition of a day, each with a commit of its own."""
+    """Append overlapping small files to the partition of a day, one commit each."""
     day = (datetime.now(UTC) - timedelta(days=days_ago)).date()
     for number in range(FILES):
         rows = f"SELECT id * 10 + {number} AS id, 'old' AS v, DATE'{day}' AS d FROM range(0, 20, 1, 1)"
@@ -62,15 +62,15 @@ def test_archived_files_stay_and_their_class_is_looked_up_once(lake: Lake, monke
     name = create(lake, 2, columns="id bigint NOT NULL, v string, d date")
     append_day(lake, name, 0)
     archived = sorted(live_files(lake, name))[:2]
-    asked: list[str] = []
+    looked_up: list[str] = []
 
     def look_up(properties: Any, locations: Any) -> dict[str, str]:
-        asked.extend(locations)
+        looked_up.extend(locations)
         return {each: "GLACIER" if each in archived else "STANDARD" for each in locations}
 
     monkeypatch.setattr(cold, "storage_classes", look_up)
     report = run(lake, compact_data_files, name, cold_storage_classes=["GLACIER"], min_input_files=2)
     assert report.outcome == "done" and "2 by their storage class" in (report.reason or "")
-    assert report.metrics["data_files_removed"] == FILES - 2 and len(asked) == FILES
+    assert report.metrics["data_files_removed"] == FILES - 2 and len(looked_up) == FILES
     assert set(archived) < live_files(lake, name)
     assert report.snapshot_after == str(head(lake, name))

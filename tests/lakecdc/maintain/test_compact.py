@@ -1,4 +1,4 @@
-"""Compaction keeps every row, loses the small files and the deleted rows, and stops when there is nothing to gain."""
+"""Compaction keeps every row, removes small files and deleted rows, and stops when there is nothing to gain."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def test_equality_deletes_are_applied(lake: Lake, version: int) -> None:
 
 
 @pytest.mark.parametrize("times", on_demand((1, 3), in_ci=(1,)))
-def test_a_head_that_expires_while_it_is_planned_from(lake: Lake, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+def test_a_head_that_expires_during_planning_causes_a_new_plan(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
     name, plan, left = create(lake, 2), selection.compaction_units, iter(range(times))
     fill(lake, name)
 
@@ -95,7 +97,7 @@ def test_a_head_that_expires_while_it_is_planned_from(lake: Lake, monkeypatch: p
 
 
 @V2
-def test_table_without_snapshot(lake: Lake, version: int) -> None:
+def test_a_table_without_snapshot_is_left_alone(lake: Lake, version: int) -> None:
     report = run(lake, compact_data_files, create(lake, version))
     assert (report.outcome, report.reason) == ("nothing", "the table has no snapshot")
 
@@ -122,7 +124,7 @@ def test_files_with_many_deleted_rows_are_rewritten_alone(lake: Lake) -> None:
     assert len(duckdb_rows(lake, name)) == 1599
 
 
-def test_a_file_without_living_rows_just_goes(lake: Lake) -> None:
+def test_a_file_without_live_rows_is_removed(lake: Lake) -> None:
     name = create(lake, 2)
     append_parts(lake, name, 0, 20, 2)
     delete_by_key(lake, name, range(10))
@@ -131,7 +133,7 @@ def test_a_file_without_living_rows_just_goes(lake: Lake) -> None:
     assert [row[0] for row in duckdb_rows(lake, name)] == list(range(14, 20))
 
 
-def test_all_rows_deleted(lake: Lake) -> None:
+def test_a_table_without_live_rows_loses_all_files(lake: Lake) -> None:
     name = create(lake, 3)
     fill(lake, name)
     delete_by_key(lake, name, range(500))
@@ -141,7 +143,7 @@ def test_all_rows_deleted(lake: Lake) -> None:
 
 def test_output_files_follow_the_target_size(lake: Lake) -> None:
     name = create(lake, 2)
-    # what might be null does not fit a required column
+    # nullable values do not fit a required column
     columns = "coalesce(id % 20000, 0L) id", "uuid() v", "cast(id % 2 as int) d"
     lake.spark.range(0, 120_000, 1, 6).selectExpr(*columns).writeTo(f"lake.{name}").append()
     before, size = duckdb_rows(lake, name), data_bytes(lake, name)
@@ -152,7 +154,7 @@ def test_output_files_follow_the_target_size(lake: Lake) -> None:
     assert run(lake, compact_data_files, name, target_file_size_bytes=size // 3).outcome == "nothing"
 
 
-def test_one_commit_per_group_of_bytes_and_a_time_limit(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_commits_are_bounded_by_bytes_and_time(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "lakecdc.runtime.progress")
     name = create(lake, 3, "d")
     fill(lake, name)
@@ -181,7 +183,7 @@ def test_sort_order_of_the_table_is_kept(lake: Lake) -> None:
     assert [file.sort_order_id for file in listed_files(lake, name)] == [1]
 
 
-def test_another_branch_is_worked_on(lake: Lake) -> None:
+def test_another_branch_is_compacted(lake: Lake) -> None:
     name = create(lake, 3)
     fill(lake, name, files=2)
     lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH audit")
@@ -211,15 +213,15 @@ def test_an_oversized_file_is_split_along_the_key(lake: Lake) -> None:
     size = data_bytes(lake, name)
     report = run(lake, compact_data_files, name, target_file_size_bytes=size // 4)
     assert (report.outcome, report.metrics["large_files"]) == ("done", 1), report.reason
-    found = bounds(lake, name, ["id"])
-    assert len(found) >= 3 and all(left[1] < right[0] for left, right in pairwise(found))
+    ranges = bounds(lake, name, ["id"])
+    assert len(ranges) >= 3 and all(left[1] < right[0] for left, right in pairwise(ranges))
     assert run(lake, compact_data_files, name, target_file_size_bytes=size // 4).outcome == "nothing"
 
 
 @pytest.mark.parametrize("key", on_demand(("identifier", "sorted"), in_ci=("sorted",)))
 def test_disjoint_files_stay_disjoint(lake: Lake, key: str) -> None:
     name = create(lake, 2)
-    # of two rows with one id a file might end with the first, and the next one begin with the second
+    # with duplicate ids, a file could end with one row and the next file begin with the other
     rows = lake.spark.range(12_000).where("id % 100 > 0").selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
     rows.repartitionByRange(12, "id").writeTo(f"lake.{name}").append()
     size = data_bytes(lake, name)
@@ -232,12 +234,12 @@ def test_disjoint_files_stay_disjoint(lake: Lake, key: str) -> None:
     before = duckdb_rows(lake, name)
     report = run(lake, compact_data_files, name, target_file_size_bytes=size // 3)
     assert report.outcome == "done", report.reason
-    found = bounds(lake, name, ["id"])
-    assert report.metrics["files_planned"] == 3 and len(found) < 12
+    ranges = bounds(lake, name, ["id"])
+    assert report.metrics["files_planned"] == 3 and len(ranges) < 12
     assert report.metrics["files_in_sequence"] == (report.metrics["files_chosen"] if key == "sorted" else 0)
     rows = lake.sql(f"SELECT _file, id FROM lake.{name} ORDER BY _file, _pos").collect()
     assert all(left.id <= right.id for left, right in pairwise(rows) if left._file == right._file)
-    assert all(left[1] < right[0] for left, right in pairwise(found))
+    assert all(left[1] < right[0] for left, right in pairwise(ranges))
     assert duckdb_rows(lake, name) == before
 
 
@@ -251,7 +253,7 @@ def test_rows_move_to_the_current_spec(lake: Lake) -> None:
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
 
 
-def test_columns_of_every_type(lake: Lake) -> None:
+def test_columns_of_every_type_are_kept(lake: Lake) -> None:
     columns = (
         "id bigint NOT NULL, b binary, f double, n decimal(20, 4), t timestamp, u timestamp_ntz, a array<int>, "
         "m map<string, int>, s struct<x: int, y: array<string>>, `odd.name` string, empty string"
@@ -269,7 +271,7 @@ def test_columns_of_every_type(lake: Lake) -> None:
     assert sorted(map(repr, lake.sql(f"SELECT * FROM lake.{name}").collect())) == before
 
 
-def test_partitions_with_odd_names(lake: Lake) -> None:
+def test_partitions_with_odd_names_are_compacted(lake: Lake) -> None:
     name = create(lake, 3, "v")
     values = ["a b", "ä/%20+", "d=1", "", "null", None]
     for number in range(2):
@@ -281,7 +283,7 @@ def test_partitions_with_odd_names(lake: Lake) -> None:
     assert sorted(map(repr, lake.duckdb_rows(name))) == sorted(repr((n, v, 1)) for n in range(2) for v in values)
 
 
-def test_partitions_that_differ_by_a_microsecond(lake: Lake) -> None:
+def test_partitions_that_differ_by_a_microsecond_stay_apart(lake: Lake) -> None:
     name = create(lake, 2, "at", "id bigint NOT NULL, at timestamp")
     for number in range(2):
         rows = lake.sql(f"SELECT {number} * 2 + id id, timestamp_micros(id + 1) at FROM range(2)")
@@ -310,7 +312,7 @@ def test_position_deletes_of_a_partition_stay_while_needed(lake: Lake) -> None:
     ("version", "moment"),
     on_demand([(2, "rewrite_staged"), (3, "rewrite_before_commit")], in_ci=[(3, "rewrite_before_commit")]),
 )
-def test_position_delete_meanwhile_is_a_conflict(
+def test_a_concurrent_position_delete_is_a_conflict(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, moment: str
 ) -> None:
     name = create(lake, version)
@@ -343,7 +345,7 @@ def test_tampered_output_is_not_published(lake: Lake, monkeypatch: pytest.Monkey
     assert files_on_disk(lake, name) == known
 
 
-def test_sample_and_off_report_what_they_prove(lake: Lake) -> None:
+def test_sampled_and_missing_proofs_are_reported(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name)
     with pytest.raises(SpecError, match="without a reason"):
@@ -357,13 +359,13 @@ def test_sample_and_off_report_what_they_prove(lake: Lake) -> None:
 
 
 def unfiltered(lake: Lake, name: str) -> set[str]:
-    """Columns of which a data file has values, and no Bloom filter."""
-    found = set()
+    """Return the columns for which a data file has values but no Bloom filter."""
+    columns = set()
     for location in live_files(lake, name):
         metadata = pq.ParquetFile(location.removeprefix("file:")).metadata
         chunks = [metadata.row_group(g).column(c) for g in range(metadata.num_row_groups) for c in range(3)]
-        found |= {c.path_in_schema for c in chunks if c.bloom_filter_offset is None}
-    return found
+        columns |= {c.path_in_schema for c in chunks if c.bloom_filter_offset is None}
+    return columns
 
 
 def test_bloom_filters_are_written_and_added_on_request(lake: Lake) -> None:

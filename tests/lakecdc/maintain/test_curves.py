@@ -1,4 +1,4 @@
-"""Space-filling curves, the ranks they run through, and what they leave of the overlap of files."""
+"""Space-filling curves, ranks of values on them, and the overlap of files along them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CURVES: tuple[SpaceFillingCurve, ...] = ("zorder", "hilbert")
 
 
 def cells(columns: int, bits: int) -> np.ndarray[Any, Any]:
-    """All points of a space, one row for each column."""
+    """Return all points of a space, one row per column."""
     return np.stack([axis.ravel() for axis in np.meshgrid(*[np.arange(1 << bits)] * columns)])
 
 
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize(("columns", "bits"), [(2, 5), (3, 3), (4, 2), (8, 1)])
-def test_every_point_has_a_place_of_its_own(curve: SpaceFillingCurve, columns: int, bits: int) -> None:
+def test_every_point_has_a_unique_place(curve: SpaceFillingCurve, columns: int, bits: int) -> None:
     points = cells(columns, bits)
     places = place_on(curve, list(points), bits)
     assert sorted(places.tolist()) == list(range(points.shape[1]))
@@ -37,11 +37,11 @@ def test_every_point_has_a_place_of_its_own(curve: SpaceFillingCurve, columns: i
     assert (curve == "hilbert") == (steps.max() == 1) or bits == 1
 
 
-def test_z_order_takes_the_bits_in_turn() -> None:
+def test_z_order_interleaves_bits() -> None:
     assert place_on("zorder", [np.array([0b101]), np.array([0b011])], 3).tolist() == [0b100111]
 
 
-def test_ranks_follow_the_share_of_a_value() -> None:
+def test_ranks_follow_the_frequency_of_values() -> None:
     skewed = np.array([0.0] * 500 + list(range(1, 501)))
     ranks = Ranks.of(skewed, 4)
     assert ranks(np.array([0.0, 1.0, 250.0, 500.0, 1e9])).tolist() == [0, 8, 11, 15, 15]
@@ -68,18 +68,18 @@ def test_files_along_a_curve_are_narrow_in_all_columns(curve: SpaceFillingCurve)
     for file in range(16):
         chosen = (rows["unit"].to_numpy() == 0) & (number == file)
         assert 150 < chosen.sum() < 350
-        kept = numbers[chosen]
-        held = [t for t, c in zip(texts, chosen, strict=True) if c]
-        boxes.append((KeyRange(kept.min(), kept.max(), 1), KeyRange(min(held), max(held), 1)))
+        ns = numbers[chosen]
+        ts = [t for t, c in zip(texts, chosen, strict=True) if c]
+        boxes.append((KeyRange(ns.min(), ns.max(), 1), KeyRange(min(ts), max(ts), 1)))
     assert box_depth(boxes) < 1.4
 
 
 def box(*ends: tuple[int, int], rows: int = 10) -> Box:
-    """Ranges of all columns of a file."""
+    """Return a file's ranges of all columns."""
     return tuple(KeyRange(low, high, rows) for low, high in ends)
 
 
-def test_depth_of_boxes() -> None:
+def test_depth_of_boxes_grows_with_their_overlap() -> None:
     grid = [box((x, x + 1), (y, y + 1)) for x in range(4) for y in range(4)]
     assert box_depth(grid) == 1.0
     assert box_depth([box((0, 9), (0, 9)) for _ in range(16)]) == pytest.approx(4.0)
@@ -87,7 +87,7 @@ def test_depth_of_boxes() -> None:
     assert box_depth([]) == box_depth([()]) == 1.0
 
 
-def test_boxes_that_meet_in_all_columns() -> None:
+def test_boxes_that_overlap_in_all_columns_are_joined() -> None:
     files = [box((0, 5), (0, 5)), box((5, 9), (0, 5)), box((0, 5), (6, 9)), box((4, 6), (4, 7)), box((20, 30), (0, 9))]
     assert sorted(map(sorted, boxes_joined(files[:3]))) == [[0], [1], [2]]
     assert sorted(map(sorted, boxes_joined(files))) == [[0, 1, 2, 3], [4]]
@@ -96,13 +96,13 @@ def test_boxes_that_meet_in_all_columns() -> None:
 
 
 def file(size: int, around: Box, by: int = 1) -> FileFacts:
-    """A file with one row per byte."""
+    """Describe a file with one row per byte."""
     file.number = getattr(file, "number", 0) + 1  # type: ignore[attr-defined]
     name = f"f{file.number}"  # type: ignore[attr-defined]
     return FileFacts(name, 0, "{}", size, size, size, added_by=by, box=tuple(replace(r, rows=size) for r in around))
 
 
-def test_a_table_sorted_by_one_column_is_laid_along_the_curve_once() -> None:
+def test_a_table_sorted_by_one_column_is_sorted_along_the_curve_once() -> None:
     strips, options = [file(500, box((x, x + 1), (0, 99))) for x in range(16)], SortDataFilesOptions()
     (unit,), counts = sort_units({(0, ""): strips}, options, 500, [], OnCurve("hilbert"))
     assert len(unit.files) == 16 and counts["overlap_depth_before"] > 2
@@ -110,7 +110,7 @@ def test_a_table_sorted_by_one_column_is_laid_along_the_curve_once() -> None:
     assert sort_units({(0, ""): grid}, options, 500, [7], OnCurve("hilbert"))[0] == []
 
 
-def test_new_files_are_sorted_with_those_whose_boxes_meet_theirs() -> None:
+def test_new_files_are_sorted_with_the_files_they_overlap() -> None:
     old = [file(500, box((x, x + 1), (0, 99)), by=number) for number, x in enumerate(range(12))]
     new = [file(500, box((10, 20), (0, 99)), by=99) for _ in range(8)]
     (unit,), _ = sort_units({(0, ""): old + new}, SortDataFilesOptions(), 500, range(12), OnCurve("zorder"))
@@ -128,11 +128,11 @@ def test_neighbours_on_the_curve_stay_together() -> None:
 
 
 def compacted(files: Sequence[FileFacts], target: int, max_group_bytes: int) -> tuple[list[Box], int]:
-    """Boxes after a compaction whose new files lie anywhere in the space of those they are made of; and how many."""
+    """Return the boxes after a compaction whose new files span their inputs, and the number of merged units."""
     options = CompactDataFilesOptions(min_input_files=2, max_group_bytes=max_group_bytes)
     units, _ = compaction_units({(0, ""): list(files)}, options, target, geometry=OnCurve("hilbert"))
-    gone = {f.location for unit in units for f in unit.files}
-    after = [f.box for f in files if f.location not in gone]
+    rewritten = {f.location for unit in units for f in unit.files}
+    after = [f.box for f in files if f.location not in rewritten]
     for unit in units:
         rows = sum(f.rows for f in unit.files) // unit.outputs
         after += [tuple(replace(r, rows=rows) for r in hull([f.box for f in unit.files]))] * unit.outputs
@@ -140,13 +140,13 @@ def compacted(files: Sequence[FileFacts], target: int, max_group_bytes: int) -> 
 
 
 def scattered(dice: random.Random) -> list[FileFacts]:
-    """Files of any size, anywhere."""
-    found = []
+    """Return files of random size and position."""
+    files = []
     for _ in range(dice.randrange(2, 40)):
         wide = dice.choice([2, 8, 60])
         around = box(*((low, low + dice.randrange(1, wide)) for low in (dice.randrange(60), dice.randrange(60))))
-        found.append(file(dice.choice([50, 300, 950]), around))
-    return found
+        files.append(file(dice.choice([50, 300, 950]), around))
+    return files
 
 
 @pytest.mark.parametrize("target", [1000, 100_000])

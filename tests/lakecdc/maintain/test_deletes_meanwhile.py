@@ -1,4 +1,4 @@
-"""Rows that are deleted while their files are rewritten stay deleted, and the rewrite need not begin again."""
+"""Rows deleted during a rewrite of their files stay deleted, and the rewrite does not restart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORK: dict[str, tuple[Any, dict[str, Any]]] = {
 class Fed:
     """A table whose deletes are resolved, and the history of its source.
 
-    :param batches: that it has taken, of about 20 changes each.
+    :param batches: number of ingested batches, about 20 changes each.
     """
 
     def __init__(self, lake: Lake, folder: Path, version: int, batches: int = 3, **target: Any) -> None:
@@ -44,18 +44,18 @@ class Fed:
             self.batch()
 
     def batch(self) -> None:
-        """Take changes of random keys."""
+        """Ingest changes of random keys."""
         begun = len(self.history.events)
         for _ in range(20):
             self.history.statement(30)
         self.feed.take(self.history.events[begun:])
 
     def check(self) -> None:
-        """Two readers see the source's rows."""
+        """Check that two readers see the source's rows."""
         assert self.feed.rows() == final_rows(self.history)
         rows = self.feed.lake.pyiceberg().load_table(self.feed.table).scan().to_arrow().to_pylist()
-        found = [(row["id"], row["name"], row["n"], row["doc"]) for row in rows]
-        assert sorted(found, key=str) == final_rows(self.history)
+        values = [(row["id"], row["name"], row["n"], row["doc"]) for row in rows]
+        assert sorted(values, key=str) == final_rows(self.history)
 
 
 @pytest.mark.parametrize("work", on_demand(list(WORK), in_ci=("compaction",)))
@@ -86,17 +86,17 @@ def test_rows_that_move_to_other_partitions_stay_deleted(
 
 
 @V2
-def test_batches_that_go_on_arriving_are_carried_over_one_after_another(
+def test_batches_that_keep_arriving_are_carried_over_in_turn(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     fed, carried, real = Fed(lake, tmp_path, version), list[int](), carry_over
 
     def counted(*arguments: Any) -> Any:
-        found = real(*arguments)
-        carried.append(found.rows)
+        carry = real(*arguments)
+        carried.append(carry.rows)
         if len(carried) < 3:
             fed.batch()
-        return found
+        return carry
 
     monkeypatch.setattr(rewrite, "carry_over", counted)
     meanwhile(monkeypatch, "rewrite_before_commit", fed.batch)
@@ -106,8 +106,8 @@ def test_batches_that_go_on_arriving_are_carried_over_one_after_another(
     fed.check()
 
 
-def test_a_key_of_two_rows_makes_the_rewrite_lose(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of the new rows is the deleted one cannot be known."""
+def test_a_deleted_key_of_two_rows_is_a_conflict(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is unknown which of the new rows is deleted."""
     fed = Fed(lake, tmp_path, 2)
     key, name = next(iter(fed.history.rows)), fed.feed.table
     lake.sql(f"INSERT INTO lake.{name} (id, name) SELECT {key}, 'twin'")
@@ -123,23 +123,19 @@ def test_a_key_of_two_rows_makes_the_rewrite_lose(lake: Lake, tmp_path: Path, mo
     assert fed.feed.rows() == [row for row in before if row[1] != "twin"]
 
 
-def test_a_file_that_others_have_removed_makes_the_rewrite_lose(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_removed_by_others_is_a_conflict(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = Fed(lake, tmp_path, 2)
     meanwhile(monkeypatch, "rewrite_before_commit", lambda: lake.sql(f"DELETE FROM lake.{fed.feed.table}"))
     assert run(lake, compact_data_files, fed.feed.table, min_input_files=2).outcome == "conflict"
     assert fed.feed.rows() == []
 
 
-def test_a_conversion_meanwhile_makes_the_rewrite_lose(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It deletes by position what the rewrite has not read, because an equality delete had deleted it."""
+def test_a_concurrent_conversion_is_a_conflict(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It deletes by position rows that the rewrite did not read because an equality delete had deleted them."""
     fed = Fed(lake, tmp_path, 2, deletes="equality")
 
     def convert() -> None:
-        # as another engine does, which knows no lease
+        # like another engine, without a lease
         monkeypatch.setattr(delete_files, "start_tag", lambda *_: nullcontext())
         assert run(lake, rewrite_delete_files, fed.feed.table).outcome == "done"
 
@@ -149,9 +145,7 @@ def test_a_conversion_meanwhile_makes_the_rewrite_lose(
     fed.check()
 
 
-def test_a_rollback_meanwhile_makes_the_rewrite_lose(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_rollback_is_a_conflict(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = Fed(lake, tmp_path, 3)
     rows, before = fed.feed.rows(), lake.table(fed.feed.table).head()
     assert before is not None
@@ -164,10 +158,10 @@ def test_a_rollback_meanwhile_makes_the_rewrite_lose(
 
 @pytest.mark.soak
 @V2
-def test_writer_and_rewrites_both_go_on(
+def test_a_writer_and_rewrites_both_make_progress(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """Each rewrite lasts as long as several batches; random keys hit all of its files."""
+    """Each rewrite takes as long as several batches; random keys are in all of its files."""
     seconds, interval = 120.0, 6.0
     fed, reached = Fed(lake, tmp_path, version), failpoints.reach
 
@@ -195,5 +189,5 @@ def test_writer_and_rewrites_both_go_on(
     thread.join()
     fed.check()
     assert batches >= 0.8 * seconds / interval
-    # one that finds its files in order has nothing to do
+    # a rewrite of sorted files has nothing to do
     assert set(outcomes) <= {"done", "nothing"} and outcomes.count("done") >= 5

@@ -1,4 +1,4 @@
-"""Files of a partition spec whose column was dropped: a manifest of theirs that is written anew loses its partitions.
+"""Files of a partition spec whose column was dropped: a rewritten manifest loses their partitions.
 
 DuckDB 1.5.5 ends its process on such tables.
 """
@@ -35,7 +35,7 @@ _MERGING = "commit.manifest-merge.enabled"
 
 
 def with_dropped_column(lake: Lake, version: int) -> tuple[str, Rows]:
-    """A table whose files of spec 0 are partitioned by the beginning of a column that is gone, and what it holds.
+    """Create a table whose spec 0 partitions by a prefix of a dropped column; return its name and rows.
 
     Both partitions have rows deleted by position and by key; the keys are in both, the deletes in one.
     """
@@ -64,7 +64,7 @@ def test_compaction_moves_their_rows_to_the_current_spec(lake: Lake, version: in
     assert (report.metrics["files_of_dropped_columns"], report.metrics["files_left"]) == (4, 0)
     assert spark_rows(lake, name) == rows
     assert [file.spec_id for file in listed_files(lake, name, 0)] == [1, 1]
-    # nothing that others do can harm them any more, and their deletes have nothing left to apply to
+    # other writers cannot damage them any more, and their deletes apply to nothing
     lake.sql(f"INSERT INTO lake.{name} SELECT 200, 0")
     assert run(lake, rewrite_delete_files, name).outcome in ("done", "nothing")
     assert (count(lake, name, 1), count(lake, name, 2)) == (0, 0)
@@ -85,7 +85,7 @@ def test_one_cold_file_keeps_all_files_of_its_spec(lake: Lake) -> None:
 
 
 @V2
-def test_too_many_for_a_commit_they_stay_untouched(lake: Lake, version: int) -> None:
+def test_files_too_large_for_one_commit_stay_untouched(lake: Lake, version: int) -> None:
     name, rows = with_dropped_column(lake, version)
     old = manifests_of_spec(lake, name, 0)
     with pytest.raises(UnsupportedError, match="Files of partition spec 0"):
@@ -100,7 +100,7 @@ def test_too_many_for_a_commit_they_stay_untouched(lake: Lake, version: int) -> 
     assert _MERGING not in lake.table(name).properties
 
 
-def test_ingestion_does_not_touch_them(lake: Lake) -> None:
+def test_ingestion_does_not_touch_their_manifests(lake: Lake) -> None:
     name, rows = with_dropped_column(lake, 2)
     old, table = manifests_of_spec(lake, name, 0), lake.table(name)
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('{_MERGING}'='true')")
@@ -112,7 +112,7 @@ def test_ingestion_does_not_touch_them(lake: Lake) -> None:
 
 
 @pytest.mark.soak
-def test_old_rows_stay_as_long_as_they_are_there(lake: Lake) -> None:
+def test_expiry_is_refused_while_such_files_exist(lake: Lake) -> None:
     name, _ = with_dropped_column(lake, 2)
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN at date")
     table = lake.table(name)
@@ -124,8 +124,8 @@ def test_old_rows_stay_as_long_as_they_are_there(lake: Lake) -> None:
     assert manifests_of_spec(lake, name, 0) == old
 
 
-def test_ingestion_by_key_reports_what_prevents_it(lake: Lake) -> None:
-    """A deleted key cannot be placed in a partition of a column that neither the table nor an event has."""
+def test_ingestion_by_key_is_refused_with_the_reason(lake: Lake) -> None:
+    """A deleted key has no partition by a column that neither the table nor an event has."""
     name = create(lake, 2, "d, truncate(1, v)")
     for field, column in [("d", "d"), ("truncate(1, v)", None)]:
         lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD {field}")
@@ -136,8 +136,8 @@ def test_ingestion_by_key_reports_what_prevents_it(lake: Lake) -> None:
 
 
 @pytest.mark.soak
-def test_other_writers_lose_their_partitions(lake: Lake) -> None:
-    """What all this is for: rows that were deleted by key are back, or no reader finds its way, after any append."""
+def test_appends_of_other_writers_damage_such_tables(lake: Lake) -> None:
+    """Without protection, any append restores rows deleted by key or makes the table unreadable."""
     name, rows = with_dropped_column(lake, 2)
     lake.sql(f"INSERT INTO lake.{name} SELECT 300, 0")
     with pytest.raises(Exception, match="Mismatched partition tuples"):

@@ -1,4 +1,4 @@
-"""A writer deletes by key while files are rewritten: what it deleted stays deleted, whatever Iceberg would do."""
+"""Rows deleted by key during a rewrite stay deleted, although Iceberg would drop the deletes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tests.versions import V2, V3
 
 
 def ids(lake: Lake, name: str) -> set[int]:
-    """Ids of all rows, as two readers agree on them."""
-    found = [row[0] for row in spark_rows(lake, name)]
+    """Return the ids of all rows, after checking that two readers agree."""
+    all_ids = [row[0] for row in spark_rows(lake, name)]
     if "d" not in key_columns(lake.table(name)):
-        # DuckDB 1.5.5 fails on equality deletes by two columns of which one is an identity partition
-        assert found == [row[0] for row in duckdb_rows(lake, name)]
-    assert len(found) == len(set(found))
-    return set(found)
+        # DuckDB 1.5.5 fails on equality deletes by two columns if one is an identity partition
+        assert all_ids == [row[0] for row in duckdb_rows(lake, name)]
+    assert len(all_ids) == len(set(all_ids))
+    return set(all_ids)
 
 
 @V2
 @pytest.mark.parametrize("text", on_demand((None, "new"), in_ci=("new",)))
-def test_deletes_of_one_commit_stay_in_force(
+def test_concurrent_deletes_still_apply(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, text: str | None
 ) -> None:
     name = create(lake, version, "bucket(2, id)")
@@ -50,7 +50,7 @@ def test_deletes_of_one_commit_stay_in_force(
 
 
 def delete_then_append(lake: Lake, name: str) -> None:
-    """Two commits after which no remaining data file is as old as the equality delete."""
+    """Make two commits after which no remaining data file is as old as the equality delete."""
     delete_by_key(lake, name, range(50))
     append(lake, name, 1000, 1010)
 
@@ -58,7 +58,7 @@ def delete_then_append(lake: Lake, name: str) -> None:
 @pytest.mark.soak
 @V3
 def test_iceberg_alone_drops_the_delete(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    """apache/iceberg #10312: should this ever fail, the guard can go."""
+    """If this ever fails (apache/iceberg #10312), the guard can be removed."""
     monkeypatch.setattr(EqualityDeleteGuard, "validate", lambda self, ancestors: True)
     name = create(lake, version)
     fill(lake, name)
@@ -93,7 +93,7 @@ def test_an_older_file_that_stays_lets_the_commit_through(lake: Lake, monkeypatc
     assert ids(lake, name) == set(range(50, 500)) | {900} | set(range(1000, 1010))
 
 
-def test_rows_that_change_their_spec_are_not_lost_sight_of(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_of_rows_that_change_their_spec_are_a_conflict(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2, "bucket(2, id)")
     fill(lake, name)
     old = lake.table(name).java.spec().specId()

@@ -1,4 +1,4 @@
-"""Expiry deletes what nothing needs, and keeps tags, source positions and the ground of running jobs."""
+"""Expiry deletes unneeded snapshots and files, and keeps tags, source positions and the snapshots of running jobs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from tests.versions import V3
 
 
 def expire_all(lake: Lake, name: str, **options: Any) -> TableReport:
-    """Run the job with everything old enough."""
+    """Run the job with an age that makes everything old enough."""
     now = datetime.now(UTC).isoformat()
     return run(lake, expire_snapshots, name, **{"older_than": now, "retain_last": 1} | options)
 
 
 @V3
-def test_files_of_expired_snapshots_are_gone_and_live_ones_are_not(lake: Lake, version: int) -> None:
+def test_files_of_expired_snapshots_are_deleted_and_live_files_stay(lake: Lake, version: int) -> None:
     name = create(lake, version, "d")
     fill(lake, name)
     delete_by_key(lake, name, range(10), "new")
@@ -65,7 +65,7 @@ def test_files_of_expired_snapshots_are_gone_and_live_ones_are_not(lake: Lake, v
     assert expire_all(lake, name).outcome == "nothing"
 
 
-def test_defaults_retain_last_and_the_tables_own_minimum(lake: Lake) -> None:
+def test_defaults_follow_retain_last_and_the_table_property(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name, files=6, rows=10)
     report = run(lake, expire_snapshots, name)
@@ -114,11 +114,11 @@ def test_the_carrier_of_positions_stays_reachable(lake: Lake) -> None:
     append(lake, name, 1000, 1010)
     report = expire_all(lake, name)
     assert report.metrics["snapshots_expired"] == 2
-    # the carrier, and the compaction through which it is reached
+    # the carrier, and the compaction that leads to it
     assert report.metrics["snapshots_kept_for_positions"] == 2
     table = lake.table(name)
-    found = nearest_carrier((s.id, s.summary) for s in table.ancestors())
-    assert found is not None and (found.snapshot_id, found.text) == (carrier, "p2")
+    nearest = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+    assert nearest is not None and (nearest.snapshot_id, nearest.text) == (carrier, "p2")
     assert read_refs(table)[names.POSITIONS_TAG].snapshot_id == carrier
     delete_by_key(lake, name, range(3), "c", positions="p3")
     moved = head(lake, name)
@@ -130,18 +130,18 @@ def test_the_carrier_of_positions_stays_reachable(lake: Lake) -> None:
 def test_ancestry_of_a_running_jobs_tag_is_kept(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name, files=6, rows=10)
-    table, kept = lake.table(name), snapshots(lake, name)[3:]
-    start = table.snapshot(kept[0])
+    table, ancestry = lake.table(name), snapshots(lake, name)[3:]
+    start = table.snapshot(ancestry[0])
     assert start is not None
     with start_tag(table, start, "test"):
         report = expire_all(lake, name)
         assert report.metrics["snapshots_expired"] == 3
         assert report.metrics["snapshots_kept_for_jobs"] == 1
-        assert [s.id for s in reversed(list(lake.table(name).ancestors()))] == kept
+        assert [s.id for s in reversed(list(lake.table(name).ancestors()))] == ancestry
     assert expire_all(lake, name).metrics["snapshots_expired"] == 2
 
 
-def test_tags_of_dead_jobs_go(lake: Lake) -> None:
+def test_tags_of_dead_jobs_are_removed(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name, files=3, rows=10)
     first = snapshots(lake, name)[0]
@@ -155,7 +155,7 @@ def test_tags_of_dead_jobs_go(lake: Lake) -> None:
     assert set(read_refs(lake.table(name))) == {"main"}
 
 
-def test_a_branch_with_too_short_a_memory_is_refused(lake: Lake) -> None:
+def test_a_branch_whose_retention_loses_positions_is_refused(lake: Lake) -> None:
     name = create(lake, 2)
     delete_by_key(lake, name, range(3), "a", positions="p1")
     append_parts(lake, name, 10, 30, 2)
@@ -165,7 +165,7 @@ def test_a_branch_with_too_short_a_memory_is_refused(lake: Lake) -> None:
     assert len(snapshots(lake, name)) == 3
 
 
-def test_shared_files_and_bad_moments_are_refused(lake: Lake) -> None:
+def test_shared_files_and_invalid_times_are_refused(lake: Lake) -> None:
     name = create(lake, 2, gc__enabled="false")
     append(lake, name, 0, 10)
     with pytest.raises(UnsupportedError, match="gc.enabled"):
@@ -174,33 +174,33 @@ def test_shared_files_and_bad_moments_are_refused(lake: Lake) -> None:
         expire_all(lake, name, older_than="yesterday")
 
 
-def test_table_without_snapshot(lake: Lake) -> None:
+def test_a_table_without_snapshot_is_left_alone(lake: Lake) -> None:
     assert expire_all(lake, create(lake, 3)).reason == "the table has no snapshot"
 
 
-def test_what_a_consumer_has_not_read_is_kept_until_it_falls_silent(lake: Lake) -> None:
+def test_unread_snapshots_are_kept_until_their_consumer_is_silent(lake: Lake) -> None:
     name = create(lake, 2)
     append_parts(lake, name, 0, 40, 4)
-    made = snapshots(lake, name)
-    consumer = Consumer("mart", made[1], 3600, datetime.now(UTC))
+    ids = snapshots(lake, name)
+    consumer = Consumer("mart", ids[1], 3600, datetime.now(UTC))
     lake.table(name).update_properties({consumer.property_name: consumer.encode()})
     report = expire_all(lake, name)
     assert report.outcome == "done", report.reason
     assert report.metrics["snapshots_kept_for_consumers"] == 2 and report.metrics["silent_consumers"] == []
-    assert snapshots(lake, name) == made[1:]
-    # a consumer of which nobody knows what it has read keeps what its tag keeps, or all
+    assert snapshots(lake, name) == ids[1:]
+    # a consumer with an unreadable position keeps the snapshots after its tag, or all without a tag
     lake.table(name).update_properties({"lakecdc.consumer.odd": "{}"})
     report = expire_all(lake, name)
     assert (report.outcome, report.metrics["unreadable_consumers"]) == ("nothing", ["lakecdc.consumer.odd"])
     assert "kept snapshots for unreadable consumers (lakecdc.consumer.odd)" in str(report.reason)
-    lake.table(name).java.manageSnapshots().createTag("lakecdc-consumer-odd", made[2]).commit()
+    lake.table(name).java.manageSnapshots().createTag("lakecdc-consumer-odd", ids[2]).commit()
     silent = replace(consumer, limit=0.001)
     lake.table(name).update_properties({consumer.property_name: silent.encode()})
     report = expire_all(lake, name)
     assert report.outcome == "done" and "unreadable consumers" in str(report.reason)
-    assert snapshots(lake, name) == made[2:]
+    assert snapshots(lake, name) == ids[2:]
     lake.table(name).java.updateProperties().remove("lakecdc.consumer.odd").commit()
     lake.table(name).java.manageSnapshots().removeTag("lakecdc-consumer-odd").commit()
     report = expire_all(lake, name)
     assert report.metrics["silent_consumers"] == ["mart"]
-    assert snapshots(lake, name) == made[3:]
+    assert snapshots(lake, name) == ids[3:]

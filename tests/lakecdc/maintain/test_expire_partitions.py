@@ -1,4 +1,4 @@
-"""Old rows go by metadata alone where they can, and a floor is left that ingestion honours."""
+"""Old rows are removed by metadata alone where possible, and leave a floor that ingestion honours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BELOW = {"time_column": "at", "older_than": "2024-01-04"}
 
 
 def make(lake: Lake, kind: str, partitioned_by: str = "", **properties: str) -> str:
-    """A table of the first six days of 2024, three rows a day, and a row without a time."""
+    """Create a table of the first six days of 2024, three rows a day, and a row without a time."""
     name = create(lake, 3, partitioned_by, f"id bigint NOT NULL, at {kind}, n int", **properties)
     lake.sql(
         f"INSERT INTO lake.{name} SELECT id, CAST(if(id < 18, timestamp'2024-01-01 05:00' + make_dt_interval("
@@ -36,7 +36,7 @@ def make(lake: Lake, kind: str, partitioned_by: str = "", **properties: str) -> 
 
 
 def add(lake: Lake, name: str, *rows: tuple[int, str | None]) -> None:
-    """One more file."""
+    """Append one file."""
     values = ", ".join(f"({id}, {repr(at) if at else 'NULL'})" for id, at in rows)
     kind = next(f.type for f in lake.table(name).fields if f.name == "at")
     spark = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz"}.get(kind, kind)
@@ -47,7 +47,7 @@ def add(lake: Lake, name: str, *rows: tuple[int, str | None]) -> None:
 
 
 def ids(lake: Lake, name: str) -> set[int]:
-    """What another reader than Spark finds."""
+    """Return the ids that DuckDB reads."""
     return {int(id) for (id,) in lake.duckdb_rows(name, "id")}
 
 
@@ -63,26 +63,28 @@ _WHOLE = [("timestamp", "days(at), bucket(2, id)", "none"), ("date", "at", "trun
     ("kind", "partitioned_by", "metrics"),
     on_demand(_WHOLE, in_ci=_WHOLE[:1]),
 )
-def test_whole_partitions_go_and_a_floor_stays(lake: Lake, kind: str, partitioned_by: str, metrics: str) -> None:
+def test_whole_partitions_are_removed_and_leave_a_floor(
+    lake: Lake, kind: str, partitioned_by: str, metrics: str
+) -> None:
     name = make(lake, kind, partitioned_by, write__metadata__metrics__default=metrics)
     files, location = live_files(lake, name), metadata_location(lake, name)
     dry = run(lake, expire_partitions, name, **BELOW, max_partitions=2, dry_run=True)
     assert (dry.outcome, metadata_location(lake, name)) == ("nothing", location)
     report = run(lake, expire_partitions, name, **BELOW, max_partitions=2)
     assert (report.outcome, report.reason) == ("done", "1 more partitions are left for later runs")
-    told: dict[str, Any] = {
+    expected: dict[str, Any] = {
         "partitions_removed": 2,
         "partitions_left": 1,
         "rows_removed": 6,
         "mixed_files": 0,
         "floor_before": None,
     }
-    told |= {"floor_after": "2024-01-03T00:00:00+00:00", "cutoff": "2024-01-04T00:00:00+00:00"}
+    expected |= {"floor_after": "2024-01-03T00:00:00+00:00", "cutoff": "2024-01-04T00:00:00+00:00"}
     for metrics_of in (dry.metrics, report.metrics):
-        assert metrics_of.items() >= told.items()
+        assert metrics_of.items() >= expected.items()
     assert report.metrics["data_files_removed"] == len(files - live_files(lake, name)) > 1
     assert report.metrics["bytes_removed"] == dry.metrics["bytes_removed"] > 0
-    # nothing was written, and the floor came with the snapshot
+    # no file was written, and the floor came with the snapshot
     assert live_files(lake, name) < files
     stored = lake.pyiceberg().load_table(name)
     assert [entry.metadata_file.replace("file://", "file:") for entry in stored.metadata.metadata_log][-1:] == [
@@ -91,18 +93,20 @@ def test_whole_partitions_go_and_a_floor_stays(lake: Lake, kind: str, partitione
     assert floor(lake, name) == "2024-01-03T00:00:00+00:00"
     assert ids(lake, name) == {*range(6, 19)}
     report = run(lake, expire_partitions, name, **BELOW)
-    assert report.metrics.items() >= {"floor_before": told["floor_after"], "floor_after": told["cutoff"]}.items()
+    assert (
+        report.metrics.items() >= {"floor_before": expected["floor_after"], "floor_after": expected["cutoff"]}.items()
+    )
     assert ids(lake, name) == {*range(9, 19)}
     assert run(lake, expire_partitions, name, **BELOW).outcome == "nothing"
-    # a floor never moves back, whatever is removed
+    # a floor never moves back
     add(lake, name, (100, "2024-01-01"))
     report = run(lake, expire_partitions, name, time_column="at", older_than="2024-01-02")
-    assert (report.outcome, floor(lake, name)) == ("done", told["cutoff"])
+    assert (report.outcome, floor(lake, name)) == ("done", expected["cutoff"])
 
 
 @pytest.fixture
 def compiled(lake: Lake) -> Iterator[None]:
-    """Have Spark compile queries: interpreted ones take each TIMESTAMP_NTZ of Iceberg's metadata tables for null."""
+    """Have Spark compile queries: interpreted ones read each TIMESTAMP_NTZ of Iceberg's metadata tables as null."""
     lake.spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     yield
     lake.spark.conf.set("spark.sql.codegen.factoryMode", INTERPRETED["spark.sql.codegen.factoryMode"])
@@ -110,7 +114,7 @@ def compiled(lake: Lake) -> Iterator[None]:
 
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("kind", ["timestamp", pytest.param("timestamp_ntz", marks=pytest.mark.soak)])
-def test_files_with_rows_that_stay_are_read_by_permission_alone(lake: Lake, kind: str) -> None:
+def test_files_with_remaining_rows_are_read_only_with_permission(lake: Lake, kind: str) -> None:
     name = make(lake, kind)
     before = head(lake, name)
     with pytest.raises(UnsupportedError, match="allow_row_deletes"):
@@ -120,7 +124,7 @@ def test_files_with_rows_that_stay_are_read_by_permission_alone(lake: Lake, kind
     files = live_files(lake, name)
     report = run(lake, expire_partitions, name, **BELOW)
     assert report.outcome == "done" and "1 files stay, because they have rows" in str(report.reason)
-    # the file that stays begins on the first of January
+    # the remaining file begins on the first of January
     assert floor(lake, name) == "2024-01-01T00:00:00+00:00"
     assert ids(lake, name) == {*range(19)}
     rows = {"allow_row_deletes": True}
@@ -129,14 +133,14 @@ def test_files_with_rows_that_stay_are_read_by_permission_alone(lake: Lake, kind
     assert dry.metrics["rows_removed"] == report.metrics["rows_removed"] == 9
     assert (report.outcome, report.reason, floor(lake, name)) == ("done", None, "2024-01-04T00:00:00+00:00")
     assert ids(lake, name) == {*range(9, 19)}
-    # by a deletion vector, as the table's write.delete.mode says
+    # by a deletion vector, according to the table's write.delete.mode
     assert live_files(lake, name) - files and not {f for f in live_files(lake, name) - files if f.endswith(".parquet")}
     assert lake.table(name).java.refs().keySet().size() == 1
     assert run(lake, expire_partitions, name, **BELOW, **rows).outcome == "nothing"
 
 
 @pytest.mark.parametrize("moment", on_demand(("before_expiry", "before_commit"), in_ci=("before_commit",)))
-def test_rows_that_come_meanwhile_are_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_rows_committed_meanwhile_are_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     name = make(lake, "timestamp", "days(at)")
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD days(at)")
     rows, act = {}, [(30, "2024-01-03 20:00:00"), (31, "2024-01-05")]
@@ -146,12 +150,12 @@ def test_rows_that_come_meanwhile_are_kept(lake: Lake, monkeypatch: pytest.Monke
     meanwhile(monkeypatch, moment, lambda: add(lake, name, *act))
     report = run(lake, expire_partitions, name, **BELOW, **rows)
     assert (report.outcome, report.metrics["retries"]) == ("done", 1)
-    # what nothing parts from the new file stays with it
-    kept = {*range(9, 19), 21, 30} if rows else {*range(6, 19), 30, 31}
-    assert ids(lake, name) == kept
+    # files that cannot be separated from the new file stay with it
+    remaining = {*range(9, 19), 21, 30} if rows else {*range(6, 19), 30, 31}
+    assert ids(lake, name) == remaining
 
 
-def test_two_runs_at_once_never_move_the_floor_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_never_move_the_floor_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make(lake, "timestamp", "days(at)")
     later = {"time_column": "at", "older_than": "2024-01-05"}
 
@@ -173,7 +177,7 @@ def test_age_is_counted_in_whole_days(lake: Lake) -> None:
     assert ids(lake, name) == {1}
 
 
-def test_what_cannot_expire_is_refused(lake: Lake) -> None:
+def test_wrong_expiries_are_refused(lake: Lake) -> None:
     name = make(lake, "timestamp")
     lake.table(name).update_properties({EXPIRED_BELOW: Floor(1, "id", datetime(2020, 1, 1, tzinfo=UTC)).encode()})
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -192,7 +196,7 @@ def test_what_cannot_expire_is_refused(lake: Lake) -> None:
         run(lake, expire_partitions, f"{name}_lakecdc_deletes", **BELOW)
 
 
-def test_ingestion_leaves_out_what_has_expired(lake: Lake, tmp_path: Path) -> None:
+def test_ingestion_skips_expired_rows(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, columns={"id": "bigint", "at": "timestamp"})
     old, new = "2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"
     for lsn, at in ((1, old), (2, new)):
@@ -206,21 +210,21 @@ def test_ingestion_leaves_out_what_has_expired(lake: Lake, tmp_path: Path) -> No
     assert ids(lake, name) == {1, 2, 3}
 
 
-def test_no_more_expires_than_a_person_has_agreed_to(lake: Lake, tmp_path: Path) -> None:
+def test_only_approved_partitions_expire(lake: Lake, tmp_path: Path) -> None:
     name = make(lake, "timestamp", "days(at)")
 
     def dry(**options: Any) -> dict[str, Any]:
         spec = parse_spec(lake.spec("expire_partitions", name, options={**BELOW, "dry_run": True, **options}))
         return expire_partitions(lake.table(name), replace(spec, documents=f"file://{tmp_path}")).metrics
 
-    told = dry(max_partitions=2)
-    assert (told["oldest"], told["partitions_removed"]) == ("2024-01-01T05:00:00+00:00", 2)
-    approved = {name: told["findings"]}
+    planned = dry(max_partitions=2)
+    assert (planned["oldest"], planned["partitions_removed"]) == ("2024-01-01T05:00:00+00:00", 2)
+    approved = {name: planned["findings"]}
     with pytest.raises(InputError, match="have not been approved"):
-        run(lake, expire_partitions, name, **BELOW, approved={"a.b": told["findings"]})
+        run(lake, expire_partitions, name, **BELOW, approved={"a.b": planned["findings"]})
     with pytest.raises(InputError, match=r"allow_row_deletes is True.*have its list approved"):
         run(lake, expire_partitions, name, **BELOW, allow_row_deletes=True, approved=approved)
-    # more would go by now, and some of it has gone already
+    # by now more would expire, and some already has
     assert run(lake, expire_partitions, name, time_column="at", older_than="2024-01-02").outcome == "done"
     done = run(lake, expire_partitions, name, time_column="at", older_than="2024-01-06", approved=approved)
     assert (done.outcome, done.metrics["floor_after"]) == ("done", "2024-01-03T00:00:00+00:00")

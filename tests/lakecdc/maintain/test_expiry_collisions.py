@@ -1,4 +1,4 @@
-"""Who may come to need a snapshot while it goes."""
+"""Users of a snapshot that appear during its expiry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAG, BRANCH = {"type": "tag", "max-ref-age-ms": 1}, {"type": "branch"}
 
 
 def history(*ids: int, refs: dict[str, Any] | None = None, consumers: dict[str, int] | None = None) -> History:
-    """A table with snapshots, each the parent of the next one."""
+    """Return a history with snapshots, each the parent of the next one."""
     snapshots = [
         {"snapshot-id": number, "timestamp-ms": number, "parent-snapshot-id": number - 1, "summary": {}}
         for number in ids
@@ -43,7 +43,7 @@ BEFORE = history(1, 2, 3, 4)
         (history(4, refs={"month": TAG | {"snapshot-id": 2}}), "tag month"),
         (history(4, refs={"lakecdc-job-sort-1": TAG | {"snapshot-id": 1}}), "job lakecdc-job-sort-1"),
         (history(4, consumers={"mart": 3}), "consumer mart"),
-        # its own snapshot is there, but not what it has not read
+        # its own snapshot still exists, but not the unread ones
         (history(1, 4, consumers={"mart": 1}), "consumer mart"),
     ],
 )
@@ -52,12 +52,12 @@ def test_new_users_of_a_file_are_reported(after: History, who: str) -> None:
         _refuse_needed_expired(TABLE, BEFORE, after)
 
 
-def test_those_that_need_what_stays_are_no_trouble() -> None:
+def test_users_of_remaining_snapshots_do_not_matter() -> None:
     after = history(3, 4, 5, refs={"day": TAG | {"snapshot-id": 3}}, consumers={"mart": 4})
     _refuse_needed_expired(TABLE, BEFORE, after)
 
 
-def test_a_consumer_that_had_fallen_silent_before_is_none() -> None:
+def test_consumers_that_were_already_silent_do_not_matter() -> None:
     silent = history(1, 2, 3, 4, consumers={"mart": 1})
     after = History(silent.document, history(4).snapshots, history(4).refs)
     _refuse_needed_expired(TABLE, silent, after)

@@ -1,4 +1,4 @@
-"""Expiry is one commit, looks again before it deletes files, and asks nothing of Java snapshot by snapshot."""
+"""Expiry is one commit, checks again before it deletes files, and makes no call to Java per snapshot."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from tests.on_demand import on_demand
 
 
 def options(**more: Any) -> dict[str, Any]:
-    """Everything is old enough."""
+    """Return options with which everything is old enough."""
     return {"older_than": datetime.now(UTC).isoformat(), "retain_last": 1} | more
 
 
 def register(lake: Lake, name: str, snapshot_id: int) -> None:
-    """Register a consumer as somebody does who has not seen the expiry."""
+    """Register a consumer from a session that has not seen the expiry."""
     consumer = Consumer("mart", snapshot_id, 3600, datetime.now(UTC))
     lake.table(name).update_properties({consumer.property_name: consumer.encode()})
 
 
 def make_snapshots(lake: Lake, name: str, count: int) -> None:
-    """Commit that many snapshots at once, each of which removes the file of the one before; then real rows."""
+    """Commit ``count`` snapshots at once, each of which removes the file of the previous one, then real rows."""
     table = lake.table(name)
     files, transaction = jvm(lake.spark).org.apache.iceberg.DataFiles, table.java.newTransaction()
     last = None
@@ -78,32 +78,32 @@ def test_tag_and_expiry_are_one_commit(lake: Lake) -> None:
 def test_files_needed_before_the_commit_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     name = create(lake, 2)
     fill(lake, name, files=4, rows=10)
-    made = snapshots(lake, name)
+    ids = snapshots(lake, name)
     if who == "consumer":
-        meanwhile(monkeypatch, "before_expiry", lambda: register(lake, name, made[1]))
+        meanwhile(monkeypatch, "before_expiry", lambda: register(lake, name, ids[1]))
     else:
-        meanwhile(monkeypatch, "before_expiry", lambda: change_refs(lake.table(name), {"x": Ref(made[1], "tag")}))
+        meanwhile(monkeypatch, "before_expiry", lambda: change_refs(lake.table(name), {"x": Ref(ids[1], "tag")}))
     report = run(lake, expire_snapshots, name, **options())
-    kept = made[1:] if who == "consumer" else [made[1], made[3]]
-    assert snapshots(lake, name) == kept
-    assert report.metrics["snapshots_expired"] == 4 - len(kept)
-    assert lake.pyiceberg().load_table(name).scan(snapshot_id=made[1]).to_arrow().num_rows == 20
+    retained = ids[1:] if who == "consumer" else [ids[1], ids[3]]
+    assert snapshots(lake, name) == retained
+    assert report.metrics["snapshots_expired"] == 4 - len(retained)
+    assert lake.pyiceberg().load_table(name).scan(snapshot_id=ids[1]).to_arrow().num_rows == 20
 
 
 def test_files_needed_since_the_commit_are_not_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2)
     fill(lake, name, files=3, rows=10)
     lake.sql(f"INSERT OVERWRITE lake.{name} SELECT 1L, 'x', 1")
-    made, on_disk = snapshots(lake, name), files_on_disk(lake, name, "")
-    meanwhile(monkeypatch, "after_expiry", lambda: register(lake, name, made[1]))
+    ids, on_disk = snapshots(lake, name), files_on_disk(lake, name, "")
+    meanwhile(monkeypatch, "after_expiry", lambda: register(lake, name, ids[1]))
     with pytest.raises(ConflictError, match="consumer mart.* No file was deleted"):
         run(lake, expire_snapshots, name, **options())
-    assert snapshots(lake, name) == made[3:]
+    assert snapshots(lake, name) == ids[3:]
     assert on_disk <= files_on_disk(lake, name, "")
     assert duckdb_rows(lake, name) == [(1, "x", 1)]
 
 
-def test_no_call_to_java_for_each_snapshot(lake: Lake) -> None:
+def test_expiry_makes_no_call_to_java_per_snapshot(lake: Lake) -> None:
     calls = []
     for count in (5, 10, 30):
         name = create(lake, 2)
@@ -114,14 +114,14 @@ def test_no_call_to_java_for_each_snapshot(lake: Lake) -> None:
         assert report.metrics["snapshots_expired"] == count - 1
         assert report.metrics["deleted_manifest_lists"] == count - 1
         assert len(duckdb_rows(lake, name)) == 10
-    # the first one looks up what is known from then on
+    # the first run looks up names that are cached afterwards
     assert abs(calls[2] - calls[1]) < 10, calls
 
 
 def with_older_snapshots(lake: Lake, name: str, count: int) -> str:
-    """The table under another name, with so many snapshots before its head that have the files of the head.
+    """Register the table under another name, with ``count`` snapshots of the same files before its head.
 
-    Iceberg needs minutes for as many commits.
+    Iceberg would need minutes for these commits.
     """
     metadata = Path(lake.pyiceberg().load_table(name).metadata_location.removeprefix("file:"))
     document = json.loads(metadata.read_text())
@@ -135,16 +135,16 @@ def with_older_snapshots(lake: Lake, name: str, count: int) -> str:
         document["snapshots"].append(older if last is None else {**older, "parent-snapshot-id": last})
         last = older["snapshot-id"]
     newest["parent-snapshot-id"] = last
-    made = metadata.with_name("00009-made.metadata.json")
-    made.write_text(json.dumps(document))
+    extended = metadata.with_name("00009-made.metadata.json")
+    extended.write_text(json.dumps(document))
     other = lake.new_name("old")
-    lake.pyiceberg().register_table(other, f"file:{made}")
+    lake.pyiceberg().register_table(other, f"file:{extended}")
     return other
 
 
 @pytest.mark.soak
-def test_five_thousand_snapshots(lake: Lake) -> None:
-    """The session's JVM, the driver, has a heap of 2 GB."""
+def test_five_thousand_snapshots_expire(lake: Lake) -> None:
+    """The driver's JVM has a heap of 2 GB."""
     assert jvm(lake.spark).java.lang.Runtime.getRuntime().maxMemory() < 2.1 * 1024**3
     name = create(lake, 2)
     append(lake, name, 0, 10)

@@ -1,4 +1,4 @@
-"""A list of what would be taken away is taken for what it was when a person saw it, or not at all."""
+"""An approved list of findings is applied exactly as it was shown, or refused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ from lakecdc.maintain.findings import Findings, approved_lines, line_of
 
 
 def spec(folder: Path | None) -> JobSpec:
-    found: dict[str, Any] = {"version": 1, "job": "remove_orphan_files", "catalog": {"name": "lake"}, "tables": ["a.b"]}
-    return dataclasses.replace(parse_spec(found), documents=f"file://{folder}" if folder else None)
+    given: dict[str, Any] = {
+        "version": 1,
+        "job": "remove_orphan_files",
+        "catalog": {"name": "lake"},
+        "tables": ["a.b"],
+    }
+    return dataclasses.replace(parse_spec(given), documents=f"file://{folder}" if folder else None)
 
 
 def left(folder: Path, *entries: dict[str, Any]) -> Approved:
@@ -39,7 +44,7 @@ def test_a_list_is_read_back(tmp_path: Path) -> None:
     assert lost.write(spec(None), "a.b") == {}
 
 
-def test_a_list_that_was_changed_is_refused_before_its_first_line(tmp_path: Path) -> None:
+def test_a_modified_list_is_refused_before_its_first_line(tmp_path: Path) -> None:
     approved = left(tmp_path, {"location": "a"})
     (document,) = tmp_path.iterdir()
     document.write_bytes(document.read_bytes() + line_of({"location": "b"}))

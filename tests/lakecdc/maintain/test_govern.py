@@ -1,4 +1,4 @@
-"""Several jobs in one application: each table goes as far as its own steps let it."""
+"""Several jobs in one application: each table proceeds as far as its own steps succeed."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def govern(lake: Lake, steps: list[dict[str, Any]], *tables: str, **options: Any
 
 
 def outcomes(report: JobReport) -> list[tuple[str | None, str, str]]:
-    return [(found.job, found.table, found.outcome) for found in report.tables]
+    return [(table.job, table.table, table.outcome) for table in report.tables]
 
 
 @pytest.fixture
 def orders(lake: Lake) -> str:
-    """A table with small files and equality deletes."""
+    """Create a table with small files and equality deletes."""
     name = create(lake, 2)
     fill(lake, name)
     delete_by_key(lake, name, range(0, 500, 50), "new")
     return name
 
 
-def test_a_table_is_left_out_once_a_step_has_failed_for_it_and_all_others_go_on(
+def test_a_failed_step_skips_later_steps_of_its_table_only(
     lake: Lake, orders: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -68,23 +68,23 @@ def test_a_table_is_left_out_once_a_step_has_failed_for_it_and_all_others_go_on(
     # each step logs each table once
     logged = Counter(caplog.messages)
     assert [logged[replace(each, job=None).log_line] for each in report.tables] == [1] * len(report.tables)
-    told = {(found.job, found.table): found for found in report.tables}
-    assert "sort_data_files failed before: " in str(told["compact_data_files", orders].reason)
-    assert "table does not exist" in str(told["compact_data_files", MISSING].reason)
-    assert told["rewrite_delete_files", orders].snapshot_after == str(head(lake, orders))
-    assert told["rewrite_delete_files", orders].metrics["core_seconds"] > 0
+    reports = {(table.job, table.table): table for table in report.tables}
+    assert "sort_data_files failed before: " in str(reports["compact_data_files", orders].reason)
+    assert "table does not exist" in str(reports["compact_data_files", MISSING].reason)
+    assert reports["rewrite_delete_files", orders].snapshot_after == str(head(lake, orders))
+    assert reports["rewrite_delete_files", orders].metrics["core_seconds"] > 0
     assert count(lake, orders, 2) == 0 and count(lake, beside, 0) == 1
     assert duckdb_rows(lake, orders) == rows
-    # who has left a file is told by its folder, as if the job had been alone
+    # the folder names the job that wrote a file, as in a run of that job alone
     marks = {mark_in(location) for location in live_files(lake, beside)}
-    assert {found and found.job for found in marks} == {"compact_data_files"}
+    assert {mark and mark.job for mark in marks} == {"compact_data_files"}
 
 
 def test_a_dry_run_changes_nothing(lake: Lake, orders: str) -> None:
     before = head(lake, orders)
     steps = [{"job": "rewrite_delete_files"}, {"job": "compact_data_files"}]
     report = govern(lake, steps, orders, dry_run=True)
-    assert [found.job for found in report.tables] == [step["job"] for step in steps]
+    assert [table.job for table in report.tables] == [step["job"] for step in steps]
     assert head(lake, orders) == before and report.exit_code() == 0
 
 

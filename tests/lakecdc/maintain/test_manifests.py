@@ -1,4 +1,4 @@
-"""Many small manifests become few, and only then."""
+"""Manifests are rewritten only if there are too many small ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.versions import V3
 
 
 @V3
-def test_many_become_few(lake: Lake, version: int) -> None:
+def test_many_manifests_are_merged(lake: Lake, version: int) -> None:
     name = create(lake, version, "bucket(2, id)")
     fill(lake, name, files=6, rows=10)
     delete_by_key(lake, name, range(3), "new")
@@ -49,28 +49,28 @@ def test_many_become_few(lake: Lake, version: int) -> None:
     assert (report.metrics["manifests_after"], report.metrics["delete_manifests_after"]) == (2, 1)
     assert report.snapshot_after == str(head(lake, name))
     assert duckdb_rows(lake, name) == before
-    made = lake.table(name).head()
-    assert made is not None and made.summary[names.JOB] == "rewrite_manifests"
+    snapshot = lake.table(name).head()
+    assert snapshot is not None and snapshot.summary[names.JOB] == "rewrite_manifests"
     again = run(lake, rewrite_manifests, name)
     assert (again.outcome, again.reason) == ("nothing", "2 manifests are fewer than 8")
     assert "as few as" in (run(lake, rewrite_manifests, name, min_manifests=1).reason or "")
 
 
-def test_only_specs_with_too_many_are_rewritten(lake: Lake) -> None:
+def test_only_specs_with_too_many_manifests_are_rewritten(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name, files=3, rows=10)
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD d")
     fill(lake, name, files=3, rows=10)
     before = duckdb_rows(lake, name)
     report = run(lake, rewrite_manifests, name, min_manifests=2)
-    # Iceberg itself merges the manifests of a spec that a commit adds nothing to
+    # Iceberg itself merges the manifests of a spec to which a commit adds nothing
     assert report.metrics["specs"] == [1]
     assert (report.metrics["manifests_before"], report.metrics["manifests_after"]) == (4, 2)
     assert duckdb_rows(lake, name) == before
 
 
 @pytest.mark.parametrize("keep", on_demand((False, True), in_ci=(True,)))
-def test_a_failed_proof_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
+def test_a_failed_proof_leaves_the_table_unchanged(lake: Lake, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
     name = create(lake, 3, "d")
     fill(lake, name, files=3, rows=10)
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 5")
@@ -88,8 +88,8 @@ def test_a_failed_proof_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pyte
     assert str(victim.location()) in raised.value.message
     assert (metadata_location(lake, name), duckdb_rows(lake, name)) == (location, before)
     left = {file for file in files_on_disk(lake, name, "") - on_disk if not file.endswith(".crc")}
-    kept = raised.value.attributes.get("failed_files", [])
-    assert len(kept) == (2 if keep else 0) and {urlsplit(file).path for file in kept} <= {
+    failed_files = raised.value.attributes.get("failed_files", [])
+    assert len(failed_files) == (2 if keep else 0) and {urlsplit(file).path for file in failed_files} <= {
         urlsplit(file).path for file in left
     }
     assert ("remove_orphan_files" in str(raised.value)) is keep
@@ -112,29 +112,29 @@ def test_the_proof_sees_each_fact_of_a_file(lake: Lake, of_entry: list[str], of_
     append(lake, name, 0, 2)
     entries = lake.table(name).metadata("entries")
     plain = comparable_entries(entries)
-    wanted = Proof(tuple(plain.columns), "all")
-    expected = read_back(plain, wanted)
+    proof = Proof(tuple(plain.columns), "all")
+    expected = read_back(plain, proof)
     assert expected.rows == 2
     for fact in of_entry:
-        assert read_back(comparable_entries(entries.withColumn(fact, F.col(fact) + 1)), wanted) != expected, fact
+        assert read_back(comparable_entries(entries.withColumn(fact, F.col(fact) + 1)), proof) != expected, fact
     file = F.col("data_file")
     for fact in of_file:
         nothing = F.lit(None).cast(entries.select(f"data_file.{fact}").schema[0].dataType)
         changed = entries.withColumn("data_file", file.withField(fact, nothing))
-        assert read_back(comparable_entries(changed), wanted) != expected, fact
+        assert read_back(comparable_entries(changed), proof) != expected, fact
 
 
-def test_table_without_snapshot(lake: Lake) -> None:
+def test_a_table_without_snapshot_is_left_alone(lake: Lake) -> None:
     assert run(lake, rewrite_manifests, create(lake, 2)).reason == "the table has no snapshot"
 
 
 def test_large_manifests_are_left_alone() -> None:
-    found = [Manifest(f"m{n}", 0, 7_000_000, False) for n in range(10)]
-    assert "on average" in (refusal(found, RewriteManifestsOptions(), 8_000_000) or "")
-    assert refusal(found, RewriteManifestsOptions(min_average_bytes=8_000_000), 8_000_000) is None
+    large = [Manifest(f"m{n}", 0, 7_000_000, False) for n in range(10)]
+    assert "on average" in (refusal(large, RewriteManifestsOptions(), 8_000_000) or "")
+    assert refusal(large, RewriteManifestsOptions(min_average_bytes=8_000_000), 8_000_000) is None
 
 
-def test_a_spec_is_worth_it_if_fewer_manifests_would_do() -> None:
+def test_a_spec_is_rewritten_if_fewer_manifests_suffice() -> None:
     few = [Manifest("a", 0, 10, False), Manifest("b", 0, 10, True), Manifest("c", 1, 10, False)]
     assert worthwhile_specs(few, 100) == []
     assert worthwhile_specs([*few, Manifest("d", 1, 10, False)], 100) == [1]
@@ -142,7 +142,7 @@ def test_a_spec_is_worth_it_if_fewer_manifests_would_do() -> None:
 
 
 def test_manifests_of_a_spec_whose_column_was_dropped_stay(lake: Lake) -> None:
-    """Iceberg fails on them, or writes them without partition values: Spark could not read their deletes then."""
+    """Iceberg fails on them or writes them without partition values, and Spark then cannot read their deletes."""
     name = create(lake, 3, "d")
     fill(lake, name, files=9, rows=10)
     lake.sql(f"DELETE FROM lake.{name} WHERE id < 5")

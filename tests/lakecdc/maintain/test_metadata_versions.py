@@ -1,4 +1,4 @@
-"""Old versions of metadata keep their names: jobs empty them, and neither delete them nor run ahead of the hint."""
+"""Old metadata versions keep their names: jobs empty but never delete them, and never overtake the hint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME = ("shop", "orders")
 
 
 class Applier:
-    """Metadata that has properties, and is as large as Iceberg's."""
+    """Metadata with properties, as large as Iceberg's."""
 
     def create(self, request: Mapping[str, Any], location: str) -> str:
         properties = {**request.get("properties", {}), "padding": "-" * 200}
@@ -46,7 +46,7 @@ class Applier:
 
 
 class BrokenHint(LocalStorage):
-    """A storage in which the hint cannot be moved any more."""
+    """A storage whose hint can no longer be updated."""
 
     broken = False
 
@@ -76,15 +76,15 @@ class Shop:
 
     @property
     def versions(self) -> Versions:
-        found = versions_of(self.table)
-        assert found is not None
-        return found
+        versions = versions_of(self.table)
+        assert versions is not None
+        return versions
 
     def whole(self) -> list[int]:
-        """Numbers of versions that have content."""
-        found = {int(path.name[1:].partition(".")[0]): path for path in self.folder.glob("v*.metadata.json")}
-        assert sorted(found) == [*range(1, len(found) + 1)], "no number is free"
-        return sorted(number for number, path in found.items() if "properties" in path.read_text())
+        """Return the numbers of versions with content."""
+        files = {int(path.name[1:].partition(".")[0]): path for path in self.folder.glob("v*.metadata.json")}
+        assert sorted(files) == [*range(1, len(files) + 1)], "no number is missing"
+        return sorted(number for number, path in files.items() if "properties" in path.read_text())
 
     def age(self, seconds: float) -> None:
         for path in self.folder.glob("v*"):
@@ -97,16 +97,16 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    serve("lake", made.catalog)
-    yield made
+    opened = Shop(tmp_path)
+    serve("lake", opened.catalog)
+    yield opened
     serve("lake", None)
 
 
 def test_versions_that_readers_no_longer_need_are_emptied(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trim(shop.table) == {"metadata_versions_trimmed": 0}
     shop.age(2 * 3600)
-    # the newest one and the two that its log names
+    # the newest version and the two in its log
     assert trim(shop.table) == {"metadata_versions_trimmed": 4} and shop.whole() == [5, 6, 7]
     assert trim(shop.table) == {"metadata_versions_trimmed": 0}
     monkeypatch.setattr(versions, "KEPT_NUMBERS", 0)
@@ -115,13 +115,13 @@ def test_versions_that_readers_no_longer_need_are_emptied(shop: Shop, monkeypatc
     assert sorted(path.name for path in shop.folder.glob("v?.*")) == [f"v{n}.metadata.json" for n in (5, 6, 7)]
 
 
-def test_an_erasure_empties_former_versions_at_once(shop: Shop) -> None:
+def test_an_erasure_empties_older_versions_immediately(shop: Shop) -> None:
     assert delete_former(shop.table) == 6 and shop.whole() == [7]
     assert [*shop.versions.contents()] == []
     assert delete_former(shop.table) == 0
 
 
-def test_no_file_goes_while_readers_by_path_see_an_older_version(shop: Shop) -> None:
+def test_no_file_is_deleted_while_readers_by_path_see_an_older_version(shop: Shop) -> None:
     require_hint(shop.table)
     shop.storage.broken = True
     shop.commit({"n": "8"})
@@ -139,29 +139,29 @@ def test_tables_of_other_catalogs_have_no_versions(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("catalog", ["lake", "another"])
-def test_versions_are_not_taken_for_those_of_another_catalog(
+def test_versions_are_not_attributed_to_another_catalog(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, catalog: str
 ) -> None:
     shop.age(2 * 3600)
     trim(shop.table)
     known: tuple[int, ...]
     if catalog == "lake":
-        # beside a log of one version, whose others are younger than it
+        # a log with one version, older than the other versions
         known = (7,)
     else:
-        # the table was moved to another catalog, whose log has the versions that are whole
+        # the table was moved to another catalog, and its log has the versions with content
         shop.table.catalog, known = "another", (5, 6, 7)
     log = [{"metadata-file": f"file://{shop.folder}/v{n}.metadata.json", "timestamp-ms": 0} for n in known]
     read: list[str] = []
     monkeypatch.setattr(guards, "_uuid", lambda _, location: read.append(location))
-    found = [each for each in shop.files() if is_table_metadata(each.location)]
-    assert len(found) == 8
+    versions = [each for each in shop.files() if is_table_metadata(each.location)]
+    assert len(versions) == 8
     reachable: Any = SimpleNamespace(protect=read.append)
-    assert keep_or_refuse(shop.table, {"metadata-log": log, "table-uuid": "u"}, found, reachable) == 0
+    assert keep_or_refuse(shop.table, {"metadata-log": log, "table-uuid": "u"}, versions, reachable) == 0
     assert read == []
 
 
-def test_files_of_the_catalog_and_of_its_writers_are_no_orphans(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_the_catalog_and_its_writers_are_not_orphans(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     left = list[str]()
     monkeypatch.setattr(os, "link", lambda source, target: left.append(os.path.basename(source)))
     shop.storage.create(str(shop.folder / "v8.metadata.json"), b"{}")
@@ -172,13 +172,13 @@ def test_files_of_the_catalog_and_of_its_writers_are_no_orphans(shop: Shop, monk
         refuse_unsupported(shop.table, ["s3a://bucket/lake/_lakecdc/catalog/x"])
 
 
-def test_no_table_is_among_the_catalogs_documents(shop: Shop) -> None:
+def test_tables_in_the_catalogs_own_namespace_are_refused(shop: Shop) -> None:
     shop.catalog.create_namespace(("_lakecdc",), {})
     with pytest.raises(InputError, match="documents of the catalog"):
         shop.catalog.create_table(("_lakecdc",), {"name": "catalog"})
 
 
-def test_no_client_is_asked_to_delete_versions(shop: Shop) -> None:
+def test_clients_do_not_see_the_deletion_property(shop: Shop) -> None:
     assert DELETION not in shop.catalog.load(NAME).text
     assert json.loads(shop.catalog.load(NAME).text)["properties"]["n"] == "5"
 
@@ -191,7 +191,7 @@ def test_the_proof_of_an_erasure_reads_versions_wherever_they_are(shop: Shop, tm
     storage: Any = SimpleNamespace(walk=lambda folder: shop.files() if folder == here else [])
     stored = {Path(each).name for each in _stored(shop.table, storage, newest)}
     assert stored == {"v5.metadata.json", "v6.metadata.json", "v7.metadata.json", "version-hint.text"}
-    # the catalog keeps the versions where they were
+    # the catalog keeps the versions at their old location
     shop.table.location = str(tmp_path / "elsewhere")
     stored = {Path(each).name for each in _stored(shop.table, storage, newest)}
     assert stored == {"v5.metadata.json", "v6.metadata.json", "v7.metadata.json"}

@@ -1,4 +1,4 @@
-"""A night of a table with two partition specs, three file formats, a branch, a tag and deletes of every kind."""
+"""All jobs on a table with two partition specs, three file formats, a branch, a tag and deletes of every kind."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.versions import V3
 
 
 class Remove(RemoveOrphanFiles):
-    """The job under its name."""
+    """The job with its name."""
 
     __name__ = "remove_orphan_files"
 
 
-#: each job with its options, and whether it has work to do here
+#: each job with its options, and whether it has work to do
 NIGHT: tuple[tuple[TableWork, dict[str, Any], bool], ...] = (
     (rewrite_delete_files, {}, True),
     (sort_data_files, {}, True),
@@ -43,7 +43,7 @@ NIGHT: tuple[tuple[TableWork, dict[str, Any], bool], ...] = (
 
 
 def motley(lake: Lake, version: int) -> str:
-    """Make it, with a tag and a branch at what is there half-way."""
+    """Create the table, with a tag and a branch of its state half-way."""
     name = create(lake, version, "bucket(2, id)")
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
     for number, data_format in enumerate(("parquet", "avro", "orc")):
@@ -63,18 +63,18 @@ def motley(lake: Lake, version: int) -> str:
 
 
 def states(lake: Lake, name: str) -> list[list[Any]]:
-    """Rows of the table, of its tag and of its branch."""
+    """Return the rows of the table, its tag and its branch."""
     versions = ("", " VERSION AS OF 'month'", " VERSION AS OF 'audit'")
     return [lake.sql(f"SELECT * FROM lake.{name}{version} ORDER BY id").collect() for version in versions]
 
 
 def formats(lake: Lake, name: str) -> set[tuple[str, int]]:
-    """File formats and partition specs of the live data files."""
+    """Return the file formats and partition specs of the live data files."""
     return {(file.file_format.value, file.spec_id) for file in listed_files(lake, name, 0)}
 
 
 @V3
-def test_a_night_leaves_all_its_rows_where_they_are(lake: Lake, version: int) -> None:
+def test_all_jobs_keep_the_rows_of_table_tag_and_branch(lake: Lake, version: int) -> None:
     name = motley(lake, version)
     before, old = states(lake, name), time.time() - 30 * 24 * 3600
     assert [len(rows) for rows in before] == [286, 189, 190]

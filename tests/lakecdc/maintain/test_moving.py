@@ -1,4 +1,4 @@
-"""Which files of older specs move together, and into how many, from facts alone."""
+"""Grouping of files of older specs, and the number of their new files, from facts alone."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def destination(buckets: int, *others: tuple[str, int, str]) -> Destination:
 
 
 def partitions(spec_id: int, sizes: Mapping[str, Iterable[int]]) -> Partitions:
-    """Files of so many megabytes in each partition."""
+    """Return files of these megabytes in each partition."""
     return {
         (spec_id, name): [
-            FileFacts(f"{name}{n}", spec_id, name, size * MB, size * MB, 1, sequence=n) for n, size in enumerate(found)
+            FileFacts(f"{name}{n}", spec_id, name, size * MB, size * MB, 1, sequence=n) for n, size in enumerate(mb)
         ]
-        for name, found in sizes.items()
+        for name, mb in sizes.items()
     }
 
 
@@ -40,9 +40,9 @@ def names(units: Iterable[Unit]) -> list[set[str]]:
     return [{file.partition for file in unit.files} for unit in units]
 
 
-def test_a_bucket_is_split_into_its_own_new_ones() -> None:
-    found = partitions(0, {bucket(0, 2): [300, 300], bucket(1, 2): [100]})
-    units = group_moving_files(found, {0: fields(2)}, destination(4), 100 * MB, 1000 * MB)
+def test_a_bucket_is_split_into_its_new_buckets() -> None:
+    files = partitions(0, {bucket(0, 2): [300, 300], bucket(1, 2): [100]})
+    units = group_moving_files(files, {0: fields(2)}, destination(4), 100 * MB, 1000 * MB)
     assert sorted(map(len, names(units))) == [1, 1]
     assert {(unit.outputs, unit.pieces, unit.piece) for unit in units} == {
         (6, 2, "bucket(4, id) div 2"),
@@ -50,7 +50,7 @@ def test_a_bucket_is_split_into_its_own_new_ones() -> None:
     }
 
 
-def test_buckets_are_joined_to_the_one_they_feed() -> None:
+def test_buckets_are_merged_into_their_new_bucket() -> None:
     sizes = {bucket(number, 8, d=d): [30] for number in range(8) for d in (1, 2)}
     day = ("d", 2, "identity")
     units = group_moving_files(partitions(3, sizes), {3: fields(8, day)}, destination(2, day), 100 * MB, 1000 * MB)
@@ -60,18 +60,18 @@ def test_buckets_are_joined_to_the_one_they_feed() -> None:
         assert len({(value["d"], value["id_bucket_8"] % 2) for value in values}) == 1 and len(values) == 4
 
 
-def test_one_unit_holds_no_more_than_a_commit_may() -> None:
+def test_units_stay_below_the_size_of_a_commit() -> None:
     units = group_moving_files(
         partitions(0, {bucket(0, 2): [40] * 5}), {0: fields(2)}, destination(4), 100 * MB, 100 * MB
     )
     assert [unit.bytes // MB for unit in units] == [80, 80, 40]
 
 
-def test_rows_of_other_specs_are_dealt_out_by_their_new_partition() -> None:
-    found = partitions(0, {'{"h": 1}': [60], '{"h": 2}': [60]}) | partitions(1, {bucket(0, 3): [60]})
+def test_rows_of_other_specs_are_distributed_by_their_new_partition() -> None:
+    files = partitions(0, {'{"h": 1}': [60], '{"h": 2}': [60]}) | partitions(1, {bucket(0, 3): [60]})
     specs: dict[int, Fields] = {0: (PartitionField("h", 2, "hour"),), 1: fields(3)}
-    units = group_moving_files(found, specs, destination(4), 50 * MB, 1000 * MB)
-    # 3 and 4 buckets have nothing to do with each other
+    units = group_moving_files(files, specs, destination(4), 50 * MB, 1000 * MB)
+    # 3 and 4 buckets are unrelated
     assert {(len(unit.files), unit.outputs, unit.pieces, unit.piece) for unit in units} == {
         (2, 2, 2, "xxhash64(bucket(4, id))"),
         (1, 1, 1, "xxhash64(bucket(4, id))"),
@@ -81,13 +81,13 @@ def test_rows_of_other_specs_are_dealt_out_by_their_new_partition() -> None:
 
 
 def test_a_bucket_of_null_is_a_bucket() -> None:
-    found = partitions(0, {bucket(None, 4): [1], bucket(2, 4): [1], bucket(0, 4): [1]})
-    assert sorted(map(len, names(group_moving_files(found, {0: fields(4)}, destination(2), MB, MB * 10)))) == [1, 2]
+    files = partitions(0, {bucket(None, 4): [1], bucket(2, 4): [1], bucket(0, 4): [1]})
+    assert sorted(map(len, names(group_moving_files(files, {0: fields(4)}, destination(2), MB, MB * 10)))) == [1, 2]
 
 
-def test_what_is_oldest_comes_first() -> None:
-    found = partitions(0, {bucket(0, 2): [1, 1, 1], bucket(1, 2): [1]})
-    assert [len(unit.files) for unit in group_moving_files(found, {0: fields(2)}, destination(4), MB, 10 * MB)] == [
+def test_the_oldest_files_come_first() -> None:
+    files = partitions(0, {bucket(0, 2): [1, 1, 1], bucket(1, 2): [1]})
+    assert [len(unit.files) for unit in group_moving_files(files, {0: fields(2)}, destination(4), MB, 10 * MB)] == [
         1,
         3,
     ]

@@ -1,4 +1,4 @@
-"""Every report tells what the table was and is, as another reader of its manifests finds it."""
+"""Every report has figures of the table before and after, as pyiceberg computes them from its manifests."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ DAYS = {0: (PartitionField("id_bucket", 1, "bucket[2]"), PartitionField("at_day"
         ({(0, "{}"): [text("a", "m"), text("a", "m"), text("n", "z")]}, {0: ()}, 1.67),
         ({(0, "{}"): [file(0, 9), file(10, 19)]}, {0: ()}, 1.0),
         ({(0, "{}"): [file(0, 9), file(0, 9)]}, {0: ()}, 2.0),
-        # a bucket of the key leads to one partition
+        # a bucket of the key selects one partition
         ({(0, f'{{"id_bucket":{n}}}'): [file(0, 9)] for n in range(2)}, BUCKETS, 1.0),
-        # the day of a row does not follow from its key
+        # the key does not determine the row's day
         ({(0, f'{{"id_bucket":0,"at_day":{n}}}'): [file(0, 9)] for n in range(3)}, DAYS, 3.0),
         ({(0, f'{{"id_bucket":{n},"at_day":{n}}}'): [file(0, 9)] for n in range(3)}, DAYS, 1.0),
-        # nor is it known which bucket of another spec holds it
+        # nor its bucket in another spec
         ({(0, '{"id_bucket":0}'): [file(0, 9)], (1, '{"id_bucket":3}'): [file(0, 9)]}, BUCKETS, 2.0),
         ({}, {}, 0.0),
     ],
 )
-def test_files_that_a_look_up_opens(partitions: Any, specs: Any, opened: float) -> None:
+def test_look_ups_open_the_files_that_may_have_the_key(partitions: Any, specs: Any, opened: float) -> None:
     assert lookup_files(partitions, specs, [1]) == opened
 
 
@@ -64,16 +64,16 @@ def test_files_that_a_look_up_opens(partitions: Any, specs: Any, opened: float) 
     [
         ([(0, 9, 5), (10, 19, 5)], 1.0),
         ([(0, 100, 5), (0, 100, 5), (0, 100, 5)], 3.0),
-        # in random order they begin and end nearly together
+        # ranges that begin and end almost together, in random order
         ([(n, 10_000 + n, 5) for n in range(50)], pytest.approx(50, abs=0.3)),
         ([(0, 100, 5), (50, 150, 5)], 1.5),
-        # a file of one key in the midst of another, and two that meet
+        # a file of one key inside another, and two that touch
         ([(0, 100, 100), (50, 50, 100)], 1.5),
         ([(Decimal(1), Decimal(3), 1), (Decimal(2), Decimal(3), 1)], 1.75),
         ([(-(2**63), 2**63 - 1, 1), (0, 2**63 - 1, 1)], pytest.approx(1.75)),
     ],
 )
-def test_numbers_in_ranges(ranges: Any, opened: float) -> None:
+def test_ranges_are_counted_per_key(ranges: Any, opened: float) -> None:
     assert covering(ranges) == opened
 
 
@@ -83,18 +83,18 @@ def run(lake: Lake, work: TableWork, name: str, **options: Any) -> TableReport:
     return report
 
 
-def health_as_found(lake: Lake, name: str) -> dict[str, Any]:
-    found = health_of(lake.pyiceberg().load_table(name))
-    assert found is not None
-    return found.facts()
+def health_facts(lake: Lake, name: str) -> dict[str, Any]:
+    health = health_of(lake.pyiceberg().load_table(name))
+    assert health is not None
+    return health.facts()
 
 
-def found_by_workers(lake: Lake, name: str) -> dict[str, Any]:
-    """What pyiceberg finds in the same manifests."""
-    found = health_of(lake.pyiceberg().load_table(name))
-    assert found is not None
-    told = {**asdict(found), "score": found.score}
-    return {name: value for name, value in told.items() if name not in ("target_file_bytes", "snapshots")}
+def computed_by_workers(lake: Lake, name: str) -> dict[str, Any]:
+    """Return the figures that pyiceberg computes from the same manifests."""
+    health = health_of(lake.pyiceberg().load_table(name))
+    assert health is not None
+    facts = {**asdict(health), "score": health.score}
+    return {name: value for name, value in facts.items() if name not in ("target_file_bytes", "snapshots")}
 
 
 def at(moment: str, report: TableReport, known: dict[str, Any]) -> dict[str, Any]:
@@ -102,19 +102,19 @@ def at(moment: str, report: TableReport, known: dict[str, Any]) -> dict[str, Any
 
 
 def opened(lake: Lake, name: str, keys: range) -> float:
-    """Data files that pyiceberg opens for a key, on average."""
+    """Return how many data files pyiceberg opens for a key, on average."""
     table = lake.pyiceberg().load_table(name)
     return sum(len(list(table.scan(row_filter=f"id = {key}").plan_files())) for key in keys) / len(keys)
 
 
 @V3
-def test_numbers_before_and_after(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_reports_have_figures_before_and_after(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     name = create(lake, version, "bucket(2, id)")
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
     fill(lake, name, files=4, rows=100)
-    before, opened_before = found_by_workers(lake, name), opened(lake, name, range(100, 300, 10))
+    before, opened_before = computed_by_workers(lake, name), opened(lake, name, range(100, 300, 10))
     report = run(lake, sort_data_files, name)
-    after = found_by_workers(lake, name)
+    after = computed_by_workers(lake, name)
     assert (report.outcome, at("before", report, before), at("after", report, after)) == ("done", before, after)
     assert report.metrics["files_by_size_after"] == {"tiny": 2, "small": 0, "fit": 0, "large": 0}
     assert report.metrics["lookup_files_before"] == pytest.approx(opened_before, abs=0.1)
@@ -125,10 +125,10 @@ def test_numbers_before_and_after(lake: Lake, monkeypatch: pytest.MonkeyPatch, v
     assert report.metrics["core_seconds"] > 0
 
     delete_by_key(lake, name, [7, 8, 9], text="new")
-    before = found_by_workers(lake, name)
+    before = computed_by_workers(lake, name)
     assert before["equality_delete_files"] > 0
     report = run(lake, rewrite_delete_files, name)
-    after = found_by_workers(lake, name)
+    after = computed_by_workers(lake, name)
     assert (report.outcome, at("before", report, before), at("after", report, after)) == ("done", before, after)
     positional = after["deletion_vectors" if version >= 3 else "position_delete_files"]
     assert after["equality_delete_files"] == 0 < positional
@@ -137,12 +137,12 @@ def test_numbers_before_and_after(lake: Lake, monkeypatch: pytest.MonkeyPatch, v
     idle = run(lake, rewrite_delete_files, name)
     assert (idle.outcome, idle.metrics["data_files_after"]) == ("nothing", after["data_files"])
     assert (idle.metrics["rows_before"], idle.metrics["delete_files_before"]) == (after["rows"], positional)
-    # nobody needs the manifests of a table that has not changed
+    # the manifests of an unchanged table are not needed
     assert not {"score_after", "overlap_depth_after", "numbers_left_out"} & set(idle.metrics)
 
     monkeypatch.setattr(numbers, "MOST_FILES", 3)
     append(lake, name, 1000, 1010)
-    files = found_by_workers(lake, name)["data_files"]
+    files = computed_by_workers(lake, name)["data_files"]
     large = run(lake, compact_data_files, name, min_input_files=2)
     assert (large.outcome, large.metrics["data_files_before"], large.metrics["data_files_after"]) == ("done", files, 2)
     assert "score_after" not in large.metrics and "more than 3" in large.metrics["numbers_left_out"]
@@ -150,14 +150,14 @@ def test_numbers_before_and_after(lake: Lake, monkeypatch: pytest.MonkeyPatch, v
     monkeypatch.setattr(health, "MOST_FILES_OF_A_WORKER", 1)
     unchanged = run(lake, compact_data_files, name)
     assert unchanged.outcome == "nothing"
-    assert unchanged.metrics["health"].items() > health_as_found(lake, name).items()
+    assert unchanged.metrics["health"].items() > health_facts(lake, name).items()
     assert unchanged.metrics["health"]["maintained_at"] and unchanged.metrics["health"]["written_at"]
-    # the next step of an application that changes nothing either does not read the manifests again
+    # the next step of an application that also changes nothing does not read the manifests again
     monkeypatch.setattr(numbers, "live_files", None)
     assert run(lake, rewrite_delete_files, name).metrics["health"] == unchanged.metrics["health"]
 
 
-def test_numbers_that_cannot_be_had_fail_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_figures_do_not_fail_the_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 3)
 

@@ -1,4 +1,4 @@
-"""Jobs on a table in a folder alone, which DuckDB reads by its path after each of them."""
+"""Jobs on a table in a folder without catalog service, which DuckDB reads by its path after each job."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ def test_readers_by_path_follow_expiry_and_orphan_removal(
     assert rows() == [(3,)]
     assert names < {path.name for path in metadata.glob("v*.metadata.json")}
     lake.sql(f"DROP TABLE folder.{NAME} PURGE")
-    # numbers of versions are not free again
+    # version numbers are not reused
     left = [path for path in metadata.parent.rglob("*") if path.is_file()]
     assert names < {path.name for path in left} and max(path.stat().st_size for path in left) < 200

@@ -1,4 +1,4 @@
-"""Rows move to the current partition spec while ingestion writes: whoever commits first, none is there twice or back.
+"""Rows move to the current partition spec while ingestion writes, and no row is duplicated or restored.
 
 DuckDB 1.5.5 fails on equality deletes over two specs, so Spark reads until they are gone.
 """
@@ -22,7 +22,7 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
-from tests.lakecdc.maintain.fed import Fed, deleted_by_somebody
+from tests.lakecdc.maintain.fed import Fed, commit_foreign_deletes
 from tests.lakecdc.maintain.support import (
     append,
     append_parts,
@@ -59,7 +59,7 @@ def test_all_files_of_older_specs_move_in_bounded_commits(fed: Fed, version: int
 
 
 @V2
-def test_a_batch_that_commits_before_the_move_is_not_undone(
+def test_a_batch_committed_before_the_move_is_not_undone(
     fed: Fed, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     fed.evolve()
@@ -72,7 +72,7 @@ def test_a_batch_that_commits_before_the_move_is_not_undone(
 
 
 @V3
-def test_a_batch_staged_before_the_move_and_committed_after_it_is_staged_anew(
+def test_a_batch_staged_before_the_move_is_staged_again(
     fed: Fed, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     stagings, todo = list[str](), list[Callable[[], object]]([fed.evolve, fed.move])
@@ -87,7 +87,7 @@ def test_a_batch_staged_before_the_move_and_committed_after_it_is_staged_anew(
     fed.ingest()
     assert len(stagings) == 2 and fed.specs() == {1}
     fed.check()
-    # with the new spec known, a batch reaches rows wherever they are by the time of its commit
+    # once the new spec is known, a batch applies to rows wherever they are at its commit
     fed.evolve(4, 8)
     todo.append(fed.move)
     fed.ingest()
@@ -95,8 +95,8 @@ def test_a_batch_staged_before_the_move_and_committed_after_it_is_staged_anew(
     fed.check()
 
 
-def taken_from_the_new_spec(lake: Lake, name: str) -> None:
-    """What a conversion does that has come to the deletes which apply to nothing, and not to the others."""
+def drop_deletes_of_the_new_spec(lake: Lake, name: str) -> None:
+    """Drop the deletes that apply to nothing, like a conversion that was interrupted after them."""
     table = lake.table(name)
     head = table.head()
     assert head is not None
@@ -106,14 +106,14 @@ def taken_from_the_new_spec(lake: Lake, name: str) -> None:
 
 
 @V2
-def test_a_batch_whose_deletes_are_gone_where_rows_go_refuses_the_move(
+def test_the_move_is_refused_if_deletes_of_the_new_spec_are_dropped(
     fed: Fed, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     fed.evolve()
 
     def act() -> None:
         fed.ingest()
-        taken_from_the_new_spec(fed.lake, fed.name)
+        drop_deletes_of_the_new_spec(fed.lake, fed.name)
 
     meanwhile(monkeypatch, "rewrite_before_commit", act)
     report = fed.move()
@@ -124,7 +124,7 @@ def test_a_batch_whose_deletes_are_gone_where_rows_go_refuses_the_move(
 
 
 class Waiting:
-    """A move in a thread, ready to commit and kept from it."""
+    """A move in a thread that waits before its commit."""
 
     def __init__(self, fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ready, self._go = threading.Event(), threading.Event()
@@ -152,13 +152,13 @@ class Waiting:
 
 @V2
 @pytest.mark.usefixtures("unleased")
-def test_a_conversion_does_not_drop_deletes_that_apply_to_rows_since_they_moved(
+def test_a_conversion_keeps_deletes_that_apply_to_moved_rows(
     fed: Fed, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     fed.evolve()
     move = Waiting(fed, monkeypatch)
     fed.ingest()
-    # deletes that apply to nothing are dropped in a commit of their own
+    # deletes that apply to nothing are dropped in a separate commit
     monkeypatch.setattr(plan, "GROUP_DATA_FILES", 0)
     todo: Iterator[Any] = iter([move.commit])
 
@@ -177,7 +177,7 @@ def test_a_conversion_does_not_drop_deletes_that_apply_to_rows_since_they_moved(
 def test_rows_stay_while_another_writer_deletes_by_key(lake: Lake) -> None:
     name = create(lake, 2, "bucket(2, id)")
     append_parts(lake, name, 0, 60, 6)
-    deleted_by_somebody(lake, name)
+    commit_foreign_deletes(lake, name)
     lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD bucket(2, id) WITH bucket(4, id)")
     files = live_files(lake, name)
     for older_specs in (True, False):
@@ -186,7 +186,7 @@ def test_rows_stay_while_another_writer_deletes_by_key(lake: Lake) -> None:
         assert "12 files of older partition specs stay" in str(report.reason)
         assert "another writer added" in str(report.reason)
     assert live_files(lake, name) == files
-    # of a snapshot that is gone nobody can tell whose they were
+    # the writer of an expired snapshot is unknown
     lake.sql(
         f"CALL lake.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2099-01-01 00:00:00', "
         "retain_last => 1)"
@@ -197,7 +197,7 @@ def test_rows_stay_while_another_writer_deletes_by_key(lake: Lake) -> None:
 
 
 @V3
-def test_rows_without_a_common_bucket_go_to_their_partitions(lake: Lake, version: int) -> None:
+def test_rows_without_a_common_bucket_move_to_their_partitions(lake: Lake, version: int) -> None:
     name = create(lake, version)
     append_parts(lake, name, 0, 60, 3)
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD d")
@@ -205,7 +205,7 @@ def test_rows_without_a_common_bucket_go_to_their_partitions(lake: Lake, version
     rows = duckdb_rows(lake, name)
     report = run(lake, compact_data_files, name, older_specs=True)
     assert report.outcome == "done" and report.metrics["data_files_removed"] == 3
-    # one file for each partition, by whichever task it was written
+    # one file per partition, whichever task wrote it
     assert len(live_files(lake, name)) == 6
     assert spark_rows(lake, name) == rows == duckdb_rows(lake, name)
     assert {len(task.file.partition) for task in lake.pyiceberg().load_table(name).scan().plan_files()} == {2}

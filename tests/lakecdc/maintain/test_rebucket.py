@@ -1,4 +1,4 @@
-"""The number of buckets follows the size of a table, and no row is lost or there twice while it does."""
+"""The number of buckets follows the size of a table, and no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
 from tests.lakecdc.ingest.killing import Run
-from tests.lakecdc.maintain.fed import Fed, deleted_by_somebody
+from tests.lakecdc.maintain.fed import Fed, commit_foreign_deletes
 from tests.lakecdc.maintain.support import append, append_parts, create, duckdb_rows, metadata_location, run, spark_rows
 from tests.versions import V2, V3
 
 
-def test_the_number_doubles_and_halves_outside_of_its_bounds() -> None:
+def test_the_number_of_buckets_doubles_and_halves() -> None:
     options = RebucketOptions(min_buckets=2, max_buckets=64)
 
     def suitable(now: int, each: float) -> int:
@@ -49,7 +49,7 @@ def test_a_second_run_does_nothing() -> None:
         bytes_ = 10 ** rng.uniform(0, 9)
         now = 2 ** rng.randrange(10)
         once = suitable_buckets(now, bytes_, options, 1000)
-        # what rewritten rows take differs a little
+        # the size of rewritten rows differs slightly
         change = rng.uniform(0.7, 1.4) if once not in (now, 1) else 1
         assert suitable_buckets(once, bytes_ * change, options, 1000) == once
 
@@ -58,33 +58,33 @@ def test_a_second_run_does_nothing() -> None:
     "options",
     [{"tolerance": 0.5}, {"min_buckets": 0}, {"min_buckets": 8, "max_buckets": 4}, {"target_bucket_bytes": -1}],
 )
-def test_bad_options_are_refused(options: dict[str, Any]) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=next(iter(options))):
         RebucketOptions(**options)
 
 
 def target_for(lake: Lake, name: str, buckets: int) -> int:
-    """A target size with which the table's rows fill so many buckets."""
+    """Return a target size with which the table's rows fill this number of buckets."""
     measured = run(lake, rebucket, name, dry_run=True).metrics
     return round(measured["bucket_bytes_before"] * measured["buckets_before"] / buckets * 1.1)
 
 
 def buckets_of(lake: Lake, name: str) -> Counter[int]:
-    """Live data files by the number of buckets of their spec."""
-    found = lake.pyiceberg().load_table(name)
-    fields = {number: str(spec.fields[-1].transform) for number, spec in found.specs().items()}
-    return Counter(int(fields[task.file.spec_id][7:-1]) for task in found.scan().plan_files())
+    """Count the live data files by the number of buckets of their spec."""
+    table = lake.pyiceberg().load_table(name)
+    fields = {number: str(spec.fields[-1].transform) for number, spec in table.specs().items()}
+    return Counter(int(fields[task.file.spec_id][7:-1]) for task in table.scan().plan_files())
 
 
-def over(table: IcebergTable) -> Lease:
-    """The lease that a killed run has left, after its time was made to be over."""
+def end_lease(table: IcebergTable) -> Lease:
+    """End the lease of a killed run and return it."""
     lease = read_lease(table.properties)
     assert lease is not None and LEASE_TAG in read_refs(table)
     table.java.updateProperties().set(LEASE, dataclasses.replace(lease, until_ms=0).encode()).commit()
     return lease
 
 
-def test_buckets_change_beneath_the_lease_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buckets_change_only_under_the_lease(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(length, "SECONDS", 1.5)
     name = create(lake, 2, "bucket(2, id)")
     append(lake, name, 0, 1000)
@@ -112,8 +112,8 @@ def test_buckets_grow_and_shrink(lake: Lake, version: int) -> None:
     assert (dry.metrics["buckets_after"], dry.metrics["files_chosen"], dry.metrics["files_planned"]) == (8, 16, 16)
     grown = run(lake, rebucket, name, target_bucket_bytes=target)
     assert (grown.outcome, grown.reason) == ("done", None)
-    wanted = {"buckets_before": 2, "buckets_after": 8, "data_files_removed": 16, "data_files_added": 16, "commits": 1}
-    assert {key: grown.metrics[key] for key in wanted} == wanted
+    expected = {"buckets_before": 2, "buckets_after": 8, "data_files_removed": 16, "data_files_added": 16, "commits": 1}
+    assert {key: grown.metrics[key] for key in expected} == expected
     assert buckets_of(lake, name) == {8: 16}
     assert duckdb_rows(lake, name) == rows
     again = run(lake, rebucket, name, target_bucket_bytes=target)
@@ -126,7 +126,7 @@ def test_buckets_grow_and_shrink(lake: Lake, version: int) -> None:
 
 
 @V2
-def test_what_a_run_has_left_the_next_one_moves(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_the_next_run_moves_the_rest_of_a_failed_one(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     name = create(lake, version, "bucket(4, id)")
     append(lake, name, 0, 2000)
     rows, moments = duckdb_rows(lake, name), Counter[str]()
@@ -155,7 +155,7 @@ def test_what_a_run_has_left_the_next_one_moves(lake: Lake, monkeypatch: pytest.
         pytest.param("rewrite_staged@3", {4: 2, 8: 4}, marks=pytest.mark.soak),
     ],
 )
-def test_killed_between_commits_the_next_run_goes_on(
+def test_the_next_run_continues_after_a_kill_between_commits(
     lake: Lake, tmp_path: Path, moment: str, left: dict[int, int]
 ) -> None:
     name = create(lake, 2, "bucket(4, id)")
@@ -163,10 +163,10 @@ def test_killed_between_commits_the_next_run_goes_on(
     rows, options = duckdb_rows(lake, name), {"target_bucket_bytes": target_for(lake, name, 8), "max_group_bytes": 1}
     spec = lake.spec("rebucket", name, options=options)
     assert Run(tmp_path, spec, f"{moment}=kill").was_killed()
-    # the session keeps tables for a while
+    # the session caches tables for a while
     lake.sql(f"REFRESH TABLE lake.{name}")
     assert buckets_of(lake, name) == left and duckdb_rows(lake, name) == rows
-    dead = over(lake.table(name))
+    dead = end_lease(lake.table(name))
     report = run(lake, rebucket, name, **options)
     assert dead.holder.startswith("rebucket in") and f"{LEASE_TAKEN_PREFIX}{dead.token}" in read_refs(lake.table(name))
     assert (report.outcome, report.metrics["buckets_before"], report.metrics["commits"]) == ("done", 8, left[4])
@@ -174,7 +174,7 @@ def test_killed_between_commits_the_next_run_goes_on(
     assert run(lake, rebucket, name, **options).outcome == "nothing"
 
 
-def test_tables_that_it_leaves_alone(lake: Lake) -> None:
+def test_unsuitable_tables_are_left_alone(lake: Lake) -> None:
     assert run(lake, rebucket, create(lake, 2, "bucket(2, id)")).reason == "the table has no snapshot"
     for partitions, why in (("d", "not partitioned by bucket"), ("bucket(2, id), bucket(3, d)", "several buckets")):
         name = create(lake, 2, partitions)
@@ -183,7 +183,7 @@ def test_tables_that_it_leaves_alone(lake: Lake) -> None:
         assert report.outcome == "nothing" and why in str(report.reason)
     name = create(lake, 2, "bucket(2, id)")
     append(lake, name, 0, 100)
-    deleted_by_somebody(lake, name)
+    commit_foreign_deletes(lake, name)
     before = metadata_location(lake, name)
     for dry_run in (True, False):
         with pytest.raises(UnsupportedError, match="Cannot move rows to other buckets: snapshot .* another writer"):
@@ -193,7 +193,9 @@ def test_tables_that_it_leaves_alone(lake: Lake) -> None:
 
 
 @V2
-def test_batches_before_the_commits(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_batches_before_the_commits_are_kept(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     fed = Fed(lake, tmp_path, version)
     target, batches = target_for(lake, fed.name, 4), list[TableReport]()
 

@@ -1,4 +1,4 @@
-"""Tables set back to what they were, with their history tables and positions, and on again."""
+"""Tables are rolled back with their history tables and positions, and fed again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fed(lake: Lake, folder: Path) -> tuple[Feed, str]:
 
 
 def read_both(lake: Lake, name: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Rows of a table and of its history table, by DuckDB."""
+    """Read the rows of a table and its history table with DuckDB."""
     own, log = lake.duckdb_rows(name), lake.duckdb_rows(f"{name}_history", "_lakecdc_order, _lakecdc_op")
     return sorted(own, key=str), sorted(log)
 
@@ -38,7 +38,7 @@ def back(lake: Lake, name: str, to: object, **options: Any) -> TableReport:
     return run(lake, rollback_tables, name, to=str(to), history_tables={name: f"{name}_history"}, **options)
 
 
-def test_a_table_goes_back_with_its_history_and_is_fed_on(lake: Lake, tmp_path: Path) -> None:
+def test_a_table_is_rolled_back_with_its_history_and_fed_again(lake: Lake, tmp_path: Path) -> None:
     feed, log = fed(lake, tmp_path)
     history = History.of(5, 60)
     batches = in_batches(history, 15, 30)
@@ -46,7 +46,7 @@ def test_a_table_goes_back_with_its_history_and_is_fed_on(lake: Lake, tmp_path: 
         feed.take(events)
     then, snapshot = read_both(lake, feed.table), head(lake, feed.table)
     for table in (feed.table, log):
-        # no batch: it belongs to the state it was made of
+        # not a batch: it belongs to the state that it was made from
         run(lake, compact_data_files, table, min_input_files=2)
     feed.take(batches[2])
     after, newest = read_both(lake, feed.table), head(lake, feed.table)
@@ -57,16 +57,16 @@ def test_a_table_goes_back_with_its_history_and_is_fed_on(lake: Lake, tmp_path: 
     assert (report.outcome, report.metrics["tables_moved"]) == ("done", [feed.table, log])
     assert report.metrics["next_ingestion"].startswith("continues from")
     assert read_both(lake, feed.table) == then
-    refs, kept = read_refs(lake.table(feed.table)), report.metrics["kept_as"]
-    assert (refs[kept].snapshot_id, refs[POSITIONS_TAG].snapshot_id) == (newest, snapshot)
+    refs, undone = read_refs(lake.table(feed.table)), report.metrics["kept_as"]
+    assert (refs[undone].snapshot_id, refs[POSITIONS_TAG].snapshot_id) == (newest, snapshot)
     assert back(lake, feed.table, snapshot).outcome == "nothing"
 
-    # the undoing undone: history has to be found by its tag
-    assert back(lake, feed.table, kept).metrics["tables_moved"] == [feed.table, log]
+    # the rollback is undone: the history is found by its tag
+    assert back(lake, feed.table, undone).metrics["tables_moved"] == [feed.table, log]
     assert read_both(lake, feed.table) == after
 
     back(lake, feed.table, snapshot)
-    assert feed.run().outcome == "done", "what came since is read again"
+    assert feed.run().outcome == "done", "later events are read again"
     assert read_both(lake, feed.table) == after
     assert feed.rows() == final_rows(history)
     assert feed.rows(log, EVENT_COLUMNS) == event_rows(history.events)
@@ -103,7 +103,7 @@ def test_another_writers_commit_is_not_lost(lake: Lake, monkeypatch: pytest.Monk
     assert len(duckdb_rows(lake, name)) == 30
 
 
-def test_beneath_a_lease_nothing_is_rolled_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_under_a_lease_is_not_rolled_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(length, "SECONDS", 1.5)
     name, log = create(lake, 2), create(lake, 2)
     append(lake, name, 0, 10)
@@ -121,7 +121,7 @@ def test_beneath_a_lease_nothing_is_rolled_back(lake: Lake, monkeypatch: pytest.
     assert run(lake, rollback_tables, name, to=str(first)).outcome == "done"
 
 
-def test_rows_that_have_expired_come_back_only_on_purpose(lake: Lake) -> None:
+def test_expired_rows_are_restored_only_on_request(lake: Lake) -> None:
     name = create(lake, 2, partitioned_by="days(t)", columns="id bigint, t timestamp_ntz")
     rows = "(1, TIMESTAMP_NTZ '2025-01-01 10:00:00'), (2, TIMESTAMP_NTZ '2025-03-01 10:00:00')"
     lake.sql(f"INSERT INTO lake.{name} VALUES {rows}")
@@ -135,7 +135,7 @@ def test_rows_that_have_expired_come_back_only_on_purpose(lake: Lake) -> None:
     assert len(duckdb_rows(lake, name)) == 2
 
 
-def test_a_history_table_of_another_is_refused(lake: Lake, tmp_path: Path) -> None:
+def test_a_history_table_of_another_table_is_refused(lake: Lake, tmp_path: Path) -> None:
     (one, log), history = fed(lake, tmp_path), History.of(6, 20)
     one.take(history.events)
     other = create(lake, 2)

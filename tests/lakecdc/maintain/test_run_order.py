@@ -1,4 +1,4 @@
-"""Order of rows in Arrow tables: judged by Python's sort, and by Spark's."""
+"""Order of rows in Arrow tables, compared with Python's sort and Spark's."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ SIZES = st.integers(0, 40)
 
 
 def rank(value: Any) -> Any:
-    """A value as Spark compares it."""
+    """Return a value as Spark compares it."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value.encode() if isinstance(value, str) else value
 
 
 def in_order(order: RunOrder, rows: pa.Table) -> list[int]:
-    """The places of rows in an order, by Python's sort."""
+    """Return the positions of rows in an order, by Python's sort."""
     columns = []
     for field in order.fields:
         values = rows[field.source].combine_chunks()
@@ -78,7 +78,7 @@ def in_order(order: RunOrder, rows: pa.Table) -> list[int]:
 
 @st.composite
 def ordered_rows(draw: st.DrawFn, sizes: st.SearchStrategy[int] = SIZES) -> tuple[RunOrder, pa.Table]:
-    """Rows of random types with their numbers, and an order of them."""
+    """Draw rows of random types with their numbers, and an order of them."""
     size, fields, columns = draw(sizes), [], {}
     for number in range(draw(st.integers(1, 3))):
         kind = draw(st.sampled_from(list(TYPES)))
@@ -92,7 +92,7 @@ def ordered_rows(draw: st.DrawFn, sizes: st.SearchStrategy[int] = SIZES) -> tupl
 
 
 def transforms(kind: pa.DataType, column: str) -> list[Transform | None]:
-    """The transforms of a type, none among them."""
+    """Return the transforms of a type, including None."""
     if pa.types.is_floating(kind) or pa.types.is_boolean(kind) or kind in WITHOUT_TRANSFORMS:
         return [None]
     sized = [Transform("bucket", column, 3)]
@@ -124,7 +124,7 @@ def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Ta
             assert sum(cut <= keys(place) for cut in cuts) == number
         share = Placing(order, {0: cuts}).share(0, number, number + 1, rows)
         assert sorted(share["n"].to_pylist()) == sorted(piece["n"].to_pylist())
-    # the lowest key is no cut, so that the first file has rows
+    # the lowest key is not a cut, so that the first file has rows
     assert not rows.num_rows or [number for number, _ in pieces] == list(range(len(cuts) + 1))
 
 
@@ -132,7 +132,7 @@ def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Ta
 def test_values_with_a_shared_prefix_are_distinguished(descending: bool, nulls_first: bool) -> None:
     dice = random.Random(7)
     texts = ["".join(dice.choices(["a", "\0", "aaaaaaaa", "bbbbbbb"], k=dice.randint(0, 12))) for _ in range(1000)]
-    # a column whose values repeat is sorted by its distinct ones
+    # a column with repeated values is sorted by its distinct values
     assert len(set(texts)) > 700
     numbers = [dice.choice([dice.random(), dice.choice([0.1, 0.2])]) for _ in texts]
     rows = pa.table(
@@ -150,7 +150,7 @@ def test_values_with_a_shared_prefix_are_distinguished(descending: bool, nulls_f
         assert order.sorted(rows)["n"].to_pylist() == in_order(order, rows), names
 
 
-def test_equal_values_are_never_cut() -> None:
+def test_equal_values_stay_in_one_range() -> None:
     order = RunOrder((RunField("a"),))
     rows = pa.table({"a": [1] * 10 + [2]})
     assert [(n, p["a"].to_pylist()) for n, p in order.cut(rows, order.cuts(rows, 11))] == [(0, [1] * 10), (1, [2])]
@@ -177,7 +177,7 @@ def test_orders_that_tasks_cannot_evaluate_are_refused() -> None:
     assert [of(*case) for case in refused] == [None] * len(refused)
 
 
-def test_the_order_is_that_of_spark(lake: Lake) -> None:
+def test_the_order_equals_that_of_spark(lake: Lake) -> None:
     values: dict[str, tuple[str, list[Any]]] = {
         "i": ("int", [3, -7, 0, 2**31 - 1]),
         "x": ("double", [0.0, -0.0, math.nan, math.inf, -math.inf, -1.5]),

@@ -1,4 +1,4 @@
-"""The scripts as a person or the operator starts them: a spec in, a report and an exit code out."""
+"""The scripts as users and the operator start them: a spec in, a report and an exit code out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS = [
     *("erase_rows", "set_readers", "rebuild_keys"),
 ]
 
-#: the scripts as Python starts them, without a process for each
+#: runs all scripts in one process
 EACH = """
 import json, runpy, sys
 
@@ -39,7 +39,7 @@ print(json.dumps(codes))
 
 
 def start(job: str, spec: object, folder: Path) -> tuple[int, dict[str, Any]]:
-    """Run a script; exit code and report."""
+    """Run a script; return its exit code and report."""
     (folder / "spec.json").write_text(json.dumps(spec))
     command = [sys.executable, str(SCRIPTS / f"{job}.py"), "--spec", f"{folder}/spec.json", "--report"]
     environment = os.environ | interpreted() | {"SPARK_MASTER": "local[1]"}
@@ -60,7 +60,7 @@ def test_a_bad_spec_is_refused_with_exit_code_4(tmp_path: Path) -> None:
         assert "'dry_run'" in str(report["error"]) and report["failure_class"] == "bad input"
 
 
-def test_a_table_is_compacted_beside_one_that_is_missing(lake: Lake, tmp_path: Path) -> None:
+def test_a_table_is_compacted_although_another_is_missing(lake: Lake, tmp_path: Path) -> None:
     name = create(lake, 3)
     beside = create(lake, 2)
     for table in (name, beside):
@@ -71,6 +71,6 @@ def test_a_table_is_compacted_beside_one_that_is_missing(lake: Lake, tmp_path: P
     assert code == 4
     missing, *done = report["tables"]
     assert missing["outcome"] == "failed"
-    # of the side tables only the one that exists, and none twice
+    # only the existing side table, and only once
     assert [(each["table"], each["outcome"]) for each in done] == [(name, "done"), (beside, "done")]
     assert [count(lake, table, 0) for table in (name, beside)] == [1, 1]

@@ -1,4 +1,4 @@
-"""Tables that exist, made readable for engines in place: no row returns, and what cannot be done is refused."""
+"""Existing tables become readable for engines in place: no deleted row returns, and impossible changes are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def recorded(lake: Lake, name: str) -> str | None:
 def test_no_row_returns_when_a_table_with_position_deletes_is_upgraded(
     lake: Lake, granularity: str, partitioned_by: str
 ) -> None:
-    """A reader that finds a vector of a data file ignores every position-delete file, so the vector must have all."""
+    """A reader of a data file with a vector ignores position-delete files, so the vector must have all positions."""
     name = create(lake, 2, partitioned_by, write__delete__granularity=granularity)
     append(lake, name, 0, 40)
     append(lake, name, 40, 80)
@@ -78,7 +78,7 @@ def test_no_row_returns_when_a_table_with_position_deletes_is_upgraded(
     assert count(lake, name, 2) == position_delete_files(lake, name) == report.metrics["delete_files_left"] == 0
     assert_read_by_all(lake, name, rows)
     assert recorded(lake, name) == "databricks,snowflake"
-    # later deletes of both kinds are added to what the vectors have
+    # later deletes of both kinds are added to the vectors
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 3")
     delete_by_key(lake, name, [4, 6])
     assert prepared(lake, name, "databricks", "snowflake").outcome == "done"
@@ -87,7 +87,7 @@ def test_no_row_returns_when_a_table_with_position_deletes_is_upgraded(
     assert (again.outcome, again.reason) == ("nothing", "the table fits its readers and records them")
 
 
-def test_a_table_that_was_upgraded_before_gets_vectors(lake: Lake) -> None:
+def test_a_table_upgraded_earlier_gets_vectors(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 20)
     lake.sql(f"DELETE FROM lake.{name} WHERE id < 5")
@@ -116,7 +116,7 @@ def test_version_2_stays_where_its_position_deletes_are_read(lake: Lake) -> None
     assert_read_by_all(lake, name, rows)
 
 
-def test_readers_of_everything_are_only_recorded(lake: Lake) -> None:
+def test_readers_that_already_read_the_table_are_only_recorded(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 20)
     delete_by_key(lake, name, [1])
@@ -127,7 +127,7 @@ def test_readers_of_everything_are_only_recorded(lake: Lake) -> None:
     assert (lake.table(empty).format_version, recorded(lake, empty)) == (3, "databricks")
 
 
-def test_a_dry_run_reports_what_it_would_do(lake: Lake) -> None:
+def test_a_dry_run_reports_its_plan(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 20)
     delete_by_key(lake, name, [1])
@@ -143,18 +143,18 @@ def test_a_dry_run_reports_what_it_would_do(lake: Lake) -> None:
     assert report.metrics["why"].startswith("Format version 3 with deletion vectors, because Databricks Runtime 18")
 
 
-def test_a_table_is_never_set_back(lake: Lake) -> None:
+def test_a_table_is_never_downgraded(lake: Lake) -> None:
     name = create(lake, 3)
     append(lake, name, 0, 20)
     before = metadata_location(lake, name)
     with pytest.raises(UnsupportedError, match=r"version 3 cannot be lowered\. .*Athena reads equality.*new"):
         prepared(lake, name, "athena", "spark")
-    # readers of version 3 are served in it, though version 2 would do
+    # readers get version 3, although version 2 would suffice
     assert metadata_location(lake, name) == before
     assert prepared(lake, name, "snowflake").metrics["form"] == "format version 3 with deletion vectors"
 
 
-def test_readers_that_are_missing_or_contradict_each_other_change_nothing(lake: Lake) -> None:
+def test_missing_or_contradictory_readers_change_nothing(lake: Lake) -> None:
     name = create(lake, 2)
     before = metadata_location(lake, name)
     with pytest.raises(InputError, match=r"No readers are given\. Set options\.readers"):
@@ -164,7 +164,7 @@ def test_readers_that_are_missing_or_contradict_each_other_change_nothing(lake: 
     assert metadata_location(lake, name) == before
 
 
-def test_equality_deletes_that_arrive_meanwhile_are_converted_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_equality_deletes_are_converted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 20)
     delete_by_key(lake, name, [1])
@@ -174,7 +174,7 @@ def test_equality_deletes_that_arrive_meanwhile_are_converted_too(lake: Lake, mo
     assert {row[0]: row[1] for row in pyiceberg_rows(lake, name) if row[0] < 4} == {0: "old0", 2: "new2", 3: "new3"}
 
 
-def test_a_writer_that_never_stops_ends_the_job_before_the_upgrade(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_continuous_writer_ends_the_job_before_the_upgrade(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 40)
     delete_by_key(lake, name, [0])
@@ -192,7 +192,7 @@ def test_a_writer_that_never_stops_ends_the_job_before_the_upgrade(lake: Lake, m
 
 
 def test_deletes_that_cannot_be_converted_stop_the_job_before_the_upgrade(lake: Lake) -> None:
-    """A float is no key that engines agree on."""
+    """Engines do not agree on keys of type float."""
     name = create(lake, 2, columns="id double, v string, d int")
     lake.sql(f"INSERT INTO lake.{name} VALUES (1.5D, 'old', 0), (2.5D, 'old', 0)")
     table = lake.table(name)

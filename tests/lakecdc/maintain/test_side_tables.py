@@ -1,4 +1,4 @@
-"""Tables beside the targets are maintained like any other, and delete debt is what pyiceberg counts."""
+"""Side tables are maintained like other tables, and delete debt equals pyiceberg's count."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ BATCHES = 2
 
 
 def filled_side_tables(lake: Lake, target: str) -> list[str]:
-    """The side tables of a target as ingestion makes them, with a file for each of some batches."""
-    deletes, erased, files, kept, parked = side_tables(target)
+    """Create the side tables of a target as ingestion does, with one file per batch."""
+    deletes, erased, files, quarantined, parked = side_tables(target)
     tombstones._open_or_create(lake.table(target), ["id"])
     hashes._create(lake.table(target))
     definition.create_side_table(lake.spark, "lake", files, file_memory._COLUMNS)
-    quarantine.create_quarantine(lake.spark, "lake", kept)
+    quarantine.create_quarantine(lake.spark, "lake", quarantined)
     if not exists(lake.spark, "lake", parked):
         Parking(lake.spark, "lake")._create(parked)
     for batch in range(BATCHES):
@@ -47,12 +47,12 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
         lake.sql(f"INSERT INTO lake.{erased} VALUES ('hash {batch}', 'order')")
         lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f', null)")
         message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
-        lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null, null, null)")
+        lake.sql(f"INSERT INTO lake.{quarantined} VALUES ({message}, null, null, null)")
         lake.sql(f"INSERT INTO lake.{parked} (target, through, kind) VALUES ('{target}', {batch}, 'end')")
-    return [deletes, erased, files, kept, parked]
+    return [deletes, erased, files, quarantined, parked]
 
 
-def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) -> None:
+def test_side_tables_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) -> None:
     target = create(lake, 2)
     fill(lake, target, files=1)
     beside = filled_side_tables(lake, target)
@@ -67,14 +67,14 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     done = dict.fromkeys(beside, "done")
     assert job(rewrite_manifests, min_manifests=2) == {target: "nothing", **done}
     assert job(compact_data_files, min_input_files=2) == {target: "nothing", **done}
-    # each is held to its own policy and to that of its target, as both are by then
+    # each follows its own policy and that of its target, as they are at that time
     deletes, hashed, read, *shared = beside
     policies = {deletes: {ALLOW: "none"}, hashed: {MIN_ROW_AGE: "10 years"}, read: {MIN_SNAPSHOT_AGE: "1e8"}}
     for name, own in policies.items():
         lake.table(name).update_properties({**own})
-    held = {deletes: "unsupported", hashed: "failed", read: "nothing"}
+    retained = {deletes: "unsupported", hashed: "failed", read: "nothing"}
     assert job(expire_snapshots, max_age=0, dry_run=True)[deletes] == "nothing"
-    expired = {target: "nothing", **held, **dict.fromkeys(shared, "done")}
+    expired = {target: "nothing", **retained, **dict.fromkeys(shared, "done")}
     assert job(expire_snapshots, max_age=0, retain_last=1) == expired
     for name, own in policies.items():
         lake.table(name).update_properties(dict.fromkeys(own))
@@ -82,11 +82,11 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     refused = dict.fromkeys((target, deletes, hashed, read), "unsupported")
     assert job(expire_snapshots, max_age=0, retain_last=1) == refused | dict.fromkeys(shared, "nothing")
     lake.table(target).update_properties({ALLOW: None})
-    expired |= dict.fromkeys(held, "done") | dict.fromkeys(shared, "nothing")
+    expired |= dict.fromkeys(retained, "done") | dict.fromkeys(shared, "nothing")
     assert job(expire_snapshots, older_than="2100-01-01T00:00:00+00:00", retain_last=1) == expired
     assert [count(lake, name, 0) for name in beside[:3]] == [1, 1, 1]
     assert [lake.duckdb_rows(name, "count(*)") for name in beside] == counted
-    # what ingestion asks of them
+    # the rows that ingestion needs
     position = Position("files", "files", {"chapter": f"c{BATCHES - 1}"})
     assert file_memory.recall(lake.spark, "lake", target, position).all == {"f"}
     messages = quarantine.messages(IcebergTable(lake.spark, "lake", quarantine_of(target)), target)
@@ -127,8 +127,8 @@ def test_delete_debt_is_the_same_from_summaries_and_from_manifests(lake: Lake, v
 
     assert debts() == [DeleteDebt(2, 8, 1, 1)] * 2
     run_one(lake, rewrite_delete_files, name)
-    told, counted = debts()
-    assert told == counted
-    assert (told.equality_delete_files, told.equality_deletes) == (0, 0)
-    # eight rows of the first files and the one that was deleted by position
-    assert told.position_deletes == 9
+    summed, counted = debts()
+    assert summed == counted
+    assert (summed.equality_delete_files, summed.equality_deletes) == (0, 0)
+    # eight rows of the first files and the row deleted by position
+    assert summed.position_deletes == 9

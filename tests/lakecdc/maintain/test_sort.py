@@ -1,4 +1,4 @@
-"""Sorting makes disjoint files of the same rows, once."""
+"""Sorting makes disjoint files of the same rows, and only once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.versions import V3
 
 @V3
 def test_overlapping_files_become_disjoint(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    # files are read by each task that writes, or their rows go through the shuffle
+    # each writing task reads the files, or their rows are shuffled
     monkeypatch.setattr(in_tasks, "MOST_READERS", {2: 4, 3: 0}[version])
     name = create(lake, version)
     fill(lake, name, rows=1000)
@@ -51,15 +51,15 @@ def test_overlapping_files_become_disjoint(lake: Lake, monkeypatch: pytest.Monke
     assert report.outcome == "done", report.reason
     assert report.metrics["overlap_depth_after"] == 1.0
     assert report.metrics["sorted_by"] == "id"
-    found = bounds(lake, name, ["id"])
-    assert len(found) > 1 and all(left[1] < right[0] for left, right in pairwise(found))
+    ranges = bounds(lake, name, ["id"])
+    assert len(ranges) > 1 and all(left[1] < right[0] for left, right in pairwise(ranges))
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
     assert count(lake, name, 1) == 0
     again = run(lake, sort_data_files, name, **options)
     assert again.outcome == "nothing" and again.metrics["overlap_depth_before"] == 1.0
 
 
-def test_the_tables_order_is_used_and_marked(lake: Lake) -> None:
+def test_the_tables_order_is_used_and_recorded(lake: Lake) -> None:
     name = create(lake, 3, "d")
     lake.sql(f"ALTER TABLE lake.{name} WRITE ORDERED BY v DESC, id")
     fill(lake, name)
@@ -74,12 +74,12 @@ def test_the_tables_order_is_used_and_marked(lake: Lake) -> None:
         values = [row.v for row in rows if row.d == d]
         assert len(values) == 250 and values == sorted(values, reverse=True)
     assert {file.sort_order_id for file in listed_files(lake, name)} == {1}
-    made = lake.table(name).head()
-    assert made is not None and made.summary[names.JOB] == "sort_data_files"
+    snapshot = lake.table(name).head()
+    assert snapshot is not None and snapshot.summary[names.JOB] == "sort_data_files"
 
 
 @pytest.mark.soak
-def test_the_second_column_counts_too(lake: Lake) -> None:
+def test_the_second_column_is_also_sorted(lake: Lake) -> None:
     name = create(lake, 2)
     lake.sql(f"ALTER TABLE lake.{name} WRITE LOCALLY ORDERED BY truncate(1000, d), id")
     for number in range(6):
@@ -97,43 +97,43 @@ def test_the_second_column_counts_too(lake: Lake) -> None:
 
 
 def files_opened(lake: Lake, name: str, column: str, value: object) -> int:
-    """How many data files pyiceberg plans to read for a value of a column."""
+    """Count the data files that pyiceberg plans to read for a value of a column."""
     table = lake.pyiceberg().load_table(name)
     return len(list(table.scan(row_filter=f"{column} = {value!r}").plan_files()))
 
 
-# both are proven point by point in test_curves
+# test_curves checks both curves point by point
 @pytest.mark.parametrize("curve", on_demand(("hilbert", "zorder"), in_ci=("hilbert",)))
-def test_along_a_curve_look_ups_by_either_column_open_few_files(lake: Lake, curve: str) -> None:
+def test_files_along_a_curve_answer_look_ups_by_either_column(lake: Lake, curve: str) -> None:
     name = create(lake, 2, columns="id bigint, v string, at timestamp")
     rows = lake.spark.range(3200).selectExpr(
         "if(id % 100 = 7, null, id) id", "concat('order-', md5(cast(id as string))) v", "timestamp_seconds(id) at"
     )
     rows.repartition(16).writeTo(f"lake.{name}").append()
-    wanted = [("id", 1000), ("id", 3100), ("v", rows.collect()[500].v)]
-    before, opened = duckdb_rows(lake, name, "v"), [files_opened(lake, name, *w) for w in wanted]
+    look_ups = [("id", 1000), ("id", 3100), ("v", rows.collect()[500].v)]
+    before, opened = duckdb_rows(lake, name, "v"), [files_opened(lake, name, *w) for w in look_ups]
     assert opened == [16] * 3
     size = data_bytes(lake, name)
     options = {"target_file_size_bytes": size // 16}
     report = run(lake, sort_data_files, name, columns=["id", "v"], curve=curve, **options)
     assert report.outcome == "done" and report.metrics["sorted_by"] == f"{curve}(id, v)", report.reason
     assert report.metrics["overlap_depth_before"] > 2.5 and report.metrics["overlap_depth_after"] < 1.5
-    assert max(files_opened(lake, name, *w) for w in wanted) <= 9
-    assert sum(files_opened(lake, name, *w) for w in wanted) <= 18
+    assert max(files_opened(lake, name, *w) for w in look_ups) <= 9
+    assert sum(files_opened(lake, name, *w) for w in look_ups) <= 18
     again = run(lake, sort_data_files, name, **options)
     assert (again.outcome, again.metrics["sorted_by"]) == ("nothing", f"{curve}(id, v)")
-    opened = [files_opened(lake, name, *w) for w in wanted]
-    # each file has ids of the whole range
+    opened = [files_opened(lake, name, *w) for w in look_ups]
+    # the ids of each file span the whole range
     late = "5000 + id % 20 * 5 + id div 20", "concat('order-', md5(cast(-id as string)))", "now()"
     lake.spark.range(0, 100, 1, 5).selectExpr(*late).toDF("id", "v", "at").writeTo(f"lake.{name}").append()
     assert run(lake, compact_data_files, name, small_file_ratio=0.3, **options).metrics["data_files_removed"] == 5
-    assert all(files_opened(lake, name, *w) <= o + 1 for w, o in zip(wanted, opened, strict=True))
+    assert all(files_opened(lake, name, *w) <= o + 1 for w, o in zip(look_ups, opened, strict=True))
     assert run(lake, sort_data_files, name, dry_run=True).metrics["sorted_by"] == f"{curve}(id, v)"
-    found = duckdb_rows(lake, name, "v")
-    assert len(found) == 3300 and set(before) < set(found)
+    after = duckdb_rows(lake, name, "v")
+    assert len(after) == 3300 and set(before) < set(after)
 
 
-def test_identifier_fields_are_the_last_resort(lake: Lake) -> None:
+def test_identifier_fields_are_the_default_order(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name)
     report = run(lake, sort_data_files, name)
@@ -144,7 +144,7 @@ def test_identifier_fields_are_the_last_resort(lake: Lake) -> None:
     assert run(lake, sort_data_files, name).metrics["sorted_by"] == "id"
 
 
-def test_one_file_and_no_snapshot(lake: Lake) -> None:
+def test_tables_with_one_file_or_no_snapshot_are_left_alone(lake: Lake) -> None:
     name = create(lake, 2)
     assert run(lake, sort_data_files, name, columns=["id"]).reason == "the table has no snapshot"
     append(lake, name, 0, 10)
@@ -155,7 +155,7 @@ def test_one_file_and_no_snapshot(lake: Lake) -> None:
 
 
 @pytest.mark.soak
-def test_truncated_bounds_do_not_make_it_sort_for_ever(lake: Lake) -> None:
+def test_truncated_bounds_do_not_cause_endless_sorting(lake: Lake) -> None:
     prefix = "x" * 40
     name = create(lake, 2)
     rows = lake.spark.range(0, 600, 1, 3).selectExpr("id", f"concat('{prefix}', uuid()) v", "cast(id as int) d")
@@ -169,7 +169,7 @@ def test_truncated_bounds_do_not_make_it_sort_for_ever(lake: Lake) -> None:
     assert run(lake, sort_data_files, name, **options).outcome == "done"
 
 
-def test_position_delete_meanwhile_is_a_conflict(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_position_delete_is_a_conflict(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 3)
     fill(lake, name)
     meanwhile(monkeypatch, "rewrite_before_commit", lambda: lake.sql(f"DELETE FROM lake.{name} WHERE id = 5"))
@@ -196,7 +196,7 @@ def test_bytes_and_moments_can_be_sorted_by(lake: Lake) -> None:
     assert lake.sql(f"SELECT * FROM lake.{name} ORDER BY t").collect() == before
 
 
-def test_what_it_was_sorted_by_outlives_expiry_and_renaming(lake: Lake) -> None:
+def test_the_recorded_order_outlives_expiry_and_renaming(lake: Lake) -> None:
     name = create(lake, 2, columns="id bigint NOT NULL, v string, d int")
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
     append_parts(lake, name, 0, 600, 3, "x" * 40)
@@ -215,7 +215,7 @@ def test_what_it_was_sorted_by_outlives_expiry_and_renaming(lake: Lake) -> None:
     assert run(lake, sort_data_files, name, dry_run=True, **options).metrics["sorted_by"] == "d"
 
 
-def test_what_is_too_large_for_a_commit_is_sorted_in_pieces(lake: Lake) -> None:
+def test_groups_too_large_for_a_commit_are_sorted_in_pieces(lake: Lake) -> None:
     name = create(lake, 3)
     fill(lake, name, files=9, rows=1000)
     before = duckdb_rows(lake, name)

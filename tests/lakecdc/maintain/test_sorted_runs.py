@@ -1,4 +1,4 @@
-"""Sorted runs that are spilled and merged hold what one sort makes of all rows."""
+"""Sorted runs that are spilled and merged equal one sort of all rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALM = [HealthCheck.function_scoped_fixture, HealthCheck.data_too_large, HealthC
 
 
 def merged(runs: Runs, pieces: list[pa.Table], table_bytes: int) -> list[int]:
-    """The numbers of all rows, in the order in which the runs yield them."""
+    """Return the numbers of all rows, in the order of the merged runs."""
     with runs:
         for piece in pieces:
             runs.add(piece)
@@ -40,7 +40,7 @@ def test_merged_runs_equal_one_stable_sort(
 
 
 @pytest.mark.parametrize("memory", [100, 1 << 20])
-def test_runs_without_an_order_stay_as_they_are(tmp_path: Path, memory: int) -> None:
+def test_runs_without_an_order_are_unchanged(tmp_path: Path, memory: int) -> None:
     pieces = [pa.table({"n": [3, 1, 2]}), pa.table({"n": [9, 0]}), pa.table({"n": [5] * 40})]
     assert merged(Runs(RunOrder(), memory, str(tmp_path)), pieces, 1) == [3, 1, 2, 9, 0, *[5] * 40]
 

@@ -1,4 +1,4 @@
-"""A job's start snapshot outlives a concurrent expiry, and the tag never outlives the job for long."""
+"""A job's start snapshot outlives a concurrent expiry, and its tag does not outlive the job for long."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def table(lake: Lake) -> IcebergTable:
 
 
 def head(table: IcebergTable) -> Snapshot:
-    found = table.refresh().head()
-    assert found is not None
-    return found
+    snapshot = table.refresh().head()
+    assert snapshot is not None
+    return snapshot
 
 
 def expire_all_but_head(lake: Lake, table: IcebergTable) -> None:
-    # Iceberg judges refs by their own age, whatever older_than says
+    # Iceberg expires refs by their own age, not by older_than
     lake.sql(
         f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => {FAR_FUTURE}, retain_last => 1)"
     )
     table.refresh()
 
 
-def test_tag_keeps_the_start_snapshot_and_goes_with_the_job(lake: Lake, table: IcebergTable) -> None:
+def test_the_tag_keeps_the_start_snapshot_and_is_removed_with_the_job(lake: Lake, table: IcebergTable) -> None:
     start = head(table)
     with start_tag(table, start, "rewrite_delete_files") as tag:
         assert tag.startswith("lakecdc-job-rewrite_delete_files-")
@@ -49,7 +49,7 @@ def test_tag_keeps_the_start_snapshot_and_goes_with_the_job(lake: Lake, table: I
     assert table.snapshot(start.id) is None
 
 
-def test_tag_of_an_old_snapshot_lives_from_now_on(lake: Lake, table: IcebergTable) -> None:
+def test_the_age_of_the_tag_starts_with_the_job(lake: Lake, table: IcebergTable) -> None:
     start = head(table)
     lake.sql(f"INSERT INTO lake.{table.name} VALUES (2)")
     an_hour_old = Snapshot(**{**start.__dict__, "timestamp_ms": start.timestamp_ms - 3_600_000})
@@ -58,13 +58,13 @@ def test_tag_of_an_old_snapshot_lives_from_now_on(lake: Lake, table: IcebergTabl
         assert (ref.max_age_ms or 0) >= 3_600_000 + MAX_AGE_SECONDS * 1000
 
 
-def test_tag_goes_when_the_job_fails(table: IcebergTable) -> None:
+def test_a_failed_job_removes_its_tag(table: IcebergTable) -> None:
     with pytest.raises(RuntimeError, match="broke"), start_tag(table, head(table), "job"):
         raise RuntimeError("broke")
     assert not job_tags(read_refs(table.refresh()))
 
 
-def test_next_job_removes_stale_tags_only(table: IcebergTable) -> None:
+def test_the_next_job_removes_only_stale_tags(table: IcebergTable) -> None:
     start = head(table)
     manage = table.java.manageSnapshots()
     manage.createTag("lakecdc-job-dead", start.id).setMaxRefAgeMs("lakecdc-job-dead", 1).commit()
@@ -80,7 +80,7 @@ def test_a_missing_tag_is_not_an_error(table: IcebergTable) -> None:
     assert not job_tags(read_refs(table.refresh()))
 
 
-def test_expired_start_is_a_conflict(lake: Lake, table: IcebergTable) -> None:
+def test_an_expired_start_snapshot_is_a_conflict(lake: Lake, table: IcebergTable) -> None:
     start = head(table)
     lake.sql(f"INSERT OVERWRITE lake.{table.name} VALUES (2)")
     expire_all_but_head(lake, table)

@@ -1,4 +1,4 @@
-"""Statistics are computed once, and again when enough rows have changed."""
+"""Statistics are computed once, and again after enough row changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.lakecdc.maintain.support import append, create, fill, metadata_locati
 
 
 def snapshot(number: int, operation: str = "append", **summary: int) -> Snapshot:
-    """A snapshot with this summary."""
-    told = {key.replace("_", "-"): str(value) for key, value in summary.items()}
-    return Snapshot(number, number, operation, told, number - 1, number)
+    """Return a snapshot with this summary."""
+    texts = {key.replace("_", "-"): str(value) for key, value in summary.items()}
+    return Snapshot(number, number, operation, texts, number - 1, number)
 
 
-def test_rewrites_change_no_rows() -> None:
+def test_rewrites_do_not_count_as_row_changes() -> None:
     ancestors = [
         snapshot(4, "replace", added_records=100, deleted_records=100),
         snapshot(3, "overwrite", added_records=5, added_equality_deletes=5),
@@ -53,17 +53,17 @@ def test_stale_statistics_are_computed(lake: Lake) -> None:
     assert report.outcome == "done", report.reason
     assert report.metrics["distinct_values"] == {"id": 200, "d": 2}
     metadata = lake.pyiceberg().load_table(name).metadata
-    (found,) = metadata.statistics
-    assert found.snapshot_id == metadata.current_snapshot_id
-    assert {(tuple(b.fields), b.properties["ndv"]) for b in found.blob_metadata} == {((1,), "200"), ((3,), "2")}
-    assert [f.snapshot_id for f in metadata.partition_statistics] == [found.snapshot_id]
+    (statistics,) = metadata.statistics
+    assert statistics.snapshot_id == metadata.current_snapshot_id
+    assert {(tuple(b.fields), b.properties["ndv"]) for b in statistics.blob_metadata} == {((1,), "200"), ((3,), "2")}
+    assert [f.snapshot_id for f in metadata.partition_statistics] == [statistics.snapshot_id]
     append(lake, name, 1000, 1010)
     assert run(lake, compute_statistics, name, columns=["id"]).outcome == "nothing"
     append(lake, name, 2000, 2020)
     assert run(lake, compute_statistics, name, columns=["id"]).metrics["distinct_values"] == {"id": 230}
 
 
-def test_a_commit_meanwhile_takes_no_statistics_away(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_commit_keeps_the_statistics(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2, "d")
     fill(lake, name, files=2)
     head = lake.table(name).head()

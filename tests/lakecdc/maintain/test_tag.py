@@ -1,4 +1,4 @@
-"""Tags of past days and months, and changes of tags and branches, all or nothing."""
+"""Tags of past days and months, and atomic changes of tags and branches."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ NOW = datetime(2026, 3, 2, 1, 0, tzinfo=UTC)
 
 
 def snapshots(*moments: str) -> list[Snapshot]:
-    """Ancestors of a head, newest first, numbered by their order in time."""
+    """Return the ancestors of a head, newest first, numbered by time."""
     times = [datetime.fromisoformat(moment).replace(tzinfo=UTC) for moment in moments]
-    made = [Snapshot(n, int(t.timestamp() * 1000), "append", {}, None, n) for n, t in enumerate(times)]
-    return made[::-1]
+    oldest_first = [Snapshot(n, int(t.timestamp() * 1000), "append", {}, None, n) for n, t in enumerate(times)]
+    return oldest_first[::-1]
 
 
 def tagged(options: TagSnapshotsOptions, ancestors: list[Snapshot], *refs: str) -> dict[str, int | None]:
-    """Tags to be made, with their snapshots, and dropped."""
+    """Return the tags to create, with their snapshots, and to drop."""
     return periodic_tags(options, [(s.id, s.timestamp_ms) for s in ancestors], refs, NOW)
 
 
 def test_each_past_day_gets_its_last_snapshot() -> None:
-    made = snapshots("2026-02-27T10:00", "2026-02-27T23:59:59", "2026-03-01T00:00", "2026-03-02T00:30")
-    assert tagged(TagSnapshotsOptions(days=4), made) == {
+    ancestors = snapshots("2026-02-27T10:00", "2026-02-27T23:59:59", "2026-03-01T00:00", "2026-03-02T00:30")
+    assert tagged(TagSnapshotsOptions(days=4), ancestors) == {
         "lakecdc-day-2026-03-01": 2,
         "lakecdc-day-2026-02-28": 1,
         "lakecdc-day-2026-02-27": 1,
     }
 
 
-def test_tags_stay_where_they_are_until_they_are_too_old() -> None:
-    made = snapshots("2026-02-20T10:00", "2026-03-01T10:00")
+def test_tags_are_not_moved_and_are_dropped_once_too_old() -> None:
+    ancestors = snapshots("2026-02-20T10:00", "2026-03-01T10:00")
     refs = ("lakecdc-day-2026-03-01", "lakecdc-day-2026-02-26", "day-2026-02-01", "lakecdc-positions", "main")
-    assert tagged(TagSnapshotsOptions(days=2), made, *refs) == {
+    assert tagged(TagSnapshotsOptions(days=2), ancestors, *refs) == {
         "lakecdc-day-2026-02-28": 0,
         "lakecdc-day-2026-02-26": None,
     }
-    assert tagged(TagSnapshotsOptions(days=0), made, *refs) == {
+    assert tagged(TagSnapshotsOptions(days=0), ancestors, *refs) == {
         "lakecdc-day-2026-03-01": None,
         "lakecdc-day-2026-02-26": None,
     }
 
 
-def test_months() -> None:
-    made = snapshots("2025-11-30T10:00", "2025-12-31T23:00", "2026-02-10T10:00", "2026-03-01T10:00")
-    assert tagged(TagSnapshotsOptions(days=0, months=4), made, "lakecdc-month-2025-10") == {
+def test_each_past_month_gets_its_last_snapshot() -> None:
+    ancestors = snapshots("2025-11-30T10:00", "2025-12-31T23:00", "2026-02-10T10:00", "2026-03-01T10:00")
+    assert tagged(TagSnapshotsOptions(days=0, months=4), ancestors, "lakecdc-month-2025-10") == {
         "lakecdc-month-2026-02": 2,
         "lakecdc-month-2026-01": 1,
         "lakecdc-month-2025-12": 1,
@@ -65,9 +65,9 @@ def test_months() -> None:
     }
 
 
-def test_days_begin_where_people_live() -> None:
-    made = snapshots("2026-02-28T22:30", "2026-02-28T23:30")
-    assert tagged(TagSnapshotsOptions(days=2, zone="Europe/Berlin"), made) == {
+def test_days_begin_in_the_configured_time_zone() -> None:
+    ancestors = snapshots("2026-02-28T22:30", "2026-02-28T23:30")
+    assert tagged(TagSnapshotsOptions(days=2, zone="Europe/Berlin"), ancestors) == {
         "lakecdc-day-2026-03-01": 1,
         "lakecdc-day-2026-02-28": 0,
     }
@@ -92,7 +92,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         parse_spec({**document, "catalog": catalog}, "tag_snapshots")
 
 
-def test_tags_and_branches_are_changed_all_or_nothing(lake: Lake) -> None:
+def test_tags_and_branches_are_changed_atomically(lake: Lake) -> None:
     name = create(lake, 2)
     assert run(lake, tag_snapshots, name).reason == "the table has no snapshot"
     append(lake, name, 0, 10)
@@ -116,7 +116,7 @@ def test_tags_and_branches_are_changed_all_or_nothing(lake: Lake) -> None:
     assert refs["closing"] == Ref(first, "tag") and refs["audit"].kind == "branch" and refs["audit"].max_age_ms
     assert len(lake.duckdb_rows(name)) == 11
     assert lake.pyiceberg().load_table(name).scan(snapshot_id=first).to_arrow().num_rows == 10
-    # main has gone on, so that staging is behind it
+    # main has advanced, so staging is behind it
     append(lake, name, 200, 210)
     with pytest.raises(ConflictError, match="does not descend"):
         run(lake, tag_snapshots, name, changes=[{"action": "fast_forward", "name": "main", "to": "staging"}])

@@ -1,4 +1,4 @@
-"""What the proof of rewritten manifests says of them."""
+"""The proof of rewritten manifests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_entries_that_differ_are_named() -> None:
     )
     assert entry_difference([ENTRY], []) == "not a.parquet (of 1 entries that are lost or changed)"
     assert entry_difference([], [ENTRY]) == "also a.parquet"
-    # vectors of one file are told apart by where they lie in it
+    # vectors in one file are distinguished by their offset
     vectors = [ENTRY | {"content_offset": 4}, ENTRY | {"content_offset": 50, "sequence_number": 5}]
     assert entry_difference(vectors[:1], vectors[1:]).startswith("not a.parquet")
 

@@ -1,4 +1,4 @@
-"""Which data files are left alone as cold: bounds of partitions in time, tags, storage classes looked up."""
+"""Cold data files that are left alone, by time of their partition, by tag and by storage class."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def at(text: str) -> datetime:
         ("void", "date", 3, None),
     ],
 )
-def test_partitions_end_where_their_values_do(transform: str, kind: str, value: Any, end: str | None) -> None:
+def test_the_end_of_a_partition_follows_its_values(transform: str, kind: str, value: Any, end: str | None) -> None:
     fields = {3: [TimeField("f", transform, kind)]}
     assert partition_end(fields, (3, json.dumps({"f": value}))) == (at(end) if end else None)
 
 
-def test_of_several_times_the_latest_counts_and_one_without_end_counts_most() -> None:
+def test_the_latest_of_several_times_counts_and_unbounded_is_latest() -> None:
     fields = {0: [TimeField("a", "day", "date"), TimeField("b", "month", "date"), TimeField("c", "bucket[2]", "long")]}
     assert partition_end(fields, (0, '{"a": 0, "b": 1, "c": 0}')) == at("1970-03-01")
-    # Spark leaves null out of JSON
+    # Spark omits nulls in JSON
     assert partition_end(fields, (0, '{"a": 0, "c": 0}')) is None
     assert partition_end(fields, (1, "{}")) is None
 
@@ -97,7 +97,7 @@ def test_old_partitions_are_left_alone_and_counted() -> None:
     days = {day: json.dumps({"d": day}) for day in ("2026-11-09", "2026-11-10", "2026-11-20")}
     partitions = {(0, text): [file(f"{day}/{n}", text) for n in range(5)] for day, text in days.items()}
     decided = rules(CompactDataFilesOptions(cold_after_days=10))
-    # the tenth ended at midnight of the eleventh, nine and a half days ago
+    # the tenth ended at midnight of the eleventh, 9.5 days ago
     assert {name[:10] for name in compacted(partitions, decided)} == {"2026-11-10", "2026-11-20"}
     counts = cold_counts(decided.mark(partitions))
     assert counts == {"cold_files_left": 5, "cold_bytes_left": 50, "cold_files_by_age": 5}
@@ -106,7 +106,7 @@ def test_old_partitions_are_left_alone_and_counted() -> None:
     assert len(compacted(partitions, everything)) == 15 and cold_remark(cold_counts(partitions)) is None
 
 
-def test_tagged_files_are_neither_chosen_nor_do_others_come_to_lie_over_them() -> None:
+def test_tagged_files_are_not_chosen_and_new_files_do_not_overlap_them() -> None:
     files = [file(f"f{n}", low=10 * n, high=10 * n + 9) for n in range(12)]
     decided = rules(CompactDataFilesOptions(cold_tag="cold"), tagged={"f6"})
     marked = decided.mark({(0, "{}"): files})
@@ -118,7 +118,7 @@ def test_tagged_files_are_neither_chosen_nor_do_others_come_to_lie_over_them() -
     ]
 
 
-def test_a_cold_file_over_the_gaps_of_many_is_not_rewritten_with_them() -> None:
+def test_a_cold_file_that_spans_the_gaps_of_many_is_not_rewritten() -> None:
     between = [file(f"b{n}", low=10 * n + 5, high=10 * n + 5) for n in range(7)]
     large = [replace(each, bytes=900, data_bytes=900) for each in between]
     small = [file(f"f{n}", low=10 * n, high=10 * n + 1) for n in range(8)]
@@ -128,7 +128,7 @@ def test_a_cold_file_over_the_gaps_of_many_is_not_rewritten_with_them() -> None:
         assert ("wide" in compacted({(0, "{}"): [*small, *large, wide]}, decided)) is (not tagged)
 
 
-def test_sorting_ignores_cold_files_also_in_the_overlap_that_it_measures() -> None:
+def test_sorting_ignores_cold_files_and_their_overlap() -> None:
     files = [file(f"f{n}") for n in range(4)]
     decided = rules(SortDataFilesOptions(cold_tag="cold"), tagged={"f0", "f1"})
     units, counts = sort_units(decided.mark({(0, "{}"): files}), SortDataFilesOptions(), 1000)
@@ -139,7 +139,7 @@ def test_sorting_ignores_cold_files_also_in_the_overlap_that_it_measures() -> No
     assert units == [] and counts["overlap_depth_before"] == 1
 
 
-def test_only_files_that_would_be_rewritten_are_looked_up_and_each_once() -> None:
+def test_only_files_to_rewrite_are_looked_up_and_each_once() -> None:
     idle, busy = json.dumps({"d": "2026-11-19"}), json.dumps({"d": "2026-11-20"})
     partitions = {(0, idle): [file("idle", idle)], (0, busy): [file(f"f{n}", busy) for n in range(8)]}
     requests: list[str] = []
@@ -151,7 +151,7 @@ def test_only_files_that_would_be_rewritten_are_looked_up_and_each_once() -> Non
     assert cold_counts(decided.mark(partitions))["cold_files_by_storage_class"] == 1
 
 
-def test_look_ups_are_bounded_newest_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_ups_are_limited_newest_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold, "MOST_LOOK_UPS", 5)
     partitions = {(0, "{}"): [file(f"f{n}", sequence=n) for n in range(8)]}
     requests: list[str] = []
@@ -162,6 +162,6 @@ def test_look_ups_are_bounded_newest_files_first(monkeypatch: pytest.MonkeyPatch
     assert {f.location for f in marked[0, "{}"] if f.cold is Cold.NOT_LOOKED_UP} == {"f0", "f1", "f2"}
 
 
-def test_negative_age_is_refused() -> None:
+def test_a_negative_age_is_refused() -> None:
     with pytest.raises(SpecError, match="cold_after_days is -1"):
         CompactDataFilesOptions(cold_after_days=-1)

@@ -17,22 +17,22 @@ EQUALITY, POSITIONS, VECTOR = Content.EQUALITY_DELETES, Content.POSITION_DELETES
 DATA = [LiveFile(Content.DATA, (0, "p"), 100, 10, 3, name) for name in ("a", "b")]
 
 
-def test_a_branch_without_snapshots_owes_nothing() -> None:
+def test_a_branch_without_snapshots_has_no_debt() -> None:
     assert from_summaries([]) == DeleteDebt()
     assert from_summaries([CLEAN]) == DeleteDebt()
 
 
-def test_summaries_tell_the_files_of_each_kind() -> None:
+def test_summaries_count_delete_files_by_kind() -> None:
     head = {**DEBT, "added-equality-delete-files": "2", "added-delete-files": "2"}
     assert from_summaries([head, {**CLEAN, "total-delete-files": "3"}]) == DeleteDebt(2, 20, 3, 7)
 
 
 @pytest.mark.parametrize("missing", DEBT)
-def test_without_totals_they_tell_nothing(missing: str) -> None:
+def test_summaries_without_totals_are_not_counted(missing: str) -> None:
     assert from_summaries([{name: value for name, value in CLEAN.items() if name != missing}]) is None
 
 
-def test_where_the_way_back_is_cut_they_tell_nothing() -> None:
+def test_summaries_with_expired_ancestors_are_not_counted() -> None:
     assert from_summaries([{**DEBT, "added-equality-delete-files": "1", "added-delete-files": "1"}]) is None
 
 
@@ -47,7 +47,7 @@ def test_a_count_that_equals_its_limit_is_not_above_it() -> None:
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_equality_deletes": -1}])
-def test_limits_that_limit_nothing_are_refused(limits: dict[str, int]) -> None:
+def test_limits_without_a_value_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(SpecError, match="max_equality_delete_files"):
         DebtLimits(**limits)
 
@@ -60,7 +60,7 @@ def settled(version: int, *deletes: LiveFile, **options: Any) -> bool:
     return are_settled([*DATA, *deletes], version, RewriteDeleteFilesOptions(**options))
 
 
-def test_none_or_one_for_each_data_file() -> None:
+def test_at_most_one_delete_file_per_data_file_is_settled() -> None:
     assert settled(2) and settled(3)
     assert settled(2, delete(POSITIONS, "a"), delete(POSITIONS, "b", sequence=3))
     assert settled(3, delete(VECTOR, "a"), delete(VECTOR, "b"))
@@ -80,12 +80,12 @@ def test_none_or_one_for_each_data_file() -> None:
     ],
     ids=["equality", "no keys", "of a partition", "two", "no vector", "of no file", "too old", "no rows"],
 )
-def test_what_a_job_would_change(version: int, deletes: list[LiveFile]) -> None:
+def test_unsettled_delete_files_are_debt(version: int, deletes: list[LiveFile]) -> None:
     assert not settled(version, *deletes)
     keeps = deletes[0].content is not EQUALITY
     assert settled(version, *deletes, position_deletes="keep") is keeps
 
 
-def test_several_are_put_up_with_up_to_a_number() -> None:
+def test_several_delete_files_are_tolerated_up_to_a_limit() -> None:
     two = [delete(POSITIONS, "a"), delete(POSITIONS, "a", sequence=5)]
     assert settled(2, *two, min_input_files=3) and not settled(2, *two, min_input_files=2)

@@ -1,4 +1,4 @@
-"""Promised freshness: what keeps it, by how much it is missed, and of which tables it is promised."""
+"""Promised freshness: when it is met, by how much it is missed, and for which tables it is promised."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ REMEDY = "Check the last runs of its ingestion, and run it more often if they su
         ("30m", "2026-01-01T05:30:00+00:00", 1800.0, 0.0),
         ("30m", "2026-01-01T05:29:59+00:00", 1801.0, 1.0),
         ("1d", "2025-12-31T00:00:00+00:00", 108000.0, 21600.0),
-        # clocks of source and worker differ
+        # the clocks of source and worker differ
         ("1s", "2026-01-01T06:00:05+00:00", 0.0, 0.0),
     ],
 )
-def test_a_promise_is_kept_up_to_its_age(promised: str, source_time: str, lag: float, late: float) -> None:
+def test_a_promise_is_met_up_to_its_age(promised: str, source_time: str, lag: float, late: float) -> None:
     freshness = judge(promised, source_time, NOW)
     assert (freshness.lag_seconds, freshness.late_seconds, freshness.is_kept) == (lag, late, late == 0)
     assert freshness.facts()["freshness_late_seconds"] == late
@@ -36,7 +36,7 @@ def test_missed_freshness_reports_lateness_and_remedy() -> None:
     )
 
 
-def test_an_unknown_age_keeps_no_promise() -> None:
+def test_an_unknown_age_misses_the_promise() -> None:
     unknown = judge("30m", None, NOW)
     assert not unknown.is_kept
     assert unknown.facts() == {"freshness_promised_seconds": 1800.0, "freshness_late_seconds": None}
@@ -50,20 +50,18 @@ def test_an_unknown_age_keeps_no_promise() -> None:
     [
         ("shop.orders", "2026-01-01T05:00:00+00:00", 60.0),
         ("shop.items", "2026-01-01T05:00:00+00:00", 3600.0),
-        # one that the configuration names was to be fed
+        # a table named in the configuration should have been fed
         ("shop.orders", None, 60.0),
-        # others may have such a name too
+        # unfed tables may match the pattern as well
         ("shop.items", None, None),
         ("shop.items_lakecdc_deletes", "2026-01-01T05:00:00+00:00", None),
         ("crm.people", "2026-01-01T05:00:00+00:00", None),
-        # its own name decides before any pattern, also that nothing is promised
+        # its own name takes precedence over patterns, even for no promise
         ("shop.archive", "2026-01-01T05:00:00+00:00", None),
         ("shop.a_", "2026-01-01T05:00:00+00:00", 10800.0),
     ],
 )
-def test_the_own_name_or_the_longest_pattern_promises(
-    table: str, source_time: str | None, promised: float | None
-) -> None:
+def test_the_name_or_the_longest_pattern_promises(table: str, source_time: str | None, promised: float | None) -> None:
     promises = {
         "s*": "9h",
         "shop.*": "1h",
@@ -76,7 +74,7 @@ def test_the_own_name_or_the_longest_pattern_promises(
     assert (freshness and freshness.promised_seconds) == promised
 
 
-def test_a_table_that_ingestion_does_not_feed_is_promised_by_its_name_alone() -> None:
+def test_unfed_tables_have_a_promise_only_by_name() -> None:
     promises = {"shop.*": "1h", "shop.orders": "60s"}
     copied, named = (
         judge_table(promises, table, "2026-01-01T05:00:00+00:00", NOW, is_fed=False)

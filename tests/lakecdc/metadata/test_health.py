@@ -1,4 +1,4 @@
-"""Health is what readers pay: counts by kind, pairs of delete and data files, and a score that follows them."""
+"""Health is the cost for readers: counts by kind, pairs of delete and data files, and a score."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ def test_an_empty_table_has_nothing_to_gain() -> None:
     assert (health().score, health().files_needed) == (100, 0)
 
 
-def test_files_by_size_and_those_that_are_needed() -> None:
-    found = health(*[data(size=size) for size in (10, 200, 800, 1790, 5000)], data(size=1, scope="b"))
-    assert found.files_by_size == {"tiny": 2, "small": 1, "fit": 2, "large": 1}
+def test_files_are_counted_by_size_and_needed_files_by_partition() -> None:
+    table = health(*[data(size=size) for size in (10, 200, 800, 1790, 5000)], data(size=1, scope="b"))
+    assert table.files_by_size == {"tiny": 2, "small": 1, "fit": 2, "large": 1}
     # one partition has 7800 bytes, the other is tiny but needs its file
-    assert found.files_needed == 8 + 1
+    assert table.files_needed == 8 + 1
 
 
 @pytest.mark.parametrize(
     ("delete", "reads"),
     [
-        # lower sequence numbers only, in the partition
+        # only lower sequence numbers, in the partition
         (deletes(Content.EQUALITY_DELETES, 2), 1),
         (deletes(Content.EQUALITY_DELETES, 3), 2),
         # of a spec without partitions: everywhere
         (deletes(Content.EQUALITY_DELETES, 3, None), 3),
-        # the same sequence number as well
+        # also the same sequence number
         (deletes(Content.POSITION_DELETES, 2), 2),
         (deletes(Content.POSITION_DELETES, 2, location="first"), 1),
         (deletes(Content.POSITION_DELETES, 2, location="gone"), 0),
-        # belongs to one data file, whichever it is (Iceberg specification, deletion vectors)
+        # belongs to exactly one data file (Iceberg specification, deletion vectors)
         (deletes(Content.DELETION_VECTOR, 9), 1),
         (deletes(Content.EQUALITY_DELETES, 9, "elsewhere"), 0),
     ],
 )
-def test_data_files_that_a_delete_file_is_read_for(delete: LiveFile, reads: int) -> None:
+def test_delete_files_are_paired_with_the_data_files_they_apply_to(delete: LiveFile, reads: int) -> None:
     files = [data(1, location="first"), data(2, location="second"), data(1, scope="b", location="third")]
     assert health(*files, delete).delete_file_reads == reads
 
 
-def test_a_score_names_what_lowers_it() -> None:
-    found = health(*[data(n, 10) for n in range(1, 41)], *[deletes(Content.EQUALITY_DELETES, 50)] * 4)
-    assert found.lost == {"deletes": 22.5, "small_files": 29.2, "overlap": 0.0, "manifests": 0.0, "snapshots": 0.0}
-    assert found.score == pytest.approx(100 - 22.5 - 29.2)
-    assert found.facts()["score"] == found.score
+def test_a_score_names_its_deductions() -> None:
+    table = health(*[data(n, 10) for n in range(1, 41)], *[deletes(Content.EQUALITY_DELETES, 50)] * 4)
+    assert table.lost == {"deletes": 22.5, "small_files": 29.2, "overlap": 0.0, "manifests": 0.0, "snapshots": 0.0}
+    assert table.score == pytest.approx(100 - 22.5 - 29.2)
+    assert table.facts()["score"] == table.score
 
 
-def test_a_dozen_spare_files_count_in_full_and_a_single_one_hardly() -> None:
+def test_a_dozen_surplus_files_count_fully_and_a_single_one_hardly() -> None:
     assert health(data(1, 10), data(2, 10)).lost["small_files"] < 2
 
 
@@ -86,20 +86,20 @@ FILES = st.lists(
 
 
 @given(FILES, st.integers(1, 10**6), st.lists(st.integers(0, 10**8), max_size=5))
-def test_scores_lie_between_nothing_and_everything(files: list[LiveFile], snapshots: int, sizes: list[int]) -> None:
+def test_scores_lie_between_0_and_100(files: list[LiveFile], snapshots: int, sizes: list[int]) -> None:
     named = [replace(f, location=str(n)) if f.content is Content.DATA else f for n, f in enumerate(files)]
-    found = health(*named, snapshots=snapshots, manifests=tuple(sizes))
-    assert 0 <= found.score <= 100
-    assert all(points >= 0 for points in found.lost.values())
+    table = health(*named, snapshots=snapshots, manifests=tuple(sizes))
+    assert 0 <= table.score <= 100
+    assert all(points >= 0 for points in table.lost.values())
 
 
 @given(FILES)
-def test_one_more_equality_delete_never_betters_a_score(files: list[LiveFile]) -> None:
+def test_another_equality_delete_never_raises_a_score(files: list[LiveFile]) -> None:
     named = [replace(f, location=str(n)) if f.content is Content.DATA else f for n, f in enumerate(files)]
     assert health(*named, deletes(Content.EQUALITY_DELETES, 5)).score <= health(*named).score
 
 
-def test_a_puffin_file_counts_once_however_many_vectors_it_holds() -> None:
+def test_a_puffin_file_with_several_vectors_counts_once() -> None:
     vectors = [replace(deletes(Content.DELETION_VECTOR, 2), bytes=50, puffin=file) for file in ("a", "a", "b")]
-    found = health(data(), deletes(Content.EQUALITY_DELETES, 2), *vectors)
-    assert (found.deletion_vectors, found.delete_bytes) == (3, 1 + 50 + 50)
+    table = health(data(), deletes(Content.EQUALITY_DELETES, 2), *vectors)
+    assert (table.deletion_vectors, table.delete_bytes) == (3, 1 + 50 + 50)

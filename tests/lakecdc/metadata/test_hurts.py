@@ -1,4 +1,4 @@
-"""Who is told what, and when."""
+"""When alerts begin and end, and what they contain."""
 
 from __future__ import annotations
 
@@ -20,51 +20,54 @@ def health(**scores: float) -> dict[str, dict[str, Any]]:
 
 
 def test_a_low_score_alerts_once_and_once_more_on_recovery() -> None:
-    news, told = low_scores(health(a=59.5, b=60, c=61), [], 60, OWNERS)
+    news, sent = low_scores(health(a=59.5, b=60, c=61), [], 60, OWNERS)
     lacks = "it lacks 40 for deletes, 2.5 for small_files"
     assert news == News((f"shop.a (shop-team): its score is 59.5, below 60; {lacks}",))
-    assert told == ["shop.a"]
-    # a table that was not measured this time is still known to hurt
-    assert low_scores(health(b=70), told, 60, OWNERS) == (News(), told)
-    # neither is told again what goes up and down around the limit
+    assert sent == ["shop.a"]
+    # an unmeasured table keeps its alert
+    assert low_scores(health(b=70), sent, 60, OWNERS) == (News(), sent)
+    # a score that oscillates around the limit sends no further alert
     for score in (10, 64.9, 59):
-        assert low_scores(health(a=score), told, 60, OWNERS) == (News(), told)
-    assert low_scores(health(a=65), told, 60, OWNERS) == (News((), ("shop.a (shop-team): its score is 65 again",)), [])
-    assert low_scores(health(a=100), told, 99, OWNERS)[1] == []
+        assert low_scores(health(a=score), sent, 60, OWNERS) == (News(), sent)
+    assert low_scores(health(a=65), sent, 60, OWNERS) == (
+        News((), ("shop.a (shop-team): its score is 65 again",)),
+        [],
+    )
+    assert low_scores(health(a=100), sent, 99, OWNERS)[1] == []
 
 
 def test_missed_freshness_alerts_once_and_once_more_on_recovery() -> None:
-    late, kept = Freshness(60.0, "2026-01-01T05:00:00+00:00", 90.0), Freshness(60.0, "2026-01-01T05:00:00+00:00", 60.0)
-    news, told = missed_promises({"shop.a": late, "shop.b": kept}, [], OWNERS)
+    late, fresh = Freshness(60.0, "2026-01-01T05:00:00+00:00", 90.0), Freshness(60.0, "2026-01-01T05:00:00+00:00", 60.0)
+    news, sent = missed_promises({"shop.a": late, "shop.b": fresh}, [], OWNERS)
     (line,) = news.began
     assert line.startswith("shop.a (shop-team): readers see its source as of 2026-01-01 05:00:00 UTC, 1 min 30 s ago")
-    assert (news.over, told) == ((), ["shop.a"])
-    assert missed_promises({"shop.a": late}, told, OWNERS) == (News(), told)
+    assert (news.over, sent) == ((), ["shop.a"])
+    assert missed_promises({"shop.a": late}, sent, OWNERS) == (News(), sent)
     # a table that could not be read is still late
-    assert missed_promises({"shop.b": kept}, told, OWNERS) == (News(), told)
+    assert missed_promises({"shop.b": fresh}, sent, OWNERS) == (News(), sent)
     again = News((), ("shop.a (shop-team): its promised freshness is kept again",))
-    assert missed_promises({"shop.a": kept}, told, OWNERS) == (again, [])
-    # nothing is promised any more
-    assert missed_promises({"shop.a": None}, told, OWNERS) == (News(), [])
+    assert missed_promises({"shop.a": fresh}, sent, OWNERS) == (again, [])
+    # the promise was withdrawn
+    assert missed_promises({"shop.a": None}, sent, OWNERS) == (News(), [])
 
 
 def test_work_left_undone_run_after_run_alerts_once() -> None:
     undone, runs = {"sort": {"shop.a": "no budget", "shop.b": "failed"}}, dict[str, dict[str, int]]()
-    told: list[News] = []
+    alerts: list[News] = []
     for _ in range(4):
         news, runs = unpaid_debts(undone, {("sort", "shop.c"), ("other", "shop.a")}, runs, 3, OWNERS)
-        told.append(news)
-    assert told[0] == told[1] == told[3] == News()
-    assert told[2].began == (
+        alerts.append(news)
+    assert alerts[0] == alerts[1] == alerts[3] == News()
+    assert alerts[2].began == (
         "shop.a (shop-team): sort has left its work undone for 3 runs; no budget",
         "shop.b: sort has left its work undone for 3 runs; failed",
     )
-    # a run that has nothing to say of them changes nothing
+    # a run without these tables changes nothing
     assert unpaid_debts({}, set(), runs, 3, OWNERS) == (News(), runs)
     news, left = unpaid_debts({}, {("sort", "shop.a")}, runs, 3, OWNERS)
     assert (news.began, news.over) == ((), ("shop.a (shop-team): sort has done its work again",))
     assert left == {"sort": {"shop.b": 4}}
-    # what was never told of needs no end
+    # without an alert there is no recovery
     assert unpaid_debts({}, {("sort", "shop.b")}, {"sort": {"shop.b": 2}}, 3, OWNERS) == (News(), {})
 
 
@@ -87,6 +90,6 @@ def test_both_kinds_are_reported_together() -> None:
         ({"score": 60}, "score"),
     ],
 )
-def test_alerts_that_make_no_sense_are_refused(document: dict[str, Any], message: str) -> None:
+def test_invalid_alerts_are_refused(document: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse(Alerts, document, "alerts")

@@ -1,4 +1,4 @@
-"""When a lease may be renewed and taken over: never both."""
+"""Renewal and takeover of a lease are never possible at the same time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END = 1_700_000_090_000
     ("now_ms", "renewed", "taken_over"),
     [(END - 1, True, False), (END, False, False), (END + 10_000, False, False), (END + 10_001, False, True)],
 )
-def test_between_renewal_and_takeover_lies_the_grace(now_ms: int, renewed: bool, taken_over: bool) -> None:
+def test_a_grace_period_separates_renewal_and_takeover(now_ms: int, renewed: bool, taken_over: bool) -> None:
     lease = Lease("t", "a job", 0).renewed(END - 90_000)
     assert lease.until_ms == END
     assert (lease.may_be_renewed(now_ms), lease.may_be_taken_over(now_ms)) == (renewed, taken_over)
@@ -27,7 +27,7 @@ def test_lease_is_over_after_a_bounded_silence(term_ms: int, seconds: float) -> 
     assert lease.is_beyond_term(END - round(seconds * 1000) - 1) and not lease.is_beyond_term(END - 90_000)
 
 
-def test_property_is_read_as_written() -> None:
+def test_the_property_is_read_as_written() -> None:
     lease = Lease("t", "a job", 0).renewed(END)
     assert lease.term_ms == 90_000
     assert read_lease({LEASE: '{"token": "t", "holder": "h", "until_ms": 1}'}) == Lease("t", "h", 1)
@@ -45,6 +45,6 @@ def test_property_is_read_as_written() -> None:
         '{"token": "t", "holder": "h", "until_ms": 1e999}',
     ],
 )
-def test_what_cannot_be_read_is_over(text: str) -> None:
-    found = read_lease({LEASE: text})
-    assert found is not None and found.may_be_taken_over(END)
+def test_unreadable_leases_are_over(text: str) -> None:
+    lease = read_lease({LEASE: text})
+    assert lease is not None and lease.may_be_taken_over(END)

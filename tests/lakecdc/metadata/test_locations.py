@@ -1,4 +1,4 @@
-"""Locations: however one file is named, it is taken for itself, and never for another one that may be removed."""
+"""Locations: all notations of one file are equal, and different files are never confused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lakecdc.metadata.locations import (
         ("s3://l/t/x", "s3://l/t/data/../x", "s3://l/t/./x"),
     ],
 )
-def test_ways_to_write_one_location(same: tuple[str, ...]) -> None:
+def test_notations_of_one_location_are_equal(same: tuple[str, ...]) -> None:
     assert len({key(location) for location in same}) == 1
 
 
@@ -46,7 +46,7 @@ def test_ways_to_write_one_location(same: tuple[str, ...]) -> None:
     ("one", "other"),
     [("/a/b", "/a/c"), ("/a/b", "/a/b/c"), ("/a/p=x+y", "/a/p=x y"), ("/a/B", "/a/b"), ("/a/b%2", "/a/b2")],
 )
-def test_other_files_have_other_names(one: str, other: str) -> None:
+def test_different_files_have_different_names(one: str, other: str) -> None:
     assert key(one) != key(other)
 
 
@@ -64,7 +64,7 @@ def test_other_files_have_other_names(one: str, other: str) -> None:
         ("/my lake/t", "file:/my%20lake/t", True),
     ],
 )
-def test_folders_that_meet(one: str, other: str, meet: bool) -> None:
+def test_overlapping_folders_are_recognized(one: str, other: str, meet: bool) -> None:
     assert place(one).meets(place(other)) is place(other).meets(place(one)) is meet
 
 
@@ -88,14 +88,14 @@ def test_locations_of_documents_lie_in_the_same_storage(location: str, folder: s
     assert is_surely_below(location, folder) is below
 
 
-def test_names_below_a_folder_keep_what_they_are() -> None:
+def test_names_below_a_folder_keep_their_encoding() -> None:
     assert relative("file:/my lake%20/t/data/a b%25.parquet", "file:///my lake%20/t/") == "data/a b%25.parquet"
     assert not is_below("file:/wh/t2/x", "file:/wh/t")
     with pytest.raises(ValueError, match="not below"):
         relative("/wh/t2/x", "/wh/t")
 
 
-def test_where_files_can_only_be_deleted() -> None:
+def test_object_stores_can_only_delete() -> None:
     assert [in_object_store(f"{scheme}x/t") for scheme in ("s3a://", "GS://", "abfss://", "oss://")] == [True] * 4
     assert [in_object_store(location) for location in ("/t", "file:/t", "hdfs://nn/t", "viewfs:/t")] == [False] * 4
 
@@ -106,7 +106,7 @@ SCHEMES = [("s3", "s3a", "s3n", "S3"), ("abfs", "abfss", "wasb", "wasbs"), ("gs"
 
 
 @given(st.sampled_from(ROOTS), st.sampled_from(["", "/"]), NAMES)
-def test_a_relative_location_is_the_file_below_its_table(root: str, slash: str, name: str) -> None:
+def test_a_relative_location_is_resolved_against_its_table(root: str, slash: str, name: str) -> None:
     absolute = f"{root}/{name}"
     assert resolve(name, root + slash) == absolute == resolve(absolute, "file:/elsewhere")
     assert canonical(name, root + slash) == canonical(absolute) == canonical(absolute, "s3://elsewhere/t")
@@ -116,7 +116,7 @@ def test_a_relative_location_is_the_file_below_its_table(root: str, slash: str, 
 
 
 @given(st.lists(NAMES, min_size=2, max_size=2, unique=True), st.sampled_from(SCHEMES))
-def test_objects_are_equal_by_bucket_and_whole_name(names: list[str], schemes: tuple[str, ...]) -> None:
+def test_objects_are_equal_by_bucket_and_full_name(names: list[str], schemes: tuple[str, ...]) -> None:
     one, other = names
     assert len({canonical(f"{scheme}://lake/{one}") for scheme in schemes}) == 1
     assert canonical(f"s3://lake/{one}") != canonical(f"s3a://lake/{other}")
@@ -133,8 +133,8 @@ def test_local_files_are_equal_by_path(one: str, other: str) -> None:
 
 
 @given(NAMES, st.sampled_from(ROOTS))
-def test_equal_files_share_the_key_that_keeps_them(name: str, root: str) -> None:
-    """The key may join two files, which keeps an orphan, and never parts one, which would remove a live file."""
+def test_equal_files_share_a_key(name: str, root: str) -> None:
+    """The key may merge two files, which keeps an orphan, but never splits one, which would remove a live file."""
     assert key(canonical(name, root)) == key(resolve(name, root))
 
 

@@ -1,6 +1,6 @@
-"""What workers see of tables that Spark wrote: pyiceberg reads what Iceberg tells of the same files.
+"""Workers see the same facts of tables written by Spark through pyiceberg as jobs see through Iceberg.
 
-Health, the facts that jobs decide by, and whether there is anything to do.
+Health, the facts that jobs decide by, and prechecks.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tests.versions import V2, V3
 
 
 @V3
-def test_deletes_of_each_kind(lake: Lake, version: int) -> None:
+def test_deletes_of_each_kind_are_counted(lake: Lake, version: int) -> None:
     name = create(lake, version, partitioned_by="d")
     append_parts(lake, name, 0, 300, 3)
     delete_by_key(lake, name, range(0, 100, 2), text="new")
     before = health_of(lake.pyiceberg().load_table(name))
-    # one delete file of the partition 0, for its three older data files
+    # one delete file of partition 0, for its three older data files
     assert before is not None and (before.data_files, before.equality_deletes, before.delete_file_reads) == (7, 50, 3)
     assert run(lake, rewrite_delete_files, name).outcome == "done"
     after = health_of(lake.pyiceberg().load_table(name))
@@ -45,7 +45,7 @@ def test_deletes_of_each_kind(lake: Lake, version: int) -> None:
 
 
 @V2
-def test_workers_know_of_files_what_jobs_know(lake: Lake, version: int) -> None:
+def test_workers_and_jobs_see_the_same_file_facts(lake: Lake, version: int) -> None:
     name = create(lake, version, partitioned_by="d")
     append_parts(lake, name, 0, 300, 3)
     delete_by_key(lake, name, range(0, 100, 2), text="new")
@@ -57,41 +57,41 @@ def test_workers_know_of_files_what_jobs_know(lake: Lake, version: int) -> None:
     jobs = lake.table(name)
     head = jobs.head()
     assert head is not None
-    found = nameless(worker)
-    assert found == nameless(measure.measure(jobs, head.id, column_order(jobs, ["d", "id", "v"])))
-    assert all(f.bounded for f in found)
-    assert sum(f.deleted for f in found) == 50 and any(f.equality_deletes for f in found)
+    facts = nameless(worker)
+    assert facts == nameless(measure.measure(jobs, head.id, column_order(jobs, ["d", "id", "v"])))
+    assert all(f.bounded for f in facts)
+    assert sum(f.deleted for f in facts) == 50 and any(f.equality_deletes for f in facts)
 
 
 def nameless(partitions: Partitions) -> list[FileFacts]:
-    """Facts without the texts of partitions, which jobs and workers write differently."""
+    """Return facts without partition texts, which jobs and workers format differently."""
     return sorted((replace(f, partition="") for files in partitions.values() for f in files), key=lambda f: f.location)
 
 
 @V2
-def test_workers_see_that_there_is_nothing_left_to_do(lake: Lake, version: int) -> None:
+def test_prechecks_agree_with_jobs(lake: Lake, version: int) -> None:
     name = create(lake, version)
     append_parts(lake, name, 0, 600, 6)
     delete_by_key(lake, name, range(0, 10), text="new")
-    # compaction would take the deletes with it, and sorting the files
+    # compaction would also remove the deletes, and sorting the files
     assert_done_once(lake, name, rewrite_delete_files)
     assert_done_once(lake, name, compact_data_files)
     append(lake, name, 0, 600)
     assert run(lake, sort_data_files, name, columns=["id"]).outcome == "done"
-    # what the table was last sorted by is kept in it
+    # the table records its last sort order
     append(lake, name, 0, 600)
     assert_done_once(lake, name, sort_data_files)
     assert_done_once(lake, name, expire_snapshots, older_than="2099-01-01T00:00:00Z", retain_last=1)
 
 
 def assert_done_once(lake: Lake, name: str, work: TableWork, **options: Any) -> None:
-    """Workers leave a table to a job as long as it finds something to do."""
+    """Check that the precheck leaves a table to its job exactly as long as there is work."""
     job = getattr(work, "__name__")  # noqa: B009
     spec = parse_spec(lake.spec(job, name, options=options))
     for outcome in ("done", "nothing"):
-        found = precheck_tables(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
-        idle = {report.table: report.reason for report in found.idle}
-        assert (name in found.left, name in idle) == (outcome == "done", outcome == "nothing")
+        precheck = precheck_tables(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
+        idle = {report.table: report.reason for report in precheck.idle}
+        assert (name in precheck.left, name in idle) == (outcome == "done", outcome == "nothing")
         report = run(lake, work, name, **options)
         assert report.outcome == outcome
         assert idle.get(name) == (report.reason if outcome == "nothing" else None)

@@ -1,4 +1,4 @@
-"""Who has written a file is read from the name of its folder."""
+"""The name of a folder identifies the writer of its files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ START = 1767497400123
         ("..", "", "lakecdc-job-20260104T033000Z-0"),
     ],
 )
-def test_a_mark_is_one_folder_that_no_engine_hides(job: str, application: str, folder: str) -> None:
-    made = mark(job, START, application)
-    assert made.folder == folder
-    assert mark_in(f"{folder}/x") == made
-    assert made.started == "2026-01-04T03:30:00+00:00"
+def test_a_mark_is_one_folder_visible_to_all_engines(job: str, application: str, folder: str) -> None:
+    folder_mark = mark(job, START, application)
+    assert folder_mark.folder == folder
+    assert mark_in(f"{folder}/x") == folder_mark
+    assert folder_mark.started == "2026-01-04T03:30:00+00:00"
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_a_mark_is_one_folder_that_no_engine_hides(job: str, application: str, f
     ],
 )
 def test_the_mark_is_found_in_every_layout(location: str) -> None:
-    made = Mark("compact_data_files", "20260104T033000Z", "040330000001")
-    assert mark_in(location.format(made.folder)) == made
+    folder_mark = Mark("compact_data_files", "20260104T033000Z", "040330000001")
+    assert mark_in(location.format(folder_mark.folder)) == folder_mark
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_the_mark_is_found_in_every_layout(location: str) -> None:
         "data/xlakecdc-ingest-20260104T033000Z-1/x",
     ],
 )
-def test_other_names_have_none(location: str) -> None:
+def test_other_names_have_no_mark(location: str) -> None:
     assert mark_in(location) is None
 
 
-def test_an_invalid_time_is_shown_as_it_is() -> None:
-    found = mark_in("lakecdc-ingest-20269904T033000Z-1/x")
-    assert found is not None and found.started == "20269904T033000Z"
+def test_an_invalid_time_is_shown_unchanged() -> None:
+    folder_mark = mark_in("lakecdc-ingest-20269904T033000Z-1/x")
+    assert folder_mark is not None and folder_mark.started == "20269904T033000Z"

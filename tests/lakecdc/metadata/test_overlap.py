@@ -1,4 +1,4 @@
-"""Overlap depth and overlapping groups, by hand."""
+"""Overlap depth and overlapping groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakecdc.metadata.overlap import (
 
 
 def ranges(*ends: tuple[object, object], rows: int = 10) -> list[KeyRange]:
-    """Ranges of files of the same number of rows."""
+    """Return ranges of files with the same number of rows."""
     return [KeyRange(lower, upper, rows) for lower, upper in ends]
 
 
@@ -36,21 +36,21 @@ def ranges(*ends: tuple[object, object], rows: int = 10) -> list[KeyRange]:
         (ranges((None, None), (None, None)), 2.0),
     ],
 )
-def test_depth(files: list[KeyRange], depth: float) -> None:
+def test_depth_counts_files_per_key(files: list[KeyRange], depth: float) -> None:
     assert overlap_depth(files) == pytest.approx(depth)
 
 
-def test_depth_weighs_by_rows() -> None:
+def test_depth_is_weighted_by_rows() -> None:
     large, small = KeyRange(0, 100, 1000), KeyRange(100, 101, 2)
     assert overlap_depth([large, small, KeyRange(100, 101, 2)]) == pytest.approx(1.004, abs=0.001)
 
 
-def test_a_file_without_bounds_lies_over_all_others() -> None:
+def test_a_file_without_bounds_overlaps_all_others() -> None:
     assert overlap_depth([*ranges((1, 3), (4, 6)), KeyRange(None, None, 20)]) == pytest.approx(2.5)
     assert overlapping_groups([*ranges((1, 3), (4, 6)), KeyRange(None, None, 1)]) == [[0, 1, 2]]
 
 
-def test_groups() -> None:
+def test_overlapping_files_are_grouped() -> None:
     files = ranges((50, 60), (1, 10), (5, 20), (20, 30), (55, 70), (90, 99))
     assert overlapping_groups(files) == [[1, 2], [0, 4]]
     assert overlapping_groups(ranges((None, None))) == []
@@ -66,7 +66,7 @@ def test_files_outside_groups_never_overlap_anything() -> None:
                 assert files[alone].upper <= files[other].lower or files[other].upper <= files[alone].lower
 
 
-def test_runs_are_cut_where_another_file_holds_keys_between() -> None:
+def test_runs_are_cut_where_another_file_has_keys_between() -> None:
     files = ranges((0, 9), (20, 29), (5, 12), (40, 49))
     assert runs_between(files, []) == [[0, 2, 1, 3]]
     assert runs_between(files, ranges((13, 15))) == [[0, 2], [1, 3]]
@@ -76,7 +76,7 @@ def test_runs_are_cut_where_another_file_holds_keys_between() -> None:
     assert runs_between([], ranges((1, 2))) == []
 
 
-def test_runs_are_cut_in_every_such_gap_and_nowhere_else() -> None:
+def test_runs_are_cut_in_exactly_these_gaps() -> None:
     dice = random.Random(9)
     for _ in range(500):
         chosen, others = (
@@ -98,7 +98,7 @@ def test_runs_are_cut_in_every_such_gap_and_nowhere_else() -> None:
 
 
 def of_columns(*columns: tuple[object, object]) -> KeyRange:
-    """A file of ten rows with these bounds of the sort columns."""
+    """Return a file of ten rows with these bounds of the sort columns."""
     return KeyRange(*lexicographic_ends([ColumnBounds(*bounds) for bounds in columns]), 10)
 
 
@@ -115,7 +115,7 @@ def test_neighbours_that_share_a_value_of_the_first_column_do_not_overlap() -> N
     assert overlapping_groups([*files, of_columns((1, 3), (4, 4))]) == [[0, 3, 1, 2]]
 
 
-def test_nulls_and_unknown_bounds_of_a_column() -> None:
+def test_nulls_and_unknown_bounds_of_a_column_overlap() -> None:
     nulls = ColumnBounds(only_nulls=True)
     assert lexicographic_ends([ColumnBounds(), ColumnBounds(1, 2)]) == (None, None)
     low, high = lexicographic_ends([ColumnBounds(1, 1), ColumnBounds()])
@@ -125,7 +125,7 @@ def test_nulls_and_unknown_bounds_of_a_column() -> None:
     assert lexicographic_ends([nulls, ColumnBounds(1, 5)])[1] < lexicographic_ends([ColumnBounds(0, 5)])[0]
 
 
-def test_a_file_lies_behind_another_only_if_all_of_its_rows_do() -> None:
+def test_a_file_follows_another_only_if_all_of_its_rows_do() -> None:
     files = [
         of_columns((1, 2), (0, 9)),
         of_columns((2, 2), (3, 5)),

@@ -1,4 +1,4 @@
-"""Which tables a list stands for, and what may be done to them."""
+"""The tables that a list selects, and the jobs that their policies allow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TABLES = ["crm.people", "shop.items", "shop.orders", "shop.tmp_1", "shop.eu.orde
 
 
 @pytest.mark.parametrize(
-    ("entries", "found"),
+    ("entries", "tables"),
     [
         (["shop.orders"], ["shop.orders"]),
         (["*"], TABLES),
@@ -46,8 +46,8 @@ TABLES = ["crm.people", "shop.items", "shop.orders", "shop.tmp_1", "shop.eu.orde
         (["nothing.*"], []),
     ],
 )
-def test_lists_of_names_and_patterns(entries: list[str], found: list[str]) -> None:
-    assert matching(entries, TABLES) == found
+def test_lists_of_names_and_patterns_select_tables(entries: list[str], tables: list[str]) -> None:
+    assert matching(entries, TABLES) == tables
 
 
 POLICIES = {
@@ -70,7 +70,7 @@ POLICIES = {
 def test_the_most_specific_pattern_decides(table: str, jobs: set[str]) -> None:
     assert inherited(POLICIES, table, is_named=False).jobs == jobs
     assert inherited({}, table, is_named=False).jobs == set()
-    # what somebody has named is governed, whatever patterns say
+    # explicitly named tables are governed despite patterns
     assert inherited(POLICIES, table, is_named=True).jobs == {*KEEPING, *REMOVING}
 
 
@@ -83,11 +83,11 @@ def test_the_most_specific_pattern_decides(table: str, jobs: set[str]) -> None:
         ("shop.items", "none", set()),
     ],
 )
-def test_a_team_may_allow_what_removes_nothing_and_forbid_the_rest(table: str, own: str, jobs: set[str]) -> None:
+def test_a_team_may_allow_harmless_jobs_and_forbid_the_rest(table: str, own: str, jobs: set[str]) -> None:
     assert tightened(inherited(POLICIES, table, is_named=False), table, {ALLOW: own}).jobs == jobs
 
 
-def test_each_field_is_inherited_by_itself() -> None:
+def test_each_field_is_inherited_separately() -> None:
     policies = {
         "shop.orders": TablePolicy(
             reads=9, approve=("expire_partitions",), options={"compact_data_files": {"branch": "x"}}
@@ -95,10 +95,10 @@ def test_each_field_is_inherited_by_itself() -> None:
         "*": TablePolicy(window=Window("22:00", "06:00"), owner="lake", approve=("remove_orphan_files",)),
         "shop.*": TablePolicy(owner="shop", options={"compact_data_files": {"min_input_files": 9, "branch": "y"}}),
     }
-    found = inherited(policies, "shop.orders", is_named=True)
-    assert (found.reads, found.owner, found.windows) == (9, "shop", (Window("22:00", "06:00"),))
-    assert found.approve == {"expire_partitions", "remove_orphan_files"}
-    assert found.options("compact_data_files", {"delete_ratio": 0.5, "branch": "z"}, NOW) == {
+    policy = inherited(policies, "shop.orders", is_named=True)
+    assert (policy.reads, policy.owner, policy.windows) == (9, "shop", (Window("22:00", "06:00"),))
+    assert policy.approve == {"expire_partitions", "remove_orphan_files"}
+    assert policy.options("compact_data_files", {"delete_ratio": 0.5, "branch": "z"}, NOW) == {
         "delete_ratio": 0.5,
         "min_input_files": 9,
         "branch": "x",
@@ -106,7 +106,7 @@ def test_each_field_is_inherited_by_itself() -> None:
     assert inherited(policies, "crm.people", is_named=True).owner == "lake"
 
 
-def test_a_team_keeps_more_of_the_past_and_never_less() -> None:
+def test_a_team_can_only_extend_snapshot_retention() -> None:
     governed = inherited({}, "shop.items", is_named=True)
     own = tightened(governed, "shop.items", {MIN_SNAPSHOT_AGE: "864000", APPROVE: "remove_orphan_files", READS: "3"})
     assert own.approve == {"remove_orphan_files"} and own.reads == 3
@@ -117,21 +117,21 @@ def test_a_team_keeps_more_of_the_past_and_never_less() -> None:
     assert own.options("compact_data_files", {}, NOW) == {}
 
 
-def test_a_team_keeps_rows_longer_and_never_shorter() -> None:
-    job, kept = "expire_partitions", {"time_column": "at", "max_age": 86400.0}
+def test_a_team_can_only_extend_row_retention() -> None:
+    job, retention = "expire_partitions", {"time_column": "at", "max_age": 86400.0}
     own = tightened(inherited({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: "864000"})
-    assert own.options(job, kept, NOW) == {"time_column": "at", "max_age": 864000, "older_than": None}
-    assert own.options(job, {**kept, "max_age": 1e9}, NOW)["max_age"] == 1e9
+    assert own.options(job, retention, NOW) == {"time_column": "at", "max_age": 864000, "older_than": None}
+    assert own.options(job, {**retention, "max_age": 1e9}, NOW)["max_age"] == 1e9
     for moment, age in ((NOW + timedelta(1), 864000), (NOW - timedelta(1), 864000), (NOW - timedelta(11), 0.0)):
         exact = own.options(job, {"time_column": "at", "max_age": 0.0, "older_than": moment.isoformat()}, NOW)
         assert (exact["max_age"], exact["older_than"] is None) == (age, bool(age))
-    # one that is told no age removes nothing, and is not told one by this
+    # a job without an age removes nothing, and gets none from the policy
     assert own.options(job, {}, NOW) == {}
     assert own.options("expire_snapshots", {"max_age": 60.0}, NOW) == {"max_age": 60.0}
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "a day"])
-def test_an_invalid_number_of_seconds_leaves_the_table_alone(value: str) -> None:
+def test_an_invalid_number_of_seconds_is_refused(value: str) -> None:
     with pytest.raises(SpecError, match="min-row-age"):
         tightened(inherited({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: value})
 
@@ -146,11 +146,11 @@ def test_an_invalid_number_of_seconds_leaves_the_table_alone(value: str) -> None
         ("08:59", "09:00", "17:00", False),
     ],
 )
-def test_windows_may_go_over_midnight(at: str, begins: str, ends: str, holds: bool) -> None:
+def test_windows_may_cross_midnight(at: str, begins: str, ends: str, holds: bool) -> None:
     assert Window(begins, ends).holds(datetime.fromisoformat(f"2026-01-01T{at}+00:00")) is holds
 
 
-def test_words_that_are_no_jobs_are_refused() -> None:
+def test_unknown_jobs_are_refused() -> None:
     with pytest.raises(SpecError, match="compact_data_files"):
         TablePolicy(("compact",))
     with pytest.raises(SpecError, match="min_input_files"):
@@ -168,16 +168,16 @@ def test_an_owner_cannot_claim_every_budget(value: str) -> None:
     assert own_policy({READS: f"{MOST_READS}"}).reads == MOST_READS
 
 
-def test_an_allow_list_leaves_out_the_expiry_of_rows_unless_it_names_it() -> None:
+def test_an_allow_list_must_name_the_expiry_of_rows() -> None:
     named = inherited({}, "shop.items", is_named=True)
     assert not named.forbids(EXPIRE_PARTITIONS)
     for value, forbidden in {"none": True, "expire_snapshots": True, "*": False, EXPIRE_PARTITIONS: False}.items():
         assert own_policy({ALLOW: value}).forbids(EXPIRE_PARTITIONS) is forbidden
-    # of jobs that only people start it says nothing
+    # it does not apply to jobs that only users start
     assert not own_policy({ALLOW: "none"}).forbids("check_tables")
 
 
-def test_of_two_policies_the_tighter_one_holds() -> None:
+def test_the_stricter_of_two_policies_applies() -> None:
     owner = own_policy({ALLOW: "expire_snapshots, rewrite_manifests", MIN_ROW_AGE: "9", APPROVE: EXPIRE_PARTITIONS})
     own = own_policy({ALLOW: "expire_snapshots, expire_partitions", MIN_ROW_AGE: "5", MIN_SNAPSHOT_AGE: "7"})
     for both in (tighter(owner, own), tighter(own, owner)):
@@ -203,11 +203,11 @@ def own_policy(properties: dict[str, str]) -> Any:
 
 
 @pytest.mark.parametrize(("job", "options"), REMOVALS.items())
-class TestAJobReadsThePolicyItself:
-    def test_what_is_allowed_is_done(self, job: str, options: dict[str, Any]) -> None:
+class TestJobsReadThePolicy:
+    def test_allowed_jobs_run(self, job: str, options: dict[str, Any]) -> None:
         assert permit(job, {ALLOW: job}, options) == OPTIONS[job](**options)
 
-    def test_a_table_that_allows_nothing_loses_nothing(self, job: str, options: dict[str, Any]) -> None:
+    def test_a_table_that_allows_nothing_refuses_removals(self, job: str, options: dict[str, Any]) -> None:
         for own, owner in (({ALLOW: "none"}, {}), ({}, {ALLOW: "compact_data_files"})):
             with pytest.raises(UnsupportedError, match=rf"{ALLOW} is .* does not allow {job}"):
                 permit(job, own, options, orders=owner)
@@ -221,9 +221,7 @@ class TestAJobReadsThePolicyItself:
             with pytest.raises(SpecError, match=f"{next(iter(own))} is"):
                 permit(job, of_table, options, orders=of_owner)
 
-    def test_nothing_is_removed_outside_the_window_of_the_configuration(
-        self, job: str, options: dict[str, Any]
-    ) -> None:
+    def test_nothing_is_removed_outside_the_configured_window(self, job: str, options: dict[str, Any]) -> None:
         # it is one in the morning there
         for begins, ends, holds in (("00:30", "02:00", True), ("23:30", "00:30", False)):
             protection = {"shop.items": Protection(windows=(Window(begins, ends),), zone="Europe/Berlin")}
@@ -235,7 +233,7 @@ class TestAJobReadsThePolicyItself:
 
 
 @pytest.mark.parametrize("job", ["expire_partitions", "remove_orphan_files"])
-def test_a_job_that_waits_for_a_person_runs_with_an_approved_list_alone(job: str) -> None:
+def test_a_job_that_needs_approval_runs_only_with_an_approved_list(job: str) -> None:
     by_config = {"protection": {"shop.items": Protection(approve=True)}}
     for own, owner, more in (({APPROVE: job}, {}, {}), ({}, {APPROVE: job}, {}), ({}, {}, by_config)):
         options = {**REMOVALS[job], **more}
@@ -243,20 +241,20 @@ def test_a_job_that_waits_for_a_person_runs_with_an_approved_list_alone(job: str
             permit(job, own, options, orders=owner)
         approved = {"shop.items": Approved("file:///found.jsonl", "4f")}
         assert permit(job, own, {**options, "approved": approved}, orders=owner).approved == approved
-    # to bring files back takes no permission
+    # restoring files needs no permission
     assert permit("remove_orphan_files", {ALLOW: "none"}, {"dry_run": False, "action": "restore"})
 
 
-def test_a_job_keeps_as_long_as_the_table_its_owner_or_the_configuration_wants() -> None:
+def test_retention_is_the_longest_of_table_owner_and_configuration() -> None:
     old = Protection(min_age=100.0)
     for job, name in (("expire_snapshots", MIN_SNAPSHOT_AGE), ("expire_partitions", MIN_ROW_AGE)):
         for own, owner, more in (({name: "100"}, {}, {}), ({}, {name: "100"}, {}), ({}, {}, {"shop.items": old})):
             for age in ({}, {"max_age": 0.0, "older_than": NOW.isoformat()}):
                 options = {**REMOVALS[job], **age, "protection": more}
-                # a dry run finds what would go
+                # a dry run reports removals of the same age
                 for dry in (False, True):
-                    held = permit(job, own, {**options, "dry_run": dry}, orders=owner)
-                    assert (held.max_age, held.older_than) == (100, None)
+                    permitted = permit(job, own, {**options, "dry_run": dry}, orders=owner)
+                    assert (permitted.max_age, permitted.older_than) == (100, None)
         assert permit(job, {name: "30"}, REMOVALS[job]).max_age == 60
     with pytest.raises(SpecError, match="'expire_snapshots' in approve does not support approval"):
         TablePolicy(approve=("remove_orphan_files", "expire_snapshots"))

@@ -1,4 +1,4 @@
-"""Which engines can read a table."""
+"""Engines that can read a table."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ def test_a_table_without_deletes_is_readable_by_all_engines_of_its_version() -> 
     assert readable_by(4, 0, 0) == ["Apache Spark with Iceberg 1.12"]
 
 
-def test_equality_deletes_shut_engines_out_and_the_rewrite_lets_them_in() -> None:
+def test_equality_deletes_exclude_engines_until_they_are_rewritten() -> None:
     assert {"Snowflake", "PyIceberg 0.12", "Databricks Runtime 18"} <= set(refused_by(2, 9, 0))
     assert gained_by_rewrite(2, 9, 0) == ["PyIceberg 0.12", "Snowflake"]
-    # deletion vectors are what Databricks reads
+    # Databricks reads deletion vectors
     assert gained_by_rewrite(3, 9, 0) == ["Databricks Runtime 18", "PyIceberg 0.12", "Snowflake"]
     assert gained_by_rewrite(2, 0, 9) == []
 
 
-def test_what_is_not_known_is_neither_read_nor_refused() -> None:
+def test_unknown_support_is_neither_read_nor_refused() -> None:
     (redshift,) = [reader for reader in READERS if reader.name == "Amazon Redshift"]
     assert can_read(redshift, 2, 1, 0) is None
     assert redshift.name not in readable_by(2, 1, 0) + refused_by(2, 1, 0) + gained_by_rewrite(2, 1, 0)
     assert can_read(redshift, 2, 0, 1) is True
 
 
-def test_every_entry_has_a_source() -> None:
+def test_every_fact_has_a_source() -> None:
     assert all(reader.sources or reader.tried for reader in READERS)
     assert sorted(ALL) == sorted(reader.name for reader in READERS)
 
 
-def test_short_names_are_those_of_settings() -> None:
+def test_short_names_equal_those_of_the_settings() -> None:
     shorts = [reader.short for reader in READERS]
     assert sorted(shorts) == sorted(set(shorts)) == sorted(get_args(ReaderName))
 
 
 def reads(reader: Reader, version: int, equality: int, position: int) -> bool:
-    """Whether an engine is known to read a state of a table, from its facts alone."""
+    """Return whether an engine is known to read a state of a table, from its facts alone."""
     applies = reader.position_deletes if version == 2 else reader.deletion_vectors
     known = [reader.equality_deletes] * equality + [applies] * position
     return version <= reader.max_format_version and all(fact is True for fact in known)
@@ -72,12 +72,12 @@ KINDS: list[tuple[Deletes, ...]] = [("equality", "resolved"), ("equality",), ("r
 
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize("versions", [(2, 3), (2,), (3,)])
-def test_every_reader_of_any_set_reads_the_form_and_no_cheaper_one(
+def test_every_reader_reads_the_form_and_no_cheaper_form_suffices(
     kinds: tuple[Deletes, ...], versions: tuple[int, ...]
 ) -> None:
-    """All 4,096 sets of readers, in each restriction of a target."""
+    """Check all 4,096 sets of readers with each restriction of a target."""
     forms = [Form(version, kind) for version in versions for kind in kinds]
-    # what each form may hold: equality deletes become position deletes in time
+    # deletes of each form: equality deletes later become position deletes
     may_hold = {"equality": [(0, 0), (1, 0), (0, 1), (1, 1)], "resolved": [(0, 0), (0, 1)], "none": [(0, 0)]}
 
     def suits(names: tuple[str, ...], form: Form) -> bool:
@@ -97,11 +97,11 @@ def test_every_reader_of_any_set_reads_the_form_and_no_cheaper_one(
             named = [reader.name for reader in READERS if reader.name in str(error.value)]
             assert {each.short for each in READERS if each.name in named} <= set(names)
             core = tuple(each.short for each in READERS if each.name in named)
-            assert not any(suits(core, form) for form in forms), "those named contradict each other"
+            assert not any(suits(core, form) for form in forms), "the named readers contradict each other"
     assert refused or kinds == ("none",)
 
 
-def test_forms_and_their_reasons() -> None:
+def test_forms_have_reasons() -> None:
     def chosen(*names: str) -> str:
         form = choose_form(names)
         return explain_form(names, form)
@@ -112,7 +112,7 @@ def test_forms_and_their_reasons() -> None:
     assert chosen("snowflake", "trino") == (
         "Format version 2 with position deletes, because Snowflake cannot read equality deletes."
     )
-    # what is not known counts as no
+    # unknown support counts as no support
     assert chosen("bigquery") == (
         "Format version 2 with position deletes, because it is not known that Google BigQuery can read equality "
         "deletes."
@@ -123,7 +123,7 @@ def test_forms_and_their_reasons() -> None:
     )
 
 
-def test_readers_that_contradict_each_other_are_named_with_what_they_read() -> None:
+def test_contradictory_readers_are_named_with_the_forms_they_read() -> None:
     with pytest.raises(SpecError) as error:
         choose_form(("trino", "athena", "spark", "databricks"))
     assert error.value.message == (
@@ -142,7 +142,7 @@ def test_a_table_that_does_not_fit_its_readers_names_the_remedy() -> None:
     assert str(find_misfit(("snowflake",), 2, {**clean, "total-equality-deletes": "3"}, "resolved")) == (
         "The table has format version 2, and Snowflake cannot read equality deletes. Run the job set_readers."
     )
-    # a total that is missing proves nothing
+    # a missing total proves nothing
     assert find_misfit(("snowflake",), 2, {"total-records": "3"}) is not None
     assert find_misfit(("databricks",), 2, clean) is None
     assert find_misfit(("databricks",), 2, clean, "resolved") is not None

@@ -1,4 +1,4 @@
-"""What readers do with types and defaults of format version 3: the facts of those that tests run."""
+"""Behaviour of tested readers with types and defaults of format version 3."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAKE = (timestamps_ns, variant, default_values)
 
 
 def text(read: Read, short: str, name: str) -> str:
-    """What a reader reads, or why it refuses the table."""
+    """Return what a reader reads, or why it refuses the table."""
     try:
         return str(read(name, AS_TEXT.get(short, "*"))[0][-1]).replace(" ", "T")
     except Exception as error:
@@ -59,26 +59,26 @@ def text(read: Read, short: str, name: str) -> str:
 def check(lake: Lake, make: Callable[[Lake], tuple[str, str]], readers: Mapping[str, Read]) -> None:
     name, written = make(lake)
     texts = {short: text(read, short, name) for short, read in readers.items()}
-    found = {short: written in each and not each.startswith("refused: ") for short, each in texts.items()}
+    readable = {short: written in each and not each.startswith("refused: ") for short, each in texts.items()}
     said = {short: getattr(TRIED[short], make.__name__) for short in readers}
-    assert found == {short: found[short] if fact is None else fact for short, fact in said.items()}, texts
+    assert readable == {short: readable[short] if fact is None else fact for short, fact in said.items()}, texts
 
 
 @pytest.mark.parametrize("make", MAKE)
-def test_documented_attempts_are_made(lake: Lake, make: Callable[[Lake], tuple[str, str]]) -> None:
+def test_readers_behave_as_documented(lake: Lake, make: Callable[[Lake], tuple[str, str]]) -> None:
     check(lake, make, readers_at_hand(lake))
 
 
 @pytest.mark.services
 @pytest.mark.soak
-def test_servers_do_what_the_docs_describe(lake: Lake, tmp_path: Path) -> None:
+def test_servers_behave_as_documented(lake: Lake, tmp_path: Path) -> None:
     with all_readers(lake, tmp_path) as readers:
         assert readers.keys() == TRIED.keys()
         for make in MAKE:
             check(lake, make, readers)
 
 
-def test_the_versions_are_those_that_tests_run() -> None:
+def test_documented_versions_equal_the_tested_ones() -> None:
     run = {"duckdb": version("duckdb"), "pyiceberg": version("pyiceberg"), "spark": ICEBERG_VERSION}
     servers = {"trino": TRINO_VERSION, "clickhouse": CLICKHOUSE_PACKAGE.replace("==", " ")}
     assert {short: reader.tried for short, reader in TRIED.items()} == run | servers

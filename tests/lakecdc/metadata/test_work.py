@@ -1,4 +1,4 @@
-"""What a job is guessed to take, and what readers gain by it."""
+"""Estimated cost of jobs, and their benefit for readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCOPE = (0, "{}")
 
 
 def rewriting(files: int, delete_files: int, vectors: int = 0, rows: int = 1000, deletes: int = 10) -> Work:
-    """Of a table whose first files are older than its equality deletes, and whose others have a vector each."""
+    """Estimate a table whose first files are older than its equality deletes, and whose others have a vector each."""
     live = [LiveFile(Content.DATA, SCOPE, 9000, rows, 1, f"old-{number}") for number in range(files)]
     live += [LiveFile(Content.DATA, SCOPE, 9000, rows, 3, f"new-{number}") for number in range(vectors)]
     live += [LiveFile(Content.DELETION_VECTOR, SCOPE, 50, 1, 3, f"new-{number}") for number in range(vectors)]
@@ -21,21 +21,21 @@ def rewriting(files: int, delete_files: int, vectors: int = 0, rows: int = 1000,
     return of_delete_files(health, by_partition(live)[SCOPE], 3)
 
 
-def test_rewriting_delete_files_takes_what_data_files_they_apply_to() -> None:
+def test_cost_of_rewriting_deletes_follows_the_data_files_they_apply_to() -> None:
     few, many = rewriting(2, 3), rewriting(40, 3)
     assert many.core_seconds > 1.5 * few.core_seconds
-    # a table of as many rows in fewer files is done sooner, although as much is searched
+    # the same rows in fewer files cost less, although the search is the same
     assert rewriting(2, 3, rows=20_000).core_seconds < many.core_seconds
     assert many.benefit == 40 * 3 - 40 * 0.05 > few.benefit
 
 
-def test_files_that_have_a_vector_already_cost_little() -> None:
+def test_files_with_a_vector_cost_little() -> None:
     settled = rewriting(2, 3, vectors=38)
     assert rewriting(2, 3).core_seconds < settled.core_seconds < rewriting(40, 3).core_seconds
     assert settled.benefit == rewriting(2, 3).benefit
 
 
-def test_a_delete_costs_the_same_however_many_data_files_it_applies_to() -> None:
+def test_the_cost_of_a_delete_does_not_depend_on_its_data_files() -> None:
     some, one = (
         rewriting(files, 20, deletes=2000).core_seconds - rewriting(files, 20).core_seconds for files in (40, 1)
     )

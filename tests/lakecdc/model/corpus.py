@@ -1,4 +1,4 @@
-"""JSON values, and the columns that they may stand in: what a value has to become, or why it does not fit."""
+"""JSON values and columns for them: what each value becomes, or why it does not fit."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ _PLAIN = [
 
 
 def columns() -> Iterator[Field]:
-    """Yield every type with every encoding that it can have."""
+    """Yield every type with each of its encodings."""
     yield from (Field("c", kind) for kind in _PLAIN)
     yield Field("c", "binary", "base64")
     for kind, scale in (

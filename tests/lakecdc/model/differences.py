@@ -1,4 +1,4 @@
-"""Where values differ on purpose from those of the SQL engine, which the corpus keeps as it made them."""
+"""Deliberate differences from the values of the SQL engine, which the corpus records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from lakecdc.model.columns import INTEGER_BYTES, ColumnType
 
-#: stands for a value that does not fit
+#: marks a value that does not fit
 MISFIT: dict[str, Any] = {}
 _NUMBERS = ("decimal", "float", "double", *INTEGER_BYTES)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A value that the parser and the SQL engine do not agree about.
+    """A value on which the parser and the SQL engine disagree.
 
     :param json: the value.
     :param ours: what the parser makes of it, as Spark casts it to text.
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def text(self) -> str:
-        """Return what the string says, or the JSON itself."""
+        """Return the string's content, or the JSON itself."""
         return str(json.loads(self.json)) if self.is_text else self.json
 
     def is_column(self, sql_type: str, *encodings: str) -> bool:

@@ -1,4 +1,4 @@
-"""Columns as Arrow: what is converted at once is what the parser of each value makes of it."""
+"""Columns as Arrow: bulk conversion equals the parser's result for each value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def values() -> list[Any]:
 
 
 def expected(column: ColumnType, value: Any) -> tuple[pa.Array, list[int]]:
-    """Return what the parser makes of a value."""
+    """Return the parser's result for a value."""
     arrow = ArrowColumn(column).arrow
     try:
         parsed = column.parser()(Nested(to_text(value)) if isinstance(value, list | dict) else value)
@@ -39,18 +39,18 @@ def expected(column: ColumnType, value: Any) -> tuple[pa.Array, list[int]]:
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda each: f"{each.sql_type}-{each.encoding}-{each.scale}")
-def test_each_value_is_what_its_parser_makes_of_it(column: ColumnType) -> None:
+def test_each_value_equals_the_parsers_result(column: ColumnType) -> None:
     convert = ArrowColumn(column).convert
     different = []
     for value in values():
-        found, wanted = convert([value]), expected(column, value)
-        if found[1] != wanted[1] or repr(found[0].to_pylist()) != repr(wanted[0].to_pylist()):
-            different.append((value, found, wanted))
+        converted, parsed = convert([value]), expected(column, value)
+        if converted[1] != parsed[1] or repr(converted[0].to_pylist()) != repr(parsed[0].to_pylist()):
+            different.append((value, converted, parsed))
     assert different == []
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda each: f"{each.sql_type}-{each.encoding}-{each.scale}")
-def test_a_value_that_does_not_fit_costs_no_other(column: ColumnType) -> None:
+def test_a_value_that_does_not_fit_affects_no_other(column: ColumnType) -> None:
     together, misfits = ArrowColumn(column).convert(values())
     alone = [expected(column, value) for value in values()]
     assert repr(together.to_pylist()) == repr([array[0].as_py() for array, _ in alone])

@@ -1,4 +1,4 @@
-"""Values of every type and encoding, against what the SQL engine made of them and against Python's own types."""
+"""Values of every type and encoding, compared with the SQL engine and with Python's types."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EPOCH = datetime(1970, 1, 1)
 
 
 def parsed(column: ColumnType, text: str) -> Any:
-    """Return what a JSON value becomes, MISFIT for one that does not fit."""
+    """Return the parsed JSON value, MISFIT if it does not fit."""
     try:
         return column.parser()(as_token(parse_json(text)))
     except (MisfitError, UnreadableError):
@@ -45,7 +45,7 @@ def cases(golden: dict[str, Any]) -> Iterator[Case]:
 
 
 def shown(column: ColumnType, value: Any) -> Any:
-    """Return a value as Spark casts it to text; numbers of floating point as they are."""
+    """Return a value as Spark casts it to text, floating-point numbers unchanged."""
     if value is None or value is MISFIT or column.sql_type in ("float", "double"):
         return value
     if column.sql_type == "date":
@@ -66,7 +66,7 @@ def shown(column: ColumnType, value: Any) -> Any:
 
 
 def same(column: ColumnType, ours: Any, theirs: Any) -> bool:
-    """Return whether a value is that of the SQL engine."""
+    """Return whether a value equals that of the SQL engine."""
     if column.sql_type not in ("float", "double") or not isinstance(ours, float) or not isinstance(theirs, str):
         return bool(ours == theirs)
     expected = float(theirs)
@@ -76,7 +76,7 @@ def same(column: ColumnType, ours: Any, theirs: Any) -> bool:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda each: f"{each['type']}-{each['encoding']}-{each['scale']}")
-def test_values_are_those_of_the_sql_engine(golden: dict[str, Any]) -> None:
+def test_values_equal_those_of_the_sql_engine(golden: dict[str, Any]) -> None:
     unexplained = [case for case in cases(golden) if not any(rule(case) for rule in DIFFERENCES.values())]
     assert unexplained == []
 
@@ -91,7 +91,7 @@ _HUGE = ["9" * 5000, "-" + "9" * 5000, "1e300000", "1e2000000", "1e-2000000", "1
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda each: f"{each.sql_type}-{each.encoding}-{each.scale}")
-def test_arrow_takes_what_is_parsed_and_nothing_ends_a_task(column: ColumnType) -> None:
+def test_arrow_accepts_all_parsed_values(column: ColumnType) -> None:
     texts = [*VALUES, *_HUGE, *(json.dumps(text) for text in _HUGE), '"\\ud800"', "[" * 400 + "]" * 400]
     values = [value for text in texts if (value := parsed(column, text)) is not MISFIT]
     array = pa.array(values, arrow_type(column.sql_type))
@@ -138,7 +138,7 @@ def test_unscaled_numbers_keep_their_scale(unscaled: int, scale: int) -> None:
 
 
 @given(st.datetimes())
-def test_moments_are_those_of_python(moment: datetime) -> None:
+def test_times_equal_those_of_python(moment: datetime) -> None:
     micros = (moment - EPOCH) // timedelta(microseconds=1)
     for text in (moment.isoformat(), moment.isoformat(" "), moment.isoformat() + "Z"):
         assert parsed(ColumnType("timestamp_ntz"), f'"{text}"') == micros
@@ -184,7 +184,7 @@ def test_doubles_are_the_nearest_number(number: float) -> None:
         ("string", "epoch_days", None, None),
     ],
 )
-def test_columns_of_another_type_than_their_encoding_take_its_text(
+def test_columns_with_another_type_than_their_encoding_are_cast(
     sql_type: str, encoding: str, value: Any, expected: Any
 ) -> None:
     column = ColumnType(sql_type, encoding, 2)
@@ -198,5 +198,5 @@ def test_columns_of_another_type_than_their_encoding_take_its_text(
     ("sql_type", "encoding", "value"),
     [("string", "base64", "/w=="), ("bigint", "decimal_bytes", "BNI="), ("boolean", "epoch_days", 1)],
 )
-def test_values_that_another_type_cannot_hold_are_misfits(sql_type: str, encoding: str, value: Any) -> None:
+def test_values_that_do_not_fit_another_type_are_misfits(sql_type: str, encoding: str, value: Any) -> None:
     assert ArrowColumn(ColumnType(sql_type, encoding, 2)).convert([value])[1] == [0]

@@ -22,7 +22,7 @@ LOAD = {"bound": "'M'", "leading": "f"}
         ("mysql", {"file": "x.1", "pos": 4, "epoch": 1, "gtid": "", "created": 4, "loaded": 5 << 32}, (1 << 32) + 4),
     ],
 )
-def test_offsets_are_encoded_as_they_were(source: str, offsets: dict[str, object], number: int) -> None:
+def test_offsets_survive_a_round_trip(source: str, offsets: dict[str, object], number: int) -> None:
     at = log_position(Position(source, "i", offsets))
     assert at is not None and (at.number, at.encode()) == (number, offsets)
 
@@ -33,7 +33,7 @@ def test_positions_of_earlier_releases_are_decoded() -> None:
     assert log_position(Position("kafka", "i")) is None is log_position(None)
 
 
-def test_what_a_load_has_read_ahead_is_forgotten_once_the_log_is_applied() -> None:
+def test_the_lead_of_a_load_is_dropped_once_the_log_is_applied() -> None:
     at = LsnPosition(5, loaded=9)
     assert (at.ahead, at.encode()["loaded"]) == (9, "0/9")
     assert replace(at, lsn=9).ahead == 0 and "loaded" not in replace(at, lsn=9).encode()

@@ -1,4 +1,4 @@
-"""Histories that know what their table held at each moment of its source."""
+"""Histories with the state of the source at each moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ State = list[tuple[Any, ...]]
 
 @dataclass
 class Remembered(History):
-    """A history that remembers what the source held after each event.
+    """A history that records the source's rows after each event.
 
     :ivar states: rows by moment, milliseconds since 1970.
     """
@@ -28,17 +28,17 @@ class Remembered(History):
     states: dict[int, State] = field(default_factory=dict)
 
     def truncate(self) -> None:
-        """TRUNCATE."""
+        """Add a TRUNCATE."""
         event = truncate(self)
         event["value"]["source"]["ts_ms"] = 1_700_000_000_000 + self.lsn
         self.states[1_700_000_000_000 + self.lsn] = []
 
     def moments(self) -> list[int]:
-        """Moments of events, the first one first."""
+        """Return the moments of events, oldest first."""
         return sorted(self.states)
 
     def at(self, moment: int) -> State:
-        """What the source held at a moment."""
+        """Return the source's rows at a moment."""
         last = max((known for known in self.states if known <= moment), default=None)
         return self.states[last] if last is not None else []
 
@@ -49,23 +49,23 @@ class Remembered(History):
 
 @dataclass
 class RememberedPlain(Remembered, PlainHistory):
-    """The same of events in any order of arrival."""
+    """The same with events in any order of arrival."""
 
 
 def iso(moment: int) -> str:
-    """Milliseconds since 1970 as text."""
+    """Format milliseconds since 1970 as text."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=moment)).isoformat()
 
 
 def fed(lake: Lake, folder: Path, name: str = "", **target: Any) -> Feed:
-    """A table with a history table, fed from files."""
+    """Return the feed of a table with a history table, fed from files."""
     name = name or lake.new_name("moment")
     folder.mkdir(exist_ok=True)
     return Feed(lake, folder, {"history_table": f"{name}_history", **target}, table=name)
 
 
 def restored(lake: Lake, *names: str, moment: str | None, **options: Any) -> list[TableReport]:
-    """Run the job as its frame would."""
+    """Run the job as the job runner does."""
     histories = {name: f"{name}_history" for name in names}
     options = {"moment": moment, "history_tables": histories, **options}
     report = run(parse_spec(lake.spec("restore_moment", *names, options=options)), restore_moment)
@@ -74,5 +74,5 @@ def restored(lake: Lake, *names: str, moment: str | None, **options: Any) -> lis
 
 
 def shown(feed: Feed, branch: str) -> State:
-    """What DuckDB reads of a branch."""
+    """Read a branch with DuckDB."""
     return sorted(feed.lake.duckdb_rows(feed.table, COLUMNS, branch), key=str)

@@ -1,4 +1,4 @@
-"""Moments as tables of their own and as rows: made anew in one commit, and nothing of anybody else's is overwritten."""
+"""Moments restored into separate tables and as rows: replaced in one commit, without overwriting foreign tables."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PAGE = (Path(__file__).parents[3] / "docs/guides/restore-moment.md").read_text()
 
 
 def restore_into(feed: Feed, moment: int, name: str = "", **options: Any) -> TableReport:
-    """Restore a moment into a table of its own."""
+    """Restore a moment into a separate table."""
     into = {feed.table: name or f"{feed.table}_then"}
     return restored(feed.lake, feed.table, moment=iso(moment), into=into, **options)[0]
 
 
 @pytest.fixture(scope="module")
 def feed(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, Remembered]:
-    """A table with its history, and what it held; each test restores it under names of its own."""
+    """Create a table with its history; each test restores it under its own names."""
     folder = tmp_path_factory.mktemp("into")
     feed, history = fed(lake, folder / "files", partition_by=["bucket(2, id)"]), Remembered.of(51, 30)
     for events in in_batches(history, 10, 20):
@@ -41,7 +41,7 @@ def feed(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, Re
     return feed, history
 
 
-def test_a_table_of_its_own_is_made_anew_for_another_moment(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
+def test_a_restored_table_is_replaced_for_another_moment(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
     fed, history = feed
     then, before = f"{fed.table}_then", {**read_refs(lake.table(fed.table))}
     early, late = history.moments()[12], history.moments()[24]
@@ -61,14 +61,14 @@ def test_a_table_of_its_own_is_made_anew_for_another_moment(lake: Lake, feed: tu
     assert restore_into(fed, late).outcome == "done"
     assert fed.rows(then) == history.at(late)
     assert lake.table(then).column_names == lake.table(fed.table).column_names
-    # who reads the earlier state goes on with it
+    # readers of the earlier state can continue
     assert first and lake.spark.sql(f"SELECT * FROM lake.{then} VERSION AS OF {first.id}").count() == len(
         history.at(early)
     )
     assert read_refs(lake.table(fed.table)) == before
 
 
-def test_objects_of_others_are_not_overwritten(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
+def test_foreign_tables_are_not_overwritten(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
     fed, history = feed
     moment, then = history.moments()[12], f"{fed.table}_other"
 
@@ -87,7 +87,7 @@ def test_objects_of_others_are_not_overwritten(lake: Lake, feed: tuple[Feed, Rem
     assert "already exists and does not contain a moment" in refusal(then)
 
 
-def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
+def test_reading_rows_of_a_moment_leaves_nothing_behind(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
     fed, history = feed
     table, moment = lake.table(fed.table).refresh(), history.moments()[15]
     before = read_refs(table), [each.id for each in table.ancestors()]
@@ -96,8 +96,8 @@ def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembe
     code = code.replace("lake.shop.orders", f"lake.{fed.table}").replace("2026-01-31T00:03:00+01:00", iso(moment))
     names: dict[str, Any] = {"spark": lake.spark}
     exec(code, names)
-    found = names["rows"].select("id", "name", "n", "doc").collect()
-    assert sorted(map(tuple, found), key=str) == history.at(moment)
+    rows = names["rows"].select("id", "name", "n", "doc").collect()
+    assert sorted(map(tuple, rows), key=str) == history.at(moment)
     table.refresh()
     assert before == (read_refs(table), [each.id for each in table.ancestors()])
     assert table.java.operations().current().snapshots().size() == snapshots
@@ -108,7 +108,7 @@ def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembe
         moments.read(lake.spark, name, moment=iso(moment), history_table=f"{fed.table}_history")
 
 
-# a process of its own costs a start of Spark: CI kills one, and another fails in this process
+# a separate process has to start Spark: CI kills only one, and lets another fail in this process
 @pytest.mark.parametrize(
     ("failpoint", "into"),
     [
@@ -118,7 +118,7 @@ def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembe
         pytest.param("before_commit=kill", False, marks=pytest.mark.soak),
     ],
 )
-def test_a_run_that_does_not_end_is_made_good(
+def test_an_interrupted_run_is_completed_by_the_next(
     lake: Lake,
     feed: tuple[Feed, Remembered],
     tmp_path: Path,
@@ -144,6 +144,6 @@ def test_a_run_that_does_not_end_is_made_good(
     assert rows == history.at(moment)
 
 
-def test_each_moment_has_a_table_of_its_own() -> None:
+def test_two_tables_cannot_be_restored_into_one() -> None:
     with pytest.raises(SpecError, match="same table for several tables"):
         parse(RestoreMomentOptions, {"into": {"shop.a": "shop.then", "shop.b": "shop.then"}}, "options")

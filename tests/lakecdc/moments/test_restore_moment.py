@@ -1,4 +1,4 @@
-"""Past moments of tables, against what their source held then."""
+"""Past moments of tables, compared with their source at that time."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def check(feed: Feed, history: Remembered, moment: int, **options: Any) -> None:
     ],
     ids=["upsert", "upsert-fifty", "merge-fifty"],
 )
-def test_any_moment_is_what_the_source_held(lake: Lake, tmp_path: Path, target: dict[str, Any], count: int) -> None:
+def test_any_moment_equals_the_source(lake: Lake, tmp_path: Path, target: dict[str, Any], count: int) -> None:
     feed, history = fed(lake, tmp_path, **target), Remembered.of(11, 15, keys=8)
     feed.take(history.events)
-    begun, taken = history.moments()[-1], len(history.events)
+    begun, applied = history.moments()[-1], len(history.events)
     for truncated in (True, False):
         for number in range(16):
             history.statement(8)
             if truncated and number == 10:
                 history.truncate()
-        feed.take(history.events[taken:])
-        taken = len(history.events)
+        feed.take(history.events[applied:])
+        applied = len(history.events)
         if truncated:
             for name in (feed.table, f"{feed.table}_history"):
                 run(lake, compact_data_files, name, min_input_files=2)
@@ -61,14 +61,14 @@ def test_any_moment_is_what_the_source_held(lake: Lake, tmp_path: Path, target: 
     assert head(lake, feed.table) == before
 
 
-def test_late_events_belong_to_their_moment(lake: Lake, tmp_path: Path) -> None:
+def test_late_events_are_restored_at_their_moment(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path, partition_by=["bucket(2, id)"]), RememberedPlain(random.Random(21))
     for _ in range(40):
         history.statement(6)
     first, rest = history.events[:10], history.events[10:]
     feed.take(first)
     random.Random(22).shuffle(rest)
-    # the newest event comes in the middle: what follows is late, some of it twice
+    # the newest event comes in the middle: later arrivals are late, some of them repeated
     newest = max(rest, key=lambda event: event["value"]["source"]["lsn"])
     rest.remove(newest)
     feed.take(rest[:8])
@@ -118,7 +118,7 @@ def test_one_table_without_the_moment_prevents_all_writes(lake: Lake, tmp_path: 
     lake.sql(f"INSERT INTO lake.{names[0]}_history SELECT * FROM lake.{names[0]}_history LIMIT 1")
     assert "A writer other than ingestion modified the history table" in refused()
     lake.sql(f"UPDATE lake.{names[1]} SET n = n + 1 WHERE id < 3")
-    # after the batch that has read past the moment it does not matter, before it does
+    # it matters only before the batch that read past the moment
     feeds[1].take(Remembered.of(32, 30).events[len(histories[1].events) :])
     assert "A writer other than ingestion modified it" in refused(names[1], moment=iso(histories[1].moments()[-1]))
 

@@ -1,4 +1,4 @@
-"""Moments of tables whose stretch has full loads, several partitions of a topic, or a floor."""
+"""Moments of tables with full loads, several partitions of a topic, or a floor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def now() -> str:
 
 
 def read_now(batch: Batch) -> Batch:
-    """A batch after which its source has been read up to now."""
+    """Return a batch after which its source has been read up to now."""
     return replace(batch, position=replace(batch.position, read_through=now()))
 
 
@@ -38,7 +38,7 @@ def refusal(lake: Lake, name: str, moment: str) -> str:
     return report.reason or ""
 
 
-def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
+def test_moments_before_a_full_load_are_refused(lake: Lake) -> None:
     loads = Loads(lake)
     name = loads.target.table
     loads.feed(read_now(loads.batch(10, {1: "a", 2: "b"})))
@@ -56,7 +56,7 @@ def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
 
 
 def untimed(batch: Batch, time: str) -> Batch:
-    """A batch whose events do not know when they happened."""
+    """Return a batch whose events have no source time."""
     assert batch.rows is not None
     return replace(batch, rows=Rows(batch.rows.frame.withColumn("source_time", F.expr(time))))
 
@@ -75,11 +75,11 @@ def test_events_without_a_source_time_prevent_moments_before_their_ingestion(lak
     (report,) = restored(lake, name, moment=after)
     assert report.outcome == "done", report.reason
     assert sorted(lake.duckdb_rows(name, "id, v", report.metrics["branch"])) == [(1, "a2"), (2, "b2")]
-    # a remembered delete without a time is from before the moment, as its event would have been refused otherwise
-    table, gone, late = lake.table(name), loads.batch(40, {1: ""}), loads.batch(35, {1: "late"})
-    assert gone.rows is not None and late.rows is not None
+    # a remembered delete without a time is older than the moment, because otherwise its event would have been refused
+    table, deletion, late = lake.table(name), loads.batch(40, {1: ""}), loads.batch(35, {1: "late"})
+    assert deletion.rows is not None and late.rows is not None
     nothing = F.lit(None).cast("timestamp")
-    tombstones.append_deletes(table, gone.rows.frame.withColumn("source_time", nothing), ["id"])
+    tombstones.append_deletes(table, deletion.rows.frame.withColumn("source_time", nothing), ["id"])
     rows = late.rows.frame.withColumn("late", F.lit(True))
     compared = Compared("0050", "0035", rows=False, until=F.current_timestamp())
     assert drop_stale(rows, table, ["id"], compared).frame.isEmpty()
@@ -98,14 +98,14 @@ def test_parked_rounds_prevent_their_moments(lake: Lake) -> None:
     Parking(lake.spark, "lake").park(name, parked, None)
     assert "and 1 rounds of its log are parked." in refusal(lake, name, now())
     feed(20, "b", "0/9")
-    # taken, though not forgotten yet
+    # applied, but not yet removed
     assert "parked" not in refusal(lake, name, "2030-01-01T00:00:00Z")
     (report,) = restored(lake, name, moment=between)
     assert report.outcome == "done", report.reason
     assert lake.duckdb_rows(name, "id, v", report.metrics["branch"]) == [(1, "a")]
 
 
-def test_each_partition_of_a_topic_must_have_brought_a_later_event(lake: Lake) -> None:
+def test_each_partition_of_a_topic_needs_a_later_event(lake: Lake) -> None:
     loads = Loads(lake)
     name = loads.target.table
 

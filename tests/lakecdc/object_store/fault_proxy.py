@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that does to requests what networks and other stores do."""
+"""A proxy before an S3 server that imitates faulty networks and other stores."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Self
 
 Reply = tuple[int, dict[str, str], bytes]
 Send = Callable[[], Reply]
-#: gets what sends the request and returns the answer, or None to drop the connection
+#: gets a function that forwards the request; returns the answer, or None to drop the connection
 Fault = Callable[["Request", Send], Reply | None]
 
 _CONDITIONS = ("if-match", "if-none-match")
 
 
 class Request:
-    """A request on its way; a fault may change its headers, which nothing but a signature of them could notice."""
+    """A forwarded request; a fault may change its headers, which only a signature could reveal."""
 
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         self.method, self.path, self.headers, self.body = method, path, headers, body
@@ -30,18 +30,18 @@ class Request:
 
 
 def drop_answer(request: Request, send: Send) -> Reply | None:
-    """Forward and hang up."""
+    """Forward, then close the connection."""
     send()
     return None
 
 
 def drop_request(request: Request, send: Send) -> Reply | None:
-    """Hang up at once."""
+    """Close the connection at once."""
     return None
 
 
 def double(request: Request, send: Send) -> Reply | None:
-    """Forward twice, as proxies that repeat do, and return the second answer."""
+    """Forward twice, like a retrying proxy, and return the second answer."""
     send()
     return send()
 
@@ -58,16 +58,16 @@ def delay(seconds: float) -> Fault:
 
 
 def answer_with(status: int, code: str, *, said_as: int | None = None) -> Fault:
-    """Return a fault that forwards nothing and answers an error of S3.
+    """Return a fault that forwards nothing and answers an S3 error.
 
-    :param said_as: the status that is sent, if another one.
+    :param said_as: the status that is sent, if it differs.
     """
     text = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{status}</Message></Error>'
     return lambda request, send: (said_as or status, {"Content-Type": "application/xml"}, text.encode())
 
 
-def say_200(request: Request, send: Send) -> Reply | None:
-    """Forward, and return whatever was answered with status 200."""
+def answer_200(request: Request, send: Send) -> Reply | None:
+    """Forward, and return the answer with status 200."""
     _, headers, body = send()
     return 200, headers, body
 
@@ -79,14 +79,14 @@ def ignore_conditions(request: Request, send: Send) -> Reply | None:
 
 
 class FaultProxy:
-    """A proxy on a free port; within a ``with`` block.
+    """A proxy on a free port, started by a ``with`` block.
 
     :param target: address of the server.
     """
 
     def __init__(self, target: str) -> None:
         self.fault: Fault | None = None
-        #: conditional writes that came, each attempt of a client
+        #: number of conditional writes, counting each attempt
         self.attempts = 0
         proxy = self
 
@@ -133,7 +133,7 @@ class FaultProxy:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that is told nothing may be gone."""
+        """Ignore errors of clients that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -154,11 +154,11 @@ class _Handler(BaseHTTPRequestHandler):
 def _forward(target: str, request: Request) -> Reply:
     connection = http.client.HTTPConnection(target, timeout=60)
     try:
-        # the client got its "continue" here; its Host is part of the signature
+        # the proxy already sent "continue" to the client; its Host is part of the signature
         headers = {name: value for name, value in request.headers.items() if name.lower() != "expect"}
         connection.request(request.method, request.path, request.body, headers)
         answer = connection.getresponse()
-        kept = {n: v for n, v in answer.getheaders() if n.lower() not in ("transfer-encoding", "connection", "date")}
-        return answer.status, kept, answer.read()
+        reply = {n: v for n, v in answer.getheaders() if n.lower() not in ("transfer-encoding", "connection", "date")}
+        return answer.status, reply, answer.read()
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""A storage in memory that fails as told, a clock that does not wait, and metadata that counts commits."""
+"""A storage in memory with scripted faults, a clock that does not wait, and metadata that counts commits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.object_store import catalog, conditional_writes, versions
 from lakecdc.object_store.storage import Answer, Listed, Stored
 
-#: what happens to a request. ``late``: it arrives after further requests; ``doubled``: twice, and the second answer
-#: comes back; ``rejected``: the login may not do that; ``killed``: the process ends, before it arrives or after it;
-#: ``between``: others act before it
+#: fault of a request. ``late``: it arrives after later requests; ``doubled``: it arrives twice, and the second answer
+#: is returned; ``rejected``: the login has no permission; ``killed``: the process ends before or after it arrives;
+#: ``between``: others act before it arrives
 FAULTS = (
     "",
     "no request",
@@ -38,15 +38,15 @@ FOLDER = f"{WAREHOUSE}/shop/orders"
 
 
 class KilledError(BaseException):
-    """The process ends here."""
+    """The process is killed here."""
 
 
 @dataclass
 class MemoryStorage:
     """Objects in memory.
 
-    :param faults: of the next requests, in order; then there are none.
-    :param between: what others do at a fault of that name.
+    :param faults: faults of the next requests, in order.
+    :param between: actions of others at the fault ``between``.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -75,17 +75,17 @@ class MemoryStorage:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         self._request("list", prefix)
-        found = [(name, *stored) for name, stored in sorted(self.objects.items()) if name.startswith(prefix)]
-        return iter([Listed(name, len(body), modified) for name, body, _, modified in found])
+        listed = [(name, *stored) for name, stored in sorted(self.objects.items()) if name.startswith(prefix)]
+        return iter([Listed(name, len(body), modified) for name, body, _, modified in listed])
 
     def settle(self) -> None:
-        """Let all that is under way arrive; nothing fails from now on."""
+        """Let all pending requests arrive and clear the faults."""
         self.faults.clear()
         self._arrive()
 
     def _stored(self, location: str) -> Stored | None:
-        found = self.objects.get(location)
-        return Stored(found[0], str(found[1])) if found else None
+        stored = self.objects.get(location)
+        return Stored(stored[0], str(stored[1])) if stored else None
 
     def _arrive(self) -> None:
         late, self._late = self._late, []
@@ -142,7 +142,7 @@ class MemoryStorage:
 
 
 class Counting:
-    """Metadata that is a list of tokens, each added by one commit."""
+    """Metadata as a list of tokens, one added by each commit."""
 
     def create(self, request: Mapping[str, Any], location: str) -> str:
         return json.dumps({"location": location, "tokens": [], "padding": "-" * 200})
@@ -165,13 +165,13 @@ class Counting:
 
 
 def tokens(text: str) -> list[Any]:
-    found = json.loads(text)["tokens"]
-    assert isinstance(found, list)
-    return found
+    parsed = json.loads(text)["tokens"]
+    assert isinstance(parsed, list)
+    return parsed
 
 
 class Clock:
-    """Time that passes only while somebody waits."""
+    """A clock that advances only by waiting."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Requests of clients for a table's metadata, and what two pieces of metadata have in common."""
+"""Requests of clients that change a table's metadata, and comparable forms of metadata."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 
 
 def field(number: int, name: str, kind: Any, required: bool = False, **rest: Any) -> dict[str, Any]:
-    """A column of a schema."""
+    """Return a column of a schema."""
     return {"id": number, "name": name, "type": kind, "required": required, **rest}
 
 
 def schema(number: int, *more: dict[str, Any]) -> dict[str, Any]:
-    """A schema with nested columns, and more of them."""
+    """Return a schema with nested columns and ``more`` columns."""
     nested = {"type": "struct", "fields": [field(6, "zip", "string"), field(7, "town", "string", doc="as written")]}
     tags: dict[str, Any] = {"type": "list", "element-id": 8, "element": "string", "element-required": True}
     pairs: dict[str, Any] = {
@@ -37,7 +37,7 @@ def schema(number: int, *more: dict[str, Any]) -> dict[str, Any]:
 
 
 def request(version: int, **rest: Any) -> dict[str, Any]:
-    """A request for a new table, partitioned and sorted."""
+    """Return a request for a new partitioned and sorted table."""
     day = {"source-id": 2, "field-id": 1000, "transform": "month", "name": "day_month"}
     order = {"source-id": 1, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}
     return {
@@ -51,7 +51,7 @@ def request(version: int, **rest: Any) -> dict[str, Any]:
 
 
 def snapshot(number: int, at: int, version: int, **rest: Any) -> dict[str, Any]:
-    """An ``add-snapshot`` of a number, which is sequence number and time as well."""
+    """Return an ``add-snapshot`` whose number is also its sequence number and time."""
     added = {
         "snapshot-id": number,
         "sequence-number": number,
@@ -90,16 +90,16 @@ def set_properties(**updates: str) -> dict[str, Any]:
 
 
 def creation(version: int) -> list[dict[str, Any]]:
-    """Updates that create a table, as Iceberg's Java client sends them."""
-    asked = request(version)
+    """Return the updates that create a table, as Iceberg's Java client sends them."""
+    created = request(version)
     return [
         {"action": "assign-uuid", "uuid": UUID},
         {"action": "upgrade-format-version", "format-version": version},
-        {"action": "add-schema", "schema": asked["schema"], "last-column-id": 10},
+        {"action": "add-schema", "schema": created["schema"], "last-column-id": 10},
         {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": asked["partition-spec"]},
+        {"action": "add-spec", "spec": created["partition-spec"]},
         {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": asked["write-order"]},
+        {"action": "add-sort-order", "sort-order": created["write-order"]},
         {"action": "set-default-sort-order", "sort-order-id": -1},
         {"action": "set-location", "location": LOCATION},
         set_properties(owner="sales"),
@@ -107,13 +107,13 @@ def creation(version: int) -> list[dict[str, Any]]:
 
 
 def comparable(text: str) -> dict[str, Any]:
-    """Return metadata without what differs from call to call, nor by the order in which Iceberg keeps a set."""
+    """Return metadata without values that differ between calls, and with sets in a fixed order."""
     document = json.loads(text)
     assert document.pop("last-updated-ms") > 0
     for name in ("statistics", "partition-statistics"):
         document[name] = sorted(document[name], key=lambda file: int(file["snapshot-id"]))
     times = {one["timestamp-ms"] for one in document["snapshots"]}
     for entry in document["snapshot-log"]:
-        # of a rollback, which has the time of the call
+        # a rollback has the time of the call
         entry["timestamp-ms"] = entry["timestamp-ms"] if entry["timestamp-ms"] in times else "now"
     return {name: value for name, value in document.items() if name != "table-uuid"}

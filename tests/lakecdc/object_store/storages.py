@@ -1,4 +1,4 @@
-"""What every storage does alike."""
+"""Behaviour shared by all storages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakecdc.object_store.storage import Answer, Storage
 
 
 def check_storage(storage: Storage, warehouse: str) -> None:
-    """Write, read, list and delete below a folder that is empty."""
+    """Write, read, list and delete below an empty folder."""
     location, other = f"{warehouse}/a b/x%20y.json", f"{warehouse}/a b/x"
     assert (storage.read(location), storage.exists(location), list(storage.list(warehouse))) == (None, False, [])
     assert storage.replace(location, b"0", '"00000000000000000000000000000000"') is Answer.REFUSED
@@ -22,7 +22,7 @@ def check_storage(storage: Storage, warehouse: str) -> None:
     second = storage.read(location)
     assert second is not None and second.body == b"345" and second.tag != first.tag
     assert storage.create(other, b"") is Answer.WRITTEN
-    # a prefix may end within a name
+    # a prefix may end inside a name
     for prefix in (f"{warehouse}/", f"{warehouse}/a", f"{warehouse}/a b/", f"{warehouse}/a b/x"):
         assert {(each.location, each.size) for each in storage.list(prefix)} == {(location, 3), (other, 0)}
     (listed,) = storage.list(f"{warehouse}/a b/x%")

@@ -1,4 +1,4 @@
-"""Iceberg's core and pyiceberg make the same metadata of the same updates."""
+"""Iceberg's core and pyiceberg produce the same metadata from the same updates."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from tests.lakecdc.object_store.metadata_requests import (
 
 @pytest.fixture(scope="module")
 def core(lake: Lake) -> JvmApplier:
-    """Iceberg's core."""
+    """Return the applier of Iceberg's core."""
     return JvmApplier(lake.spark)
 
 
 def ref(name: str, number: int, kind: str = "branch") -> dict[str, Any]:
-    """Set a branch or a tag."""
+    """Return an update that sets a branch or a tag."""
     return {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": number}
 
 
 def story(version: int, at: int) -> list[list[dict[str, Any]]]:
-    """Requests with every update of a table, one after the other; each changes the table that the last one left."""
+    """Return requests with every update of a table, each based on the result of the previous one."""
     wider = schema(1, field(11, "note", "string", doc="new"))
     spec = {"source-id": 1, "field-id": 1001, "transform": "bucket[8]", "name": "id_bucket"}
     order = {"source-id": 2, "transform": "day", "direction": "desc", "null-order": "nulls-last"}
     return [
         [{"action": "assign-uuid", "uuid": UUID}, {"action": "upgrade-format-version", "format-version": version}],
-        # the first snapshot comes and goes within one request
+        # the first snapshot is added and removed within one request
         [snapshot(1, at, version), main(1), snapshot(2, at, version), main(2)],
         [snapshot(3, at, version), main(3), statistics(3), partition_statistics(3)],
         [snapshot(4, at, version), {**ref("audit", 4), "min-snapshots-to-keep": 2, "max-ref-age-ms": 9}],
         [ref("audit", 3), {**ref("paid", 2, "tag"), "max-ref-age-ms": 7}],
-        # ids that the client cannot know
+        # ids that the client does not know
         [{"action": "add-schema", "schema": {**wider, "schema-id": 7}, "last-column-id": 11}],
         [{"action": "add-schema", "schema": wider}, {"action": "set-current-schema", "schema-id": 1}],
         [
@@ -75,14 +75,14 @@ def story(version: int, at: int) -> list[list[dict[str, Any]]]:
         [{"action": "remove-partition-statistics", "snapshot-id": 4}],
         [{"action": "remove-snapshot-ref", "ref-name": "audit"}, {"action": "remove-snapshot-ref", "ref-name": "none"}],
         [snapshot(5, at, version, **{"parent-snapshot-id": 3}), main(5)],
-        # one in the middle of the log
+        # a version in the middle of the log
         [{"action": "remove-snapshots", "snapshot-ids": [3, 77]}],
         [{"action": "remove-schemas", "schema-ids": [0]}, {"action": "remove-partition-specs", "spec-ids": [0]}],
         # a rollback
         [main(2)],
         [{"action": "set-location", "location": f"{LOCATION}-moved/"}],
         [{"action": "remove-snapshot-ref", "ref-name": "main"}],
-        # nothing
+        # an empty update
         [
             {"action": "remove-properties", "removals": []},
             {"action": "upgrade-format-version", "format-version": version},
@@ -91,18 +91,18 @@ def story(version: int, at: int) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_pyiceberg_makes_the_metadata_that_icebergs_core_makes(core: JvmApplier, version: int) -> None:
+def test_pyiceberg_and_icebergs_core_produce_equal_metadata(core: JvmApplier, version: int) -> None:
     python = PyicebergApplier()
     text, theirs = core.create(request(version), LOCATION), python.create(request(version), LOCATION)
     assert first_difference(comparable(text), comparable(theirs)) is None
-    # as the clock shows when the snapshots are made
+    # the clock's time when the snapshots are created
     steps = story(version, int(time.time() * 1000) - 10)
     for number, updates in enumerate(steps, 1):
         location, condition = f"{LOCATION}/metadata/v{number}.metadata.json", [same_table(text)]
         after, theirs = (applier.apply(text, location, condition, updates) for applier in (core, python))
         assert first_difference(comparable(after), comparable(theirs)) is None, updates
         assert (after == text) == (theirs == text) == (number == len(steps)), updates
-        # each reads what the other writes
+        # each reads the other's output
         text = theirs if number % 2 else after
     names = [entry["metadata-file"].rpartition("/")[2] for entry in json.loads(text)["metadata-log"]]
     assert names == [f"v{number}.metadata.json" for number in range(len(steps) - 3, len(steps))]
@@ -114,7 +114,7 @@ def test_pyiceberg_makes_the_metadata_that_icebergs_core_makes(core: JvmApplier,
 
 
 def same_table(text: str) -> dict[str, Any]:
-    """The requirement that a table is still the same."""
+    """Return the requirement that a table is still the same."""
     return {"type": "assert-table-uuid", "uuid": json.loads(text)["table-uuid"]}
 
 
@@ -132,13 +132,13 @@ FAILING: list[dict[str, Any]] = [
 ]
 
 
-def test_both_refuse_the_same_for_the_same_reason(core: JvmApplier) -> None:
+def test_both_refuse_the_same_requests_for_the_same_reason(core: JvmApplier) -> None:
     at, python = int(time.time() * 1000) - 10, PyicebergApplier()
     text = python.apply(python.create(request(3), LOCATION), "v1", [], [snapshot(1, at, 3), main(1)])
     of_views = {"action": "set-current-view-version", "view-version-id": 1}
     refused: list[tuple[type[Exception], list[dict[str, Any]], list[dict[str, Any]]]] = [
         *((CommitFailedException, [condition], []) for condition in FAILING),
-        # snapshots of writers that another one was ahead of
+        # snapshots of writers that lost to another one
         (CommitFailedException, [], [snapshot(2, at, 3, **{"first-row-id": 4})]),
         (CommitFailedException, [], [snapshot(2, at, 3, **{"sequence-number": 1})]),
         (InputError, [], [snapshot(1, at, 3, **{"sequence-number": 2})]),
@@ -153,14 +153,14 @@ def test_both_refuse_the_same_for_the_same_reason(core: JvmApplier) -> None:
         (UnsupportedError, [], [{"action": "of-the-future"}]),
         (UnsupportedError, [{"type": "of-the-future"}], []),
     ]
-    for error, *asked in refused:
+    for error, *arguments in refused:
         for applier in (core, python):
             try:
-                applier.apply(text, "v2", *asked)
+                applier.apply(text, "v2", *arguments)
             except Exception as answer:
-                assert type(answer) is error, (applier, asked, answer)
+                assert type(answer) is error, (applier, arguments, answer)
             else:
-                pytest.fail(f"{applier} took {asked}")
+                pytest.fail(f"{applier} took {arguments}")
     absent = {"type": "assert-ref-snapshot-id", "ref": "audit", "snapshot-id": None}
     empty = python.create(request(3), LOCATION)
     for applier in (core, python):
@@ -169,7 +169,7 @@ def test_both_refuse_the_same_for_the_same_reason(core: JvmApplier) -> None:
             applier.apply("", "", [same_table(empty)], creation(3))
 
 
-def test_icebergs_core_applies_every_format_version_for_threads_that_come_and_go(core: JvmApplier) -> None:
+def test_icebergs_core_applies_every_format_version_in_short_lived_threads(core: JvmApplier) -> None:
     def move(version: int) -> Any:
         text = core.create(request(version), LOCATION)
         with pytest.raises(CommitFailedException, match="table already exists"):
@@ -177,7 +177,7 @@ def test_icebergs_core_applies_every_format_version_for_threads_that_come_and_go
         return json.loads(core.apply(text, "v1", [same_table(text)], [set_properties(a="b")]))
 
     moved: list[Any] = []
-    # as a server has one for each connection
+    # like a server's thread for each connection
     threads = [threading.Thread(target=lambda version=n: moved.append(move(version))) for n in (1, 2, 3, 4) * 3]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""The endpoint as HTTP: routes, errors by their names, tokens, TLS, and nothing that makes a client repeat a commit."""
+"""The endpoint over HTTP: routes, names of errors, tokens, TLS, and no answer that makes a client repeat a commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TABLE = "/v1/namespaces/shop/tables/orders"
 
 
 class Failing:
-    """A catalog whose every method raises an error."""
+    """A catalog in which every method raises an error."""
 
     error: ClassVar[Exception]
 
@@ -45,7 +45,7 @@ class Failing:
 
 
 class Client:
-    """One connection that stays open."""
+    """A persistent connection."""
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None = None) -> None:
         address = urlsplit(endpoint.uri)
@@ -70,7 +70,7 @@ class Client:
         return json.loads(text)
 
     def refused(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
-        """Return status and type of an error, whose body has the form of the specification."""
+        """Return status and type of an error, after checking its form against the specification."""
         status, text = self.send(method, path, body, **headers)
         error = json.loads(text)["error"]
         assert error["code"] == status and error["message"]
@@ -87,21 +87,21 @@ def storage() -> MemoryStorage:
 
 @pytest.fixture
 def catalog(storage: MemoryStorage) -> ObjectCatalog:
-    found = ObjectCatalog(storage, "s3://bucket/lake", Counting())
-    found.create_namespace(("shop",), {"owner": "ann"})
-    found.create_table(("shop",), {"name": "orders"})
-    return found
+    shop = ObjectCatalog(storage, "s3://bucket/lake", Counting())
+    shop.create_namespace(("shop",), {"owner": "ann"})
+    shop.create_table(("shop",), {"name": "orders"})
+    return shop
 
 
 @pytest.fixture
 def client(catalog: ObjectCatalog) -> Iterator[Client]:
     with Endpoint(catalog, writable=True) as endpoint:
-        found = Client(endpoint)
-        yield found
-        found.close()
+        opened = Client(endpoint)
+        yield opened
+        opened.close()
 
 
-def test_metadata_passes_through_as_it_is_stored(client: Client, catalog: ObjectCatalog) -> None:
+def test_stored_metadata_is_returned_unchanged(client: Client, catalog: ObjectCatalog) -> None:
     commit = {"requirements": [{"type": "count", "value": 0}], "updates": [{"token": 7}]}
     for status, text in (client.send("POST", TABLE, commit), client.send("GET", f"{TABLE}?snapshots=refs")):
         stored = catalog.load(("shop", "orders"))
@@ -109,12 +109,12 @@ def test_metadata_passes_through_as_it_is_stored(client: Client, catalog: Object
     assert client.refused("POST", TABLE, commit) == (409, "CommitFailedException")
 
 
-def test_what_is_supported_is_listed_exactly(client: Client, catalog: ObjectCatalog) -> None:
+def test_supported_routes_are_listed_exactly(client: Client, catalog: ObjectCatalog) -> None:
     config = client.get("/v1/config?warehouse=lake")
     assert (config["defaults"], config["overrides"]) == ({}, {})
     assert len(config["endpoints"]) == len(set(config["endpoints"])) == 15
     assert not [each for each in config["endpoints"] if "view" in each or "transaction" in each]
-    # each is a route: what is listed and has no route would be 406 or NotFoundException
+    # each is a route: without a route the answer would be 406 or NotFoundException
     for each in config["endpoints"]:
         method, path = each.split()
         path = path.replace("{prefix}/", "").replace("{namespace}", "none").replace("{table}", "none")
@@ -128,13 +128,13 @@ def test_what_is_supported_is_listed_exactly(client: Client, catalog: ObjectCata
 
 
 @pytest.mark.parametrize("path", ["/v1/namespaces/shop/views/v", "/v1/elsewhere", "/", "/v1/namespaces//tables"])
-def test_unknown_paths(client: Client, path: str) -> None:
+def test_unknown_paths_are_not_found(client: Client, path: str) -> None:
     assert client.refused("GET", path) == (404, "NotFoundException")
     assert client.send("HEAD", path) == (404, "")
     assert client.refused("POST", path, {}) == (406, "UnsupportedOperationException")
 
 
-def test_names_with_blanks_signs_and_levels(client: Client) -> None:
+def test_names_with_blanks_signs_and_levels_are_decoded(client: Client) -> None:
     assert client.send("POST", "/v1/namespaces", {"namespace": ["a b+c"]})[0] == 200
     assert client.send("POST", "/v1/namespaces", {"namespace": ["a b+c", "d/é.f"]})[0] == 200
     created = client.send("POST", "/v1/namespaces/a%20b%2Bc%1Fd%2F%C3%A9.f/tables", {"name": "x y", "schema": {}})
@@ -149,7 +149,7 @@ def test_names_with_blanks_signs_and_levels(client: Client) -> None:
     assert client.refused("GET", "/v1/namespaces/none/tables") == (404, "NoSuchNamespaceException")
 
 
-def test_pages_as_the_specification_has_them(client: Client, catalog: ObjectCatalog) -> None:
+def test_pages_follow_the_specification(client: Client, catalog: ObjectCatalog) -> None:
     for name in "ab", "cd", "ef", "gh":
         catalog.create_table(("shop",), {"name": name})
         catalog.create_namespace((name,), {})
@@ -158,7 +158,7 @@ def test_pages_as_the_specification_has_them(client: Client, catalog: ObjectCata
         answer = client.get(f"/v1/namespaces/shop/tables?pageSize=2&pageToken={token}")
         pages.append([each["name"] for each in answer["identifiers"]])
         token = answer["next-page-token"]
-        # what comes and goes meanwhile moves no page
+        # concurrent changes do not shift pages
         if len(pages) == 1:
             catalog.drop_table(("shop", "ab"))
     assert pages == [["ab", "cd"], ["ef", "gh"], ["orders"]]
@@ -171,7 +171,7 @@ def test_pages_as_the_specification_has_them(client: Client, catalog: ObjectCata
         assert client.refused("GET", path) == (400, "BadRequestException")
 
 
-def test_properties_of_a_namespace(client: Client) -> None:
+def test_properties_of_a_namespace_can_be_changed(client: Client) -> None:
     path = "/v1/namespaces/shop/properties"
     status, text = client.send("POST", path, {"removals": ["owner", "none"], "updates": {"team": "a"}})
     assert (status, json.loads(text)) == (200, {"updated": ["team"], "removed": ["owner"], "missing": ["none"]})
@@ -180,7 +180,7 @@ def test_properties_of_a_namespace(client: Client) -> None:
     assert client.refused("POST", path, both) == (422, "UnprocessableEntityException")
 
 
-def test_a_staged_table_is_not_there_before_its_commit(client: Client) -> None:
+def test_a_staged_table_does_not_exist_before_its_commit(client: Client) -> None:
     staged = {"name": "items", "schema": {}, "stage-create": True}
     status, text = client.send("POST", "/v1/namespaces/shop/tables", staged)
     answer = json.loads(text)
@@ -215,7 +215,7 @@ def test_a_staged_table_is_not_there_before_its_commit(client: Client) -> None:
         ("GET", "/v1/namespaces/a%1F%1Fb", None),
     ],
 )
-def test_malformed_requests(client: Client, method: str, path: str, body: Any) -> None:
+def test_malformed_requests_are_refused(client: Client, method: str, path: str, body: Any) -> None:
     assert client.refused(method, path, body) == (400, "BadRequestException")
 
 
@@ -245,7 +245,7 @@ UNKNOWN = (500, "CommitStateUnknownException")
         (ValueError(""), UNKNOWN),
     ],
 )
-def test_errors_have_the_names_of_iceberg(failing: Endpoint, error: Exception, expected: tuple[int, str]) -> None:
+def test_errors_have_icebergs_names(failing: Endpoint, error: Exception, expected: tuple[int, str]) -> None:
     named = {"namespace": ["shop"], "name": "orders"}
     Failing.error, client = error, Client(failing)
     for method, path, body in (
@@ -259,11 +259,11 @@ def test_errors_have_the_names_of_iceberg(failing: Endpoint, error: Exception, e
     read = (500, "InternalServerError") if expected == UNKNOWN else expected
     assert client.refused("GET", TABLE) == read
     assert client.send("HEAD", TABLE) == (read[0], "")
-    # reports of scans are dropped, whatever the catalog says
+    # reports of scans are always dropped
     assert client.send("POST", f"{TABLE}/metrics", {"report-type": "scan-report"}) == (204, "")
 
 
-def test_no_secret_is_in_an_answer_or_a_log(failing: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+def test_answers_and_logs_contain_no_secret(failing: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     Failing.error = RuntimeError("PUT failed: s3.secret-access-key=hunter2 at https://ann:hunter2@store/bucket")
     status, text = Client(failing).send("POST", TABLE, COMMIT)
@@ -272,7 +272,7 @@ def test_no_secret_is_in_an_answer_or_a_log(failing: Endpoint, caplog: pytest.Lo
         assert secret not in text + caplog.text + repr(failing)
 
 
-def test_reads_only(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_a_read_only_endpoint_refuses_writes(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     for hint in [each for each in storage.objects if each.endswith("version-hint.text")]:
         del storage.objects[hint]
     before = dict(storage.objects)
@@ -286,7 +286,7 @@ def test_reads_only(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
 
 
 @pytest.mark.parametrize("sent", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer é"])
-def test_only_its_token_is_let_in(client: Client, sent: str) -> None:
+def test_only_the_endpoints_token_is_accepted(client: Client, sent: str) -> None:
     token = client._headers["Authorization"].split()[1]
     headers = {"Authorization": sent.format(token)}
     for method, path in (("GET", "/v1/config"), ("POST", TABLE), ("GET", "/nowhere")):
@@ -294,11 +294,11 @@ def test_only_its_token_is_let_in(client: Client, sent: str) -> None:
     assert client.send("GET", "/v1/config", None, Authorization=f"bearer {token}")[0] == 200
 
 
-def test_bodies_that_are_not_read(client: Client) -> None:
+def test_unsupported_bodies_are_refused(client: Client) -> None:
     assert client.refused("POST", TABLE, b"", **{"Content-Length": str(1 << 40)}) == (413, "BadRequestException")
     assert client.refused("POST", TABLE, b"0\r\n\r\n", **{"Transfer-Encoding": "chunked"})[0] == 411
     assert client.refused("POST", TABLE, b"", **{"Content-Length": "-1"})[0] == 411
-    # the connection is closed after each, and a new one serves
+    # the connection is closed after each, and a new one works
     assert client.send("HEAD", TABLE)[0] == 204
 
 
@@ -314,15 +314,15 @@ def test_unsafe_tokens_are_refused(catalog: ObjectCatalog, token: str) -> None:
         Endpoint(catalog, writable=False, token=token)
 
 
-def test_a_port_in_use(catalog: ObjectCatalog) -> None:
+def test_an_unusable_port_is_refused(catalog: ObjectCatalog) -> None:
     with Endpoint(catalog, writable=False) as endpoint:
         port = urlsplit(endpoint.uri).port or 0
-        for taken in port, 1 << 20:
-            with pytest.raises(SpecError, match=f"port {taken}"):
-                Endpoint(catalog, writable=False, address=("127.0.0.1", taken))
+        for refused in port, 1 << 20:
+            with pytest.raises(SpecError, match=f"port {refused}"):
+                Endpoint(catalog, writable=False, address=("127.0.0.1", refused))
 
 
-def test_tls(catalog: ObjectCatalog, tmp_path: Path) -> None:
+def test_the_endpoint_serves_tls(catalog: ObjectCatalog, tmp_path: Path) -> None:
     chain, key = tmp_path / "lake.pem", tmp_path / "lake.key"
     subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
     create = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1")
@@ -333,7 +333,7 @@ def test_tls(catalog: ObjectCatalog, tmp_path: Path) -> None:
     trusting = ssl.create_default_context(cafile=str(chain))
     with Endpoint(catalog, writable=False, tls=load_certificate(str(chain), str(key))) as endpoint:
         assert endpoint.uri.startswith("https://")
-        # a client that does not shake hands keeps no other waiting
+        # a client without a handshake does not block others
         silent = http.client.HTTPConnection("127.0.0.1", urlsplit(endpoint.uri).port, timeout=10)
         silent.connect()
         client = Client(endpoint, trusting)

@@ -1,4 +1,4 @@
-"""Moments, reads alone, names that two began, and what purged tables leave."""
+"""Moments, read-only access, names begun by two writers, and the rest of purged tables."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tests.lakecdc.object_store.memory import (
     tokens,
 )
 
-# nobody waits
+# without waiting
 pytestmark = pytest.mark.usefixtures("clock")
 
 
 def restored(storage: MemoryStorage, catalog: ObjectCatalog, *ids: int, moment: str = "noon/1") -> None:
-    """Give the table these snapshots, of which a moment's branch and tag keep the first one."""
+    """Give the table these snapshots, the first of which is kept by a moment's branch and tag."""
     newest = catalog.load(NAME)
     refs = {name: {"snapshot-id": ids[0]} for name in (moment, f"{moment}-as-restored")}
     text = json.dumps(json.loads(newest.text) | {"snapshots": [{"snapshot-id": each} for each in ids], "refs": refs})
@@ -63,7 +63,7 @@ def test_tables_are_shown_together_at_a_moment(storage: MemoryStorage, catalog: 
             change()
 
 
-def test_a_moment_that_is_dropped_keeps_nothing_wherever_its_writer_dies(
+def test_a_dropped_moment_keeps_nothing_wherever_its_writer_dies(
     storage: MemoryStorage, catalog: ObjectCatalog
 ) -> None:
     past = ("shop", "orders@noon/1")
@@ -91,7 +91,7 @@ def test_a_moment_that_is_dropped_keeps_nothing_wherever_its_writer_dies(
                 catalog.drop_table(past)
 
 
-def test_a_branch_of_a_moment_that_users_have_written_to_stays(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_a_moments_branch_with_user_commits_stays(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     restored(storage, catalog, 7)
     stored = storage.objects[f"{FOLDER}/metadata/v1.metadata.json"]
     text = stored[0].replace(b'"noon/1": {"snapshot-id": 7}', b'"noon/1": {"snapshot-id": 9}')
@@ -131,22 +131,22 @@ def suppressed(act: Callable[[], object]) -> None:
         act()
 
 
-def looked(catalog: ObjectCatalog) -> dict[str, object]:
-    """What a reader finds: commits by table, and whether a namespace is there."""
-    found: dict[str, object] = {}
+def visible_state(catalog: ObjectCatalog) -> dict[str, object]:
+    """Return what a reader sees: commits by table, and properties by namespace."""
+    state: dict[str, object] = {}
     for name in ("orders", "b"):
-        found[name] = len(tokens(catalog.load(("shop", name)).text)) if catalog.exists(("shop", name)) else None
+        state[name] = len(tokens(catalog.load(("shop", name)).text)) if catalog.exists(("shop", name)) else None
     for namespace in ("shop", "crm", "empty"):
         try:
-            found[f"namespace {namespace}"] = catalog.namespace_properties((namespace,))
+            state[f"namespace {namespace}"] = catalog.namespace_properties((namespace,))
             catalog.tables((namespace,))
         except NoSuchNamespaceError:
-            found[f"namespace {namespace}"] = None
-    return found
+            state[f"namespace {namespace}"] = None
+    return state
 
 
 @pytest.mark.parametrize("step", HALF_DONE)
-def test_reads_alone_see_what_is_half_done_as_it_will_be_and_write_nothing(step: str) -> None:
+def test_readers_see_interrupted_changes_as_completed_and_write_nothing(step: str) -> None:
     undecided = 0
     for number in range(100):
         storage = MemoryStorage()
@@ -161,26 +161,26 @@ def test_reads_alone_see_what_is_half_done_as_it_will_be_and_write_nothing(step:
             break
         before = dict(storage.objects)
         storage.requests.clear()
-        seen = looked(catalog.for_reads())
+        seen = visible_state(catalog.for_reads())
         assert storage.objects == before and not {request for request, _ in storage.requests} - {
             "read",
             "exists",
             "list",
         }
         login = ObjectCatalog(ReadsAlone(storage), WAREHOUSE, Counting(), readable_paths=True)
-        assert looked(login) == seen and storage.objects == before
+        assert visible_state(login) == seen and storage.objects == before
         with pytest.raises(DeniedError):
             login.create_table(("shop",), {"name": "c"})
-        settled = looked(catalog)
+        settled = visible_state(catalog)
         if step == "rename" and seen != settled:
-            # nobody has brought the table to its new name yet
+            # the table does not have its new name yet
             undecided += 1
-            settled = looked(catalog) | {"orders": 0, "b": None}
+            settled = visible_state(catalog) | {"orders": 0, "b": None}
         assert seen == settled, number
     assert 5 < number < 99 and bool(undecided) == (step == "rename")
 
 
-def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
+def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_know_a_version(
     storage: MemoryStorage, clock: Clock
 ) -> None:
     warehouse = f"{WAREHOUSE}/deep"
@@ -207,16 +207,16 @@ def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
     with pytest.raises(TableAlreadyExistsError, match="30 days"):
         catalog.create_table(("shop",), {"name": "orders"})
     age(2)
-    kept = dict(storage.objects)
+    purged = dict(storage.objects)
     for number in range(60):
-        storage.objects = dict(kept)
+        storage.objects = dict(purged)
         storage.requests.clear()
         storage.faults = [""] * number + ["no request"]
         with suppress(SourceUnavailableError):
             catalog.leftovers.remove(datetime.now(UTC))
         finished = bool(storage.faults)
         storage.settle()
-        # a commit that is as late as that is none
+        # such a late commit is refused
         clock.now += DEADLINE + 1
         assert Versions(storage, folder).commit(late.number, late.text, late.read_at) is None
         catalog.leftovers.remove(datetime.now(UTC))
@@ -227,15 +227,15 @@ def test_the_folder_of_a_purged_table_is_free_once_no_writer_can_hold_a_version(
     catalog.create_table(("shop",), {"name": "orders"})
     assert commit(catalog).number == late.number
     assert Versions(storage, folder).commit(late.number, late.text, late.read_at) is None, "this is another table"
-    # an old record says nothing of a table that was dropped since
-    for each, stored in kept.items():
+    # an old record does not apply to a table dropped since
+    for each, stored in purged.items():
         if "/purged/" in each:
             storage.objects[each] = stored
     catalog.drop_table(NAME)
     assert catalog.leftovers.remove(datetime.now(UTC)) == 0 and left()
 
 
-def test_a_name_that_two_have_begun_is_that_of_the_one_who_made_the_table() -> None:
+def test_a_name_begun_by_two_writers_belongs_to_the_creator_of_the_table() -> None:
     def begin() -> tuple[MemoryStorage, ObjectCatalog]:
         storage = MemoryStorage()
         catalog = ObjectCatalog(storage, WAREHOUSE, Counting(), readable_paths=True)
@@ -251,7 +251,7 @@ def test_a_name_that_two_have_begun_is_that_of_the_one_who_made_the_table() -> N
         storage, catalog = begin()
 
         def other(number: int = number, storage: MemoryStorage = storage, catalog: ObjectCatalog = catalog) -> None:
-            # it takes the name over from one that pauses before its version, and dies at some step
+            # it takes the name over from a writer that pauses before its version, and dies at some step
             storage.faults = [""] * number + ["killed before"]
             with suppress(KilledError):
                 catalog.create_table(("shop",), {"name": "b"})
@@ -261,8 +261,8 @@ def test_a_name_that_two_have_begun_is_that_of_the_one_who_made_the_table() -> N
             catalog.create_table(("shop",), {"name": "b"})
         storage.settle()
         document = json.loads(storage.objects[f"{WAREHOUSE}/_lakecdc/catalog/names/table/shop/b.json"][0])
-        made = json.loads(storage.objects[f"{WAREHOUSE}/shop/b/metadata/v1.metadata.json"][0])
-        left += document["state"] == "creating" and made["lakecdc-commit-id"] != document["incarnation"]
+        metadata = json.loads(storage.objects[f"{WAREHOUSE}/shop/b/metadata/v1.metadata.json"][0])
+        left += document["state"] == "creating" and metadata["lakecdc-commit-id"] != document["incarnation"]
         assert catalog.exists(("shop", "b")) and catalog.tables(("shop",)) == ["b"], number
         with pytest.raises(TableAlreadyExistsError):
             catalog.create_table(("shop",), {"name": "b"})

@@ -24,11 +24,11 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://", "file://localhost"])
-def test_local_files_keep_conditions(storage: LocalStorage, tmp_path: Path, scheme: str) -> None:
+def test_local_files_support_conditional_writes(storage: LocalStorage, tmp_path: Path, scheme: str) -> None:
     check_storage(storage, f"{scheme}{tmp_path}/lake")
 
 
-def test_local_files_are_proven(storage: LocalStorage, tmp_path: Path) -> None:
+def test_local_files_pass_the_proof(storage: LocalStorage, tmp_path: Path) -> None:
     proof.prove(storage, f"file://{tmp_path}", rounds=20)
 
 
@@ -41,7 +41,7 @@ def test_unfinished_files_are_neither_listed_nor_left(storage: LocalStorage, tmp
     assert sorted(os.listdir(tmp_path / "lake")) == [".lakecdc-0123.tmp", "a"]
 
 
-def test_a_file_has_the_rights_that_other_readers_need(storage: LocalStorage, tmp_path: Path) -> None:
+def test_files_have_the_permissions_that_readers_need(storage: LocalStorage, tmp_path: Path) -> None:
     umask = os.umask(0o022)
     try:
         storage.create(f"{tmp_path}/a", b"1")
@@ -70,7 +70,7 @@ def test_a_replace_waits_for_the_lock_of_its_folder(storage: LocalStorage, tmp_p
     assert (tmp_path / "a").read_bytes() == b"3"
 
 
-def test_no_increment_is_lost_among_threads(storage: LocalStorage, tmp_path: Path) -> None:
+def test_threads_lose_no_increment(storage: LocalStorage, tmp_path: Path) -> None:
     location = f"{tmp_path}/counter"
     storage.create(location, b"0")
     with ThreadPoolExecutor(4) as pool:
@@ -120,6 +120,6 @@ def test_an_unknown_file_system_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("warehouse", ["gs://lake", "abfss://lake@account.dfs.core.windows.net/", "hdfs://node/lake"])
-def test_other_stores_are_refused_with_what_works(warehouse: str) -> None:
+def test_other_stores_are_refused_with_the_supported_ones(warehouse: str) -> None:
     with pytest.raises(UnsupportedError, match="Use s3:// or s3a://.*a local folder"):
         open_storage(warehouse, {})

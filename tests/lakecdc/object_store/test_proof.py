@@ -1,4 +1,4 @@
-"""Stores that check a condition and write later, or do not say what they did."""
+"""Stores that check a condition and write later, or give wrong answers."""
 
 from __future__ import annotations
 
@@ -66,23 +66,23 @@ def test_a_store_that_loses_writes_is_refused(tmp_path: Path, kind: type[LocalSt
 
 
 class Busy(LocalStorage):
-    """Answers 409 before it answers, for ever if told so."""
+    """A store that first answers 409, a number of times per write."""
 
     def __init__(self, folder: str, times: int) -> None:
         super().__init__(folder)
-        self.times, self.asked = times, dict[bytes, int]()
+        self.times, self.attempts = times, dict[bytes, int]()
 
     def create(self, location: str, body: bytes) -> Answer:
         write = location.encode() + body
-        self.asked[write] = self.asked.get(write, 0) + 1
-        return Answer.BUSY if self.asked[write] <= self.times else super().create(location, body)
+        self.attempts[write] = self.attempts.get(write, 0) + 1
+        return Answer.BUSY if self.attempts[write] <= self.times else super().create(location, body)
 
 
-def test_a_busy_store_is_asked_again(tmp_path: Path) -> None:
+def test_requests_to_a_busy_store_are_retried(tmp_path: Path) -> None:
     prove(Busy(str(tmp_path), 2), str(tmp_path), rounds=1)
     assert [path.name for path in files(tmp_path)] == ["store.json"]
 
 
-def test_a_store_that_stays_busy_is_unavailable_and_not_refused(tmp_path: Path) -> None:
+def test_a_store_that_stays_busy_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError, match="gave no clear answer"):
         prove(Busy(str(tmp_path), 10**6), str(tmp_path))

@@ -1,4 +1,4 @@
-"""The catalog against a model: whatever fails and whoever acts meanwhile, no commit is lost, doubled or invented."""
+"""The catalog compared with a model: no fault or concurrent action loses, duplicates or invents a commit."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass
 class Model:
-    """What may be, by what the catalog has told."""
+    """The possible states according to the catalog's answers."""
 
     storage: MemoryStorage = field(default_factory=MemoryStorage)
-    #: by token: whether its commit has surely landed, surely not, or nobody knows
+    #: by token: whether its commit has landed, None if unknown
     commits: dict[int, bool | None] = field(default_factory=dict)
-    #: by location: whether a table was surely created, and not even perhaps dropped
+    #: by location: whether a table was certainly created and certainly not dropped
     tables: dict[str, bool] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
-    #: drops that are at work, and those that have begun
+    #: running drops, and all drops that have begun
     drops: int = 0
     begun: int = 0
     number: int = 0
 
     def catalog(self) -> ObjectCatalog:
-        """Another process."""
+        """Return the catalog of another process."""
         return ObjectCatalog(self.storage, WAREHOUSE, Counting())
 
     def act(self, kind: str, name: str, other: str) -> None:
@@ -90,7 +90,7 @@ class Model:
         self.tables[location] = self.drops == 0 and self.begun == begun
 
     def _drop(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
-        # whatever the name stands for until the end
+        # the name may refer to any table until the end
         self.tables = dict.fromkeys(self.tables, False)
         self.drops, self.begun = self.drops + 1, self.begun + 1
         try:
@@ -120,31 +120,33 @@ class Model:
         return [key.rpartition("/metadata/")[0] for key in self.storage.objects if key.endswith("v1.metadata.json")]
 
     def check(self) -> None:
-        """Let all arrive, and read with a process that nothing happens to."""
+        """Let all requests arrive, and compare with a catalog without faults."""
         self.storage.settle()
         catalog = self.catalog()
         try:
             catalog.namespace_properties(("shop",))
         except NoSuchNamespaceError:
             assert ("shop",) not in catalog.namespaces()
-            assert not any(self.tables.values()), "the namespace of a table has gone"
+            assert not any(self.tables.values()), "the namespace of a table is missing"
             catalog.create_namespace(("shop",), {})
         for name in _NAMES:
             catalog.exists(("shop", name))
         loaded = {name: catalog.load(("shop", name)) for name in catalog.tables(("shop",))}
-        found = {name: version.location.rpartition("/metadata/")[0] for name, version in loaded.items()}
-        assert len(set(found.values())) == len(found), "two names for one table"
-        assert {name for name in _NAMES if catalog.exists(("shop", name))} == set(found), "listed is what can be loaded"
-        assert not self.refused & set(found.values()), "a table is there whose creation was refused"
+        folders = {name: version.location.rpartition("/metadata/")[0] for name, version in loaded.items()}
+        assert len(set(folders.values())) == len(folders), "two names for one table"
+        assert {name for name in _NAMES if catalog.exists(("shop", name))} == set(folders), (
+            "the listed tables can be loaded"
+        )
+        assert not self.refused & set(folders.values()), "a table exists although its creation was refused"
         for location, alive in self.tables.items():
-            assert not alive or location in found.values(), "a table has lost its name"
-        # commits of tables that were dropped since are looked for in what was their last version
+            assert not alive or location in folders.values(), "a table has lost its name"
+        # commits of dropped tables are looked up in their last version
         landed = [token for location in self.locations() for token in self._landed(location)]
         assert len(set(landed)) == len(landed), "a commit has landed twice"
         for token, sure in self.commits.items():
             assert sure is None or (token in landed) == sure, f"commit {token} is {'lost' if sure else 'invented'}"
         # and the next commit lands
-        for name in found:
+        for name in folders:
             count = len(tokens(loaded[name].text))
             catalog.update_table(("shop", name), [{"type": "count", "value": count}], [{"token": -1}])
         catalog.update_namespace(("shop",), (), {"next": "1"})
@@ -162,7 +164,7 @@ class Model:
         return tokens(whole[-1].decode())
 
 
-#: every change, and what comes before it where it is ended at each of its requests
+#: every change, and the changes before it when it is interrupted at each of its requests
 _CHANGES = {
     "create_namespace": [],
     "set_property": ["create_namespace"],
@@ -188,7 +190,7 @@ def _between(model: Model, act: tuple[str, str, str]) -> Callable[[], object]:
 
 @settings(max_examples=1200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_STEPS)
-def test_no_commit_is_lost_doubled_or_invented(steps: list[Any]) -> None:
+def test_no_commit_is_lost_duplicated_or_invented(steps: list[Any]) -> None:
     model = Model()
     model.catalog().create_namespace(("shop",), {})
     model.catalog().create_table(("shop",), {"name": "a"})
@@ -199,8 +201,8 @@ def test_no_commit_is_lost_doubled_or_invented(steps: list[Any]) -> None:
     model.check()
 
 
-def test_each_change_can_end_at_each_of_its_requests() -> None:
-    """The process ends before a request, or after it and before its answer; or the request or its answer is lost."""
+def test_each_change_may_be_interrupted_at_each_request() -> None:
+    """The process is killed before a request or before its answer, or the request or its answer is lost."""
     points = 0
     for change, before in _CHANGES.items():
         for fault in ("killed before", "killed after", "no request", "no answer"):

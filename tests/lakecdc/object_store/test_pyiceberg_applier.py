@@ -1,4 +1,4 @@
-"""pyiceberg refuses metadata and requests of which it would drop a part."""
+"""pyiceberg's applier refuses metadata and requests that pyiceberg would apply incompletely."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHANGE = [set_properties(a="b")]
 
 
 def table(version: int = 2) -> dict[str, Any]:
-    """Metadata of a table with a snapshot and statistics."""
+    """Return the metadata of a table with a snapshot and statistics."""
     text = APPLIER.create(request(version), LOCATION)
     updates = [snapshot(1, int(time.time() * 1000) - 10, version), main(1), statistics(1), partition_statistics(1)]
     document: dict[str, Any] = json.loads(APPLIER.apply(text, "v1", [], updates))
@@ -59,7 +59,7 @@ def put(document: Any, path: str, value: Any) -> None:
         ("of-the-future", "metadata.of-the-future"),
     ],
 )
-def test_what_pyiceberg_would_drop_of_metadata_is_named(path: str, named: str) -> None:
+def test_metadata_that_pyiceberg_would_drop_is_named(path: str, named: str) -> None:
     document = table(3)
     put(document, path, "x")
     with pytest.raises(UnsupportedError) as refused:
@@ -85,10 +85,10 @@ def test_metadata_that_pyiceberg_cannot_read_or_write_is_refused(path: str, valu
         APPLIER.apply(json.dumps(document), "v2", [], CHANGE)
 
 
-def test_metadata_of_other_writers_that_means_the_same_is_taken() -> None:
+def test_equivalent_metadata_of_other_writers_is_accepted() -> None:
     document = table()
     expected = comparable(APPLIER.apply(json.dumps(document), "v2", [], CHANGE))
-    # what specifications give defaults, null for absent, types with other spaces, and the catalog's own member
+    # default values, null for absent, types with other spaces, and the catalog's own member
     for name in ("refs", "partition-statistics"):
         expected[name] = document[name] = {} if name == "refs" else []
     expected["refs"] = {"main": {"snapshot-id": 1, "type": "branch"}}
@@ -101,13 +101,13 @@ def test_metadata_of_other_writers_that_means_the_same_is_taken() -> None:
 
 
 def test_the_type_that_duckdb_gives_partition_specs_is_ignored() -> None:
-    asked = request(2)
-    spec = {**asked["partition-spec"], "type": "struct"}
-    created = APPLIER.create({**asked, "partition-spec": spec}, LOCATION)
-    assert json.loads(created)["partition-specs"] == [asked["partition-spec"]]
+    plain = request(2)
+    spec = {**plain["partition-spec"], "type": "struct"}
+    created = APPLIER.create({**plain, "partition-spec": spec}, LOCATION)
+    assert json.loads(created)["partition-specs"] == [plain["partition-spec"]]
     assert APPLIER.apply(created, "v1", [], [{"action": "add-spec", "spec": spec}]) == created
     with pytest.raises(UnsupportedError, match=r"partition-spec\.type"):
-        APPLIER.create({**asked, "partition-spec": {**spec, "type": "map"}}, LOCATION)
+        APPLIER.create({**plain, "partition-spec": {**spec, "type": "map"}}, LOCATION)
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,19 @@ def test_the_type_that_duckdb_gives_partition_specs_is_ignored() -> None:
         ({"action": "add-spec", "spec": {"fields": [{"source-ids": [1, 2]}]}}, "updates[1].add-spec.spec"),
     ],
 )
-def test_updates_that_pyiceberg_does_not_know_as_a_whole_are_refused(update: dict[str, Any], named: str) -> None:
+def test_updates_that_pyiceberg_does_not_fully_support_are_refused(update: dict[str, Any], named: str) -> None:
     with pytest.raises(UnsupportedError) as refused:
         APPLIER.apply(json.dumps(table()), "v2", [], [*CHANGE, update])
     assert named in str(refused.value)
 
 
-def test_requirements_that_pyiceberg_does_not_know_as_a_whole_are_refused() -> None:
+def test_requirements_that_pyiceberg_does_not_fully_support_are_refused() -> None:
     for requirement in ({"type": "assert-view-uuid", "uuid": "x"}, {"type": "assert-create", "more": 1}):
         with pytest.raises(UnsupportedError, match=r"requirements\[0\]"):
             APPLIER.apply(json.dumps(table()), "v2", [requirement], CHANGE)
 
 
-def test_a_new_table_that_pyiceberg_would_make_with_less_is_refused() -> None:
+def test_a_new_table_that_pyiceberg_would_create_incompletely_is_refused() -> None:
     default = schema(0, {**field(11, "note", "string"), "initial-default": "x", "write-default": "x"})
     refused = [
         (request(3, schema=default), "schema.fields[5].initial-default"),
@@ -145,15 +145,15 @@ def test_a_new_table_that_pyiceberg_would_make_with_less_is_refused() -> None:
         (request(4), "format v4"),
         (request(1), "format v1"),
     ]
-    for asked, named in refused:
+    for creation, named in refused:
         with pytest.raises(UnsupportedError) as error:
-            APPLIER.create(asked, LOCATION)
+            APPLIER.create(creation, LOCATION)
         assert named in str(error.value)
     with pytest.raises(InputError):
         APPLIER.create(request(2, schema=schema(0, field(11, "at", "timestamp_ns"))), LOCATION)
 
 
-def test_updates_that_leave_no_whole_table_are_refused() -> None:
+def test_updates_that_leave_an_invalid_table_are_refused() -> None:
     create = [{"type": "assert-create"}]
     with pytest.raises(InputError, match="needs a current schema"):
         APPLIER.apply("", "", create, CHANGE)

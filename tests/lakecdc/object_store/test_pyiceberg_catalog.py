@@ -1,4 +1,4 @@
-"""The same by pyiceberg in process and by its REST client through the endpoint, over a local folder."""
+"""pyiceberg's catalog in process and its REST client through the endpoint, both on a local folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module", params=["in process", "through the endpoint"])
 def lake(request: pytest.FixtureRequest, warehouse: str) -> Iterator[Catalog]:
-    """Either client, with a namespace of its own."""
+    """Yield either client."""
     here = load_catalog("lake", **{"py-catalog-impl": IMPLEMENTATION, "warehouse": warehouse})
     assert isinstance(here, ObjectStoreCatalog)
     if request.param == "in process":
@@ -71,27 +71,27 @@ def shop(lake: Catalog, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_tables_are_made_written_altered_and_read_by_path(lake: Catalog, shop: str) -> None:
+def test_tables_are_created_written_altered_and_read_by_path(lake: Catalog, shop: str) -> None:
     table = lake.create_table((shop, "orders"), SCHEMA, None, BY_NAME, properties={"format-version": "2", "a": "b"})
     table.append(ROWS)
     with table.transaction() as change:
         change.set_properties(c="d")
         change.update_schema().add_column("price", LongType()).commit()
     table.append(ROWS)
-    found = lake.load_table(f"{shop}.orders")
-    assert found == table and found.name() == (shop, "orders")
-    assert found.metadata_location.endswith("/metadata/v4.metadata.json")
-    assert {"a": "b", "c": "d"}.items() <= found.properties.items()
-    assert found.schema().identifier_field_names() == {"id"} and found.spec().fields[0].name == "by_name"
-    assert sorted(found.scan().to_arrow()["id"].to_pylist()) == [1, 1, 2, 2]
-    by_path = StaticTable.from_metadata(found.location())
-    assert by_path.metadata == found.metadata
-    assert [entry.metadata_file[-16:] for entry in found.metadata.metadata_log] == [
+    loaded = lake.load_table(f"{shop}.orders")
+    assert loaded == table and loaded.name() == (shop, "orders")
+    assert loaded.metadata_location.endswith("/metadata/v4.metadata.json")
+    assert {"a": "b", "c": "d"}.items() <= loaded.properties.items()
+    assert loaded.schema().identifier_field_names() == {"id"} and loaded.spec().fields[0].name == "by_name"
+    assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == [1, 1, 2, 2]
+    by_path = StaticTable.from_metadata(loaded.location())
+    assert by_path.metadata == loaded.metadata
+    assert [entry.metadata_file[-16:] for entry in loaded.metadata.metadata_log] == [
         f"v{number}.metadata.json" for number in range(1, 4)
     ]
 
 
-def test_a_table_is_made_with_its_rows_or_not_at_all(lake: Catalog, shop: str) -> None:
+def test_a_table_is_created_with_its_rows_or_not_at_all(lake: Catalog, shop: str) -> None:
     with lake.create_table_transaction((shop, "orders"), SCHEMA) as creation:
         creation.append(ROWS)
         assert not lake.table_exists((shop, "orders"))
@@ -110,7 +110,7 @@ def test_a_table_is_made_with_its_rows_or_not_at_all(lake: Catalog, shop: str) -
             make("none.orders", SCHEMA)
 
 
-def test_another_writer_was_faster(lake: Catalog, shop: str) -> None:
+def test_a_faster_writer_is_a_conflict(lake: Catalog, shop: str) -> None:
     table = lake.create_table((shop, "orders"), SCHEMA)
     table.append(ROWS)
     stale = lake.load_table((shop, "orders"))
@@ -121,7 +121,7 @@ def test_another_writer_was_faster(lake: Catalog, shop: str) -> None:
     with pytest.raises(CommitFailedException):
         lake.commit_table(stale, requirements, (SetPropertiesUpdate(updates={"lost": "true"}),))
     assert lake.load_table((shop, "orders")).metadata == table.metadata
-    # pyiceberg itself begins again with the new version
+    # pyiceberg itself retries with the new version
     stale.append(ROWS)
     assert lake.load_table((shop, "orders")).scan().to_arrow().num_rows == 6
 
@@ -137,7 +137,7 @@ def test_old_metadata_is_left_to_the_catalog(lake: Catalog, shop: str) -> None:
     assert lake.load_table((shop, "orders")).metadata_location.endswith("/v5.metadata.json")
 
 
-def test_names_of_tables(lake: Catalog, shop: str) -> None:
+def test_tables_are_listed_renamed_and_dropped_by_name(lake: Catalog, shop: str) -> None:
     table = lake.create_table((shop, "orders"), SCHEMA)
     table.append(ROWS)
     other = f"{shop}_other"
@@ -165,7 +165,7 @@ def test_purging_leaves_no_file_but_stubs(lake: Catalog, shop: str) -> None:
     assert not lake.table_exists((shop, "orders"))
 
 
-def test_registered_tables(lake: Catalog, shop: str) -> None:
+def test_tables_can_be_registered(lake: Catalog, shop: str) -> None:
     table = lake.create_table((shop, "orders"), SCHEMA)
     table.append(ROWS)
     with pytest.raises(TableAlreadyExistsError):
@@ -181,7 +181,7 @@ def test_registered_tables(lake: Catalog, shop: str) -> None:
     assert isinstance(lake, RestCatalog) or isinstance(refused.value, UnsupportedError)
 
 
-def test_namespaces(lake: Catalog, shop: str) -> None:
+def test_namespaces_are_created_changed_and_dropped(lake: Catalog, shop: str) -> None:
     below = (shop, "eu", "north")
     with pytest.raises(NamespaceAlreadyExistsError):
         lake.create_namespace(shop)
@@ -213,25 +213,25 @@ def test_views_are_not_supported(warehouse: str) -> None:
     assert not here.supports_server_side_planning()
 
 
-def test_pages_of_the_endpoint(warehouse: str) -> None:
+def test_tables_are_listed_in_pages(warehouse: str) -> None:
     catalog = open_catalog({"warehouse": f"{warehouse}/pages", "readable_paths": "true"}, PyicebergApplier())
     names = [("shop", f"t{number:02}") for number in range(7)]
     with Endpoint(catalog, writable=True) as endpoint:
         properties = {"uri": endpoint.uri, "token": endpoint.token, "rest-page-size": "3"}
         rest = RestCatalog("lake", **properties)
         rest.create_namespace("shop")
-        made = [rest.create_table(name, SCHEMA) for name in names]
+        tables = [rest.create_table(name, SCHEMA) for name in names]
         assert rest.list_tables("shop") == names
-    assert {table.location() for table in made} == {f"{warehouse}/pages/shop/{name}" for _, name in names}
+    assert {table.location() for table in tables} == {f"{warehouse}/pages/shop/{name}" for _, name in names}
 
 
 @pytest.mark.parametrize("properties", [{}, {"warehouse": ""}, {"warehouse": "file:///none", "readable_paths": "yes"}])
-def test_invalid_properties(properties: dict[str, str]) -> None:
+def test_invalid_properties_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(SpecError):
         ObjectStoreCatalog("lake", **properties)
 
 
-def test_a_name_without_a_namespace(warehouse: str) -> None:
+def test_a_name_without_a_namespace_is_refused(warehouse: str) -> None:
     here = ObjectStoreCatalog("lake", warehouse=warehouse)
     for use in here.load_table, here.table_exists, here.drop_table:
         with pytest.raises(NoSuchTableError):
@@ -240,7 +240,7 @@ def test_a_name_without_a_namespace(warehouse: str) -> None:
         here.create_namespace("a..b")
 
 
-def test_a_login_that_may_only_read_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_login_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = opened.open_storage(tmp_path.as_uri(), {})
     writer = ObjectStoreCatalog("lake", warehouse=tmp_path.as_uri())
     writer.create_namespace("shop")

@@ -1,4 +1,4 @@
-"""A store without conditional writes, whose objects are decided by rows of a database."""
+"""A store without conditional writes that uses rows of a database instead."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     else:
         for name, value in ACCOUNT.items():
             monkeypatch.setenv(name, value)
-        # moto plays DynamoDB as well
+        # moto also emulates DynamoDB
         with Glue(tmp_path) as server:
             yield open_rows("dynamodb://objects", {"dynamodb.endpoint": server.endpoint, "client.region": "us-east-1"})
 
 
 class Unconditional(LocalStorage):
-    """A store that writes whatever the condition says."""
+    """A store that ignores conditions."""
 
     def create(self, location: str, body: bytes) -> Answer:
         self.put(location, body)
@@ -63,22 +63,22 @@ class Unconditional(LocalStorage):
         return self.create(location, body)
 
 
-def test_rows_give_the_conditions_that_a_store_lacks(rows: Rows, tmp_path: Path) -> None:
+def test_rows_provide_the_conditions_that_a_store_lacks(rows: Rows, tmp_path: Path) -> None:
     warehouse = str(tmp_path / "lake")
     storage = RowStorage(Unconditional(warehouse), rows, warehouse)
     check_storage(storage, f"{warehouse}/shop")
     if isinstance(rows, SqlRows):
-        # moto's check and set are not one step
+        # moto's check-and-set is not atomic
         try_conditions(storage, warehouse, rounds=1)
     assert storage.create(f"{warehouse}/shop/a", b"1") is Answer.WRITTEN
-    kept = list(Path(warehouse).glob("_lakecdc/catalog/bodies/*"))
-    (kept[0].parent / "of-a-writer-that-died").touch()
+    bodies = list(Path(warehouse).glob("_lakecdc/catalog/bodies/*"))
+    (bodies[0].parent / "of-a-writer-that-died").touch()
     assert storage.remove_bodies(datetime.now(UTC) - timedelta(hours=1)) == 0
     assert storage.remove_bodies(datetime.now(UTC) + timedelta(hours=1)) == 1
-    assert list(kept[0].parent.iterdir()) == kept
+    assert list(bodies[0].parent.iterdir()) == bodies
 
 
-def test_prefixes_are_found_by_an_index_and_by_nothing_else(tmp_path: Path) -> None:
+def test_prefixes_are_searched_only_through_an_index(tmp_path: Path) -> None:
     rows = open_rows(f"sqlite:///{tmp_path}/rows.db", {})
     names = ["s3://b/lake/A", "s3://b/lake/a%", "s3://b/lake/a_", "s3://b/lake/a\u00ff", "s3://b/lakf", "s3://b/lake"]
     for name in names:
@@ -94,7 +94,7 @@ def test_prefixes_are_found_by_an_index_and_by_nothing_else(tmp_path: Path) -> N
         assert "USING INDEX" in str(plan.fetchall())
 
 
-def test_a_writer_that_paused_has_lost(tmp_path: Path) -> None:
+def test_a_writer_that_paused_loses(tmp_path: Path) -> None:
     warehouse = str(tmp_path / "lake")
     rows = open_rows(f"sqlite:///{tmp_path}/rows.db", {})
     storage = RowStorage(Unconditional(warehouse), rows, warehouse)
@@ -107,10 +107,10 @@ def test_a_writer_that_paused_has_lost(tmp_path: Path) -> None:
     assert rows.write(place, paused, first.tag) is Answer.REFUSED
     last = storage.read(place)
     assert last is not None and last.body == b"a third's" == Path(place).read_bytes()
-    assert len(list(Path(warehouse).glob("_lakecdc/catalog/bodies/*"))) == 1, "bodies of before are gone"
+    assert len(list(Path(warehouse).glob("_lakecdc/catalog/bodies/*"))) == 1, "earlier bodies are deleted"
 
 
-def test_commits_of_many_writers_all_land(tmp_path: Path) -> None:
+def test_all_commits_of_many_writers_land(tmp_path: Path) -> None:
     warehouse, service = str(tmp_path / "lake"), f"sqlite:///{tmp_path}/rows.db"
 
     def catalog() -> ObjectCatalog:
@@ -127,13 +127,13 @@ def test_commits_of_many_writers_all_land(tmp_path: Path) -> None:
         list(pool.map(commit, range(20)))
     newest = catalog().load(("shop", "t"))
     assert sorted(tokens(newest.text)) == list(range(20)) and newest.number == 21
-    # the copies are what readers by path see
+    # readers by path see the copies
     folder = Path(warehouse) / "shop" / "t" / "metadata"
     assert (folder / "version-hint.text").read_text() == "21"
     assert (folder / "v21.metadata.json").read_text() == newest.text
 
 
-def test_the_service_is_chosen_by_the_connection(tmp_path: Path) -> None:
+def test_the_service_is_selected_by_the_connection(tmp_path: Path) -> None:
     warehouse = str(tmp_path / "lake")
     assert isinstance(open_storage(warehouse, {}), LocalStorage)
     chosen = open_storage(warehouse, {"commit_service": f"sqlite:///{tmp_path}/rows.db"})
@@ -150,13 +150,13 @@ def test_an_object_without_a_row_is_taken_over(tmp_path: Path) -> None:
     place = f"{warehouse}/shop/t/metadata/version-hint.text"
     LocalStorage(warehouse).put(place, b"3")
     assert storage.create(place, b"1") is Answer.REFUSED
-    found = storage.read(place)
-    assert found is not None and storage.replace(place, b"4", found.tag) is Answer.WRITTEN
-    assert storage.replace(place, b"5", found.tag) is Answer.REFUSED
+    stored = storage.read(place)
+    assert stored is not None and storage.replace(place, b"4", stored.tag) is Answer.WRITTEN
+    assert storage.replace(place, b"5", stored.tag) is Answer.REFUSED
     assert Path(place).read_bytes() == b"4"
 
 
-def test_reads_alone_make_no_table(tmp_path: Path) -> None:
+def test_read_only_access_creates_no_table(tmp_path: Path) -> None:
     properties = {"warehouse": tmp_path.as_uri(), "commit_service": f"sqlite:///{tmp_path}/rows.db"}
     reader = open_catalog(properties, Counting(), writable=False)
     with pytest.raises(SourceUnavailableError, match="commit_service"):

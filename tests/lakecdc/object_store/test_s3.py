@@ -1,4 +1,4 @@
-"""S3 as versitygw and moto play it, and through a proxy with faults."""
+"""S3 of versitygw and moto, and through a proxy with faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUCKET = "s3://lake"
 
 @pytest.fixture(scope="module")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Glue]:
-    """A server that checks no signatures, so that a proxy may change requests."""
+    """Start a server that checks no signatures, so that a proxy may change requests."""
     with Glue(tmp_path_factory.mktemp("moto")) as server:
         yield server
 
@@ -43,22 +43,22 @@ def behind_proxy(moto: Glue, proxy: FaultProxy) -> S3Storage:
 
 @pytest.fixture
 def slow(proxy: FaultProxy, behind_proxy: S3Storage) -> Iterator[S3Storage]:
-    """A storage behind the proxy, which waits for half a second."""
+    """Yield a storage behind the proxy with a timeout of half a second."""
     proxy.fault, proxy.attempts = None, 0
     yield behind_proxy
     proxy.fault = None
 
 
-def test_versitygw_keeps_conditions(s3: S3Server) -> None:
+def test_versitygw_supports_conditional_writes(s3: S3Server) -> None:
     check_storage(open_storage("s3://lab", s3.properties), "s3://lab/kept")
     check_storage(open_storage("s3a://lab", s3.properties), "s3a://lab/kept")
 
 
-def test_moto_keeps_conditions(moto: Glue) -> None:
+def test_moto_supports_conditional_writes(moto: Glue) -> None:
     check_storage(S3Storage(moto.properties), f"{BUCKET}/kept")
 
 
-def test_a_listing_has_more_than_one_page(moto: Glue) -> None:
+def test_listings_have_several_pages(moto: Glue) -> None:
     storage = S3Storage(moto.properties)
     storage._client.meta.events.register(
         "before-parameter-build.s3.ListObjectsV2", lambda params, **_: params.update(MaxKeys=2)
@@ -89,7 +89,7 @@ def test_a_rejected_request_names_the_remedy(s3: S3Server, changes: dict[str, st
             ask()
 
 
-def test_keys_may_be_those_of_any_client(s3: S3Server) -> None:
+def test_credentials_of_other_clients_are_accepted(s3: S3Server) -> None:
     renamed = {key: value for key, value in s3.properties.items() if "key" not in key}
     keys = {"client.access-key-id": s3.access_key, "client.secret-access-key": s3.secret_key}
     assert S3Storage({**renamed, **keys}).create("s3://lab/client", b"1") is Answer.WRITTEN
@@ -104,7 +104,7 @@ def test_a_role_is_assumed(moto: Glue, monkeypatch: pytest.MonkeyPatch) -> None:
     assert credentials.access_key != moto.properties["s3.access-key-id"]
 
 
-def test_no_credentials_are_an_error_of_input(moto: Glue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_bad_input(moto: Glue, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -121,7 +121,7 @@ CASES: dict[str, tuple[Fault, Answer, bytes | None]] = {
     "answer dropped": (faults.drop_answer, Answer.UNCLEAR, b"1"),
     "request dropped": (faults.drop_request, Answer.UNCLEAR, None),
     "answer too late": (faults.delay(1.5), Answer.UNCLEAR, b"1"),
-    # what arrived was written: a refusal alone proves nothing
+    # the write arrived: a refusal alone proves nothing
     "request doubled": (faults.double, Answer.REFUSED, b"1"),
     "412": (faults.answer_with(412, "PreconditionFailed"), Answer.REFUSED, None),
     "412 with status 200": (faults.answer_with(412, "PreconditionFailed", said_as=200), Answer.REFUSED, None),
@@ -137,7 +137,7 @@ CASES: dict[str, tuple[Fault, Answer, bytes | None]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_create_is_one_request_with_an_honest_answer(proxy: FaultProxy, slow: S3Storage, case: str) -> None:
+def test_a_create_is_one_request_with_a_true_answer(proxy: FaultProxy, slow: S3Storage, case: str) -> None:
     fault, answer, there = CASES[case]
     location, proxy.fault = f"{BUCKET}/faults/{case}", fault
     assert slow.create(location, b"1") is answer
@@ -147,7 +147,7 @@ def test_a_create_is_one_request_with_an_honest_answer(proxy: FaultProxy, slow: 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_replace_is_one_request_with_an_honest_answer(proxy: FaultProxy, slow: S3Storage, case: str) -> None:
+def test_a_replace_is_one_request_with_a_true_answer(proxy: FaultProxy, slow: S3Storage, case: str) -> None:
     fault, answer, there = CASES[case]
     location = f"{BUCKET}/moved/{case}"
     assert slow.create(location, b"0") is Answer.WRITTEN
@@ -160,9 +160,9 @@ def test_a_replace_is_one_request_with_an_honest_answer(proxy: FaultProxy, slow:
     assert after is not None and after.body == (there or b"0")
 
 
-def test_412_of_the_server_with_status_200_is_refused(proxy: FaultProxy, slow: S3Storage) -> None:
+def test_a_412_sent_with_status_200_is_refused(proxy: FaultProxy, slow: S3Storage) -> None:
     assert slow.create(f"{BUCKET}/said", b"1") is Answer.WRITTEN
-    proxy.fault = faults.say_200
+    proxy.fault = faults.answer_200
     assert slow.create(f"{BUCKET}/said", b"2") is Answer.REFUSED
 
 
@@ -172,7 +172,7 @@ def test_a_store_without_conditions_is_unsupported(proxy: FaultProxy, slow: S3St
         slow.create(f"{BUCKET}/a", b"1")
 
 
-def test_a_store_that_is_away_is_unavailable(moto: Glue) -> None:
+def test_an_unreachable_store_is_unavailable(moto: Glue) -> None:
     storage = S3Storage({**moto.properties, "s3.endpoint": "http://127.0.0.1:9"})
     storage._client = storage._writer
     assert storage.create(f"{BUCKET}/a", b"1") is Answer.UNCLEAR
@@ -215,13 +215,13 @@ def test_a_store_that_ignores_conditions_is_refused(proxy: FaultProxy, slow: S3S
 
 
 @pytest.mark.parametrize("fault", [faults.drop_answer, faults.answer_with(503, "SlowDown")])
-def test_unclear_answers_refuse_no_store(proxy: FaultProxy, slow: S3Storage, fault: Fault) -> None:
+def test_unclear_answers_do_not_refuse_a_store(proxy: FaultProxy, slow: S3Storage, fault: Fault) -> None:
     proxy.fault = fault
     with pytest.raises(SourceUnavailableError, match="gave no clear answer"):
         proof.prove(slow, f"{BUCKET}/unclear")
 
 
-def test_versitygw_is_proven(s3: S3Server) -> None:
+def test_versitygw_passes_the_proof(s3: S3Server) -> None:
     proof.prove(S3Storage(s3.properties), "s3://lab/proven")
 
 

@@ -1,4 +1,4 @@
-"""Single steps of the catalog, and what happens in between."""
+"""Single steps of the catalog, with faults in between."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.lakecdc.object_store.memory import (
     tokens,
 )
 
-# nobody waits
+# without waiting
 pytestmark = pytest.mark.usefixtures("clock")
 
 
 def until_create(storage: MemoryStorage, catalog: ObjectCatalog) -> int:
-    """The number of requests of a commit before it writes its version."""
+    """Return the number of requests of a commit before it writes its version."""
     storage.requests.clear()
     commit(catalog)
     return [request for request, _ in storage.requests].index("create")
@@ -51,7 +51,7 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown(storage: MemorySt
 def test_a_rejection_after_an_unanswered_attempt_is_not_a_refusal(
     storage: MemoryStorage, catalog: ObjectCatalog
 ) -> None:
-    """Credentials expire after a write that has landed, and nothing can be read any more."""
+    """Credentials expire after a write that has landed, so nothing can be read."""
     before = until_create(storage, catalog)
     storage.faults = [""] * before + ["rejected"]
     with pytest.raises(InputError):
@@ -64,20 +64,20 @@ def test_a_rejection_after_an_unanswered_attempt_is_not_a_refusal(
 
 
 def test_a_document_that_moved_on_shows_the_writes_before(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
-    """The answer to a change is lost, and two others follow before its writer looks."""
+    """The answer to a change is lost, and two other changes follow before its writer checks."""
 
     def others() -> None:
         for name in ("b", "c"):
             catalog.update_namespace(("shop",), (), {name: "1"})
 
-    # read, replace, look
+    # read, replace, check
     storage.faults, storage.between = ["", "no answer", "between"], [others]
     catalog.update_namespace(("shop",), (), {"a": "1"})
     assert catalog.namespace_properties(("shop",)) == {"a": "1", "b": "1", "c": "1"}
     assert [request for request, _ in storage.requests].count("replace") == 2 + 3
 
 
-def test_no_version_follows_the_last_one_of_a_dropped_table(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_a_dropped_table_gets_no_further_version(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     before = until_create(storage, catalog)
     storage.faults, storage.between = [""] * before + ["between"], [lambda: catalog.drop_table(NAME)]
     with pytest.raises(NoSuchTableError):
@@ -85,7 +85,7 @@ def test_no_version_follows_the_last_one_of_a_dropped_table(storage: MemoryStora
     assert catalog.tables(("shop",)) == []
 
 
-def test_of_a_table_and_the_end_of_its_namespace_one_wins(storage: MemoryStorage) -> None:
+def test_creating_a_table_and_dropping_its_namespace_exclude_each_other(storage: MemoryStorage) -> None:
     for number in range(40):
         fresh = MemoryStorage()
         catalog = ObjectCatalog(fresh, WAREHOUSE, Counting())
@@ -110,7 +110,7 @@ def test_of_a_table_and_the_end_of_its_namespace_one_wins(storage: MemoryStorage
 
 
 @pytest.mark.parametrize("stubs_gone", [False, True])
-def test_a_very_late_writer_finds_its_number_taken(
+def test_a_very_late_commit_is_refused(
     storage: MemoryStorage, catalog: ObjectCatalog, clock: Clock, stubs_gone: bool
 ) -> None:
     versions = Versions(storage, FOLDER)
@@ -123,7 +123,7 @@ def test_a_very_late_writer_finds_its_number_taken(
     assert versions.trim(3, now + timedelta(hours=2)) == 0
     if stubs_gone:
         assert versions.trim(3, now + timedelta(days=31)) == 20
-        # its number is free, and it is too late to use it
+        # its number is free, but it is too late to use it
         assert not storage.exists(versions.location_of(2))
         clock.now += DEADLINE + 1
     assert versions.commit(late.number, "{}", late.read_at) is None
@@ -131,7 +131,7 @@ def test_a_very_late_writer_finds_its_number_taken(
     assert newest.number == 121 and len(tokens(newest.text)) == 120
 
 
-def test_a_hint_that_is_behind_is_passed_and_moved(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_an_outdated_hint_is_passed_and_updated(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     hint = f"{FOLDER}/metadata/version-hint.text"
     newest = 1
     for number in range(30):
@@ -157,7 +157,7 @@ def test_a_load_takes_four_requests(storage: MemoryStorage, catalog: ObjectCatal
     assert [request for request, _ in storage.requests] == ["read", "read", "read", "exists"]
 
 
-def test_nothing_is_left_of_versions_that_are_wiped(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_wiped_versions_leave_no_content(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     for number in range(3):
         commit(catalog, number)
     versions = Versions(storage, FOLDER)
@@ -179,9 +179,7 @@ def test_snapshots_are_removed_only_where_the_hint_can_follow(
     assert commit(catalog, 2).number == 3
 
 
-def test_a_folder_of_a_dropped_table_is_purged_but_for_its_numbers(
-    storage: MemoryStorage, catalog: ObjectCatalog
-) -> None:
+def test_purging_a_dropped_table_keeps_only_its_version_numbers(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     storage.create(f"{FOLDER}/data/1.parquet", b"rows")
     catalog.drop_table(NAME, purge=True)
     left = {each.location: each.size for each in storage.list(f"{FOLDER}/")}
@@ -193,7 +191,7 @@ def test_a_folder_of_a_dropped_table_is_purged_but_for_its_numbers(
     assert max(left.values()) < 200
 
 
-def test_a_table_whose_versions_cannot_be_seen_keeps_its_name(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_a_table_with_invisible_versions_keeps_its_name(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     hidden = {name: storage.objects.pop(name) for name in [*storage.objects] if name.startswith(FOLDER)}
     with pytest.raises(SourceUnavailableError, match=r"shop\.orders: no version of its metadata"):
         catalog.load(NAME)
@@ -202,7 +200,7 @@ def test_a_table_whose_versions_cannot_be_seen_keeps_its_name(storage: MemorySto
 
 
 @pytest.mark.parametrize("location", ["s3://bucket/lake/n/..", "s3://bucket/lake/n/./t", "s3://bucket//t"])
-def test_a_location_has_no_steps_that_listings_do_not_show(catalog: ObjectCatalog, location: str) -> None:
+def test_locations_with_empty_or_dot_parts_are_refused(catalog: ObjectCatalog, location: str) -> None:
     with pytest.raises(InputError, match="is empty, or is a dot"):
         catalog.create_table(("shop",), {"name": "odd", "location": location})
     with pytest.raises(InputError, match="is empty, or is a dot"):
@@ -218,7 +216,7 @@ def test_a_folder_with_further_tables_is_not_purged(storage: MemoryStorage, cata
         assert catalog.exists(("shop", name))
 
 
-def test_of_two_names_for_one_location_one_has_the_table(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_only_one_of_two_names_gets_a_location(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     place = f"{WAREHOUSE}/place"
     for number in range(20):
         fresh = MemoryStorage()
@@ -228,14 +226,14 @@ def test_of_two_names_for_one_location_one_has_the_table(storage: MemoryStorage,
         fresh.between = [lambda catalog=catalog: catalog.create_table(("shop",), {"name": "a", "location": place})]  # type: ignore[misc]
         with pytest.raises(TableAlreadyExistsError):
             catalog.create_table(("shop",), {"name": "b", "location": place})
-            # it was first
+            # it came first
             catalog.create_table(("shop",), {"name": "a", "location": place})
         fresh.settle()
         assert len([name for name in ("a", "b") if catalog.exists(("shop", name))]) == 1, number
         assert len(catalog.tables(("shop",))) == 1
 
 
-def test_a_paused_drop_does_not_drop_what_was_renamed(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_a_paused_drop_does_not_drop_a_renamed_table(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     for number in range(12):
         fresh = MemoryStorage()
         catalog = ObjectCatalog(fresh, WAREHOUSE, Counting())
@@ -260,7 +258,7 @@ def test_a_paused_drop_does_not_drop_what_was_renamed(storage: MemoryStorage, ca
 
 
 def test_a_rename_that_stopped_is_not_completed_twice(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
-    """Its target was used for many others since."""
+    """Since then its target was used for many other tables."""
     storage.requests.clear()
     writer = ObjectCatalog(storage, WAREHOUSE, Counting())
 
@@ -278,7 +276,7 @@ def test_a_rename_that_stopped_is_not_completed_twice(storage: MemoryStorage, ca
     assert catalog.tables(("shop",)) == ["c"] and not catalog.exists(("shop", "b"))
 
 
-def test_markers_that_a_dead_writer_has_left_go(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+def test_markers_of_a_dead_writer_are_removed(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
     storage.create(f"{WAREHOUSE}/_lakecdc/catalog/live/table/shop/orders/another", b"{}")
     catalog.drop_table(NAME)
     assert catalog.tables(("shop",)) == []
@@ -286,8 +284,8 @@ def test_markers_that_a_dead_writer_has_left_go(storage: MemoryStorage, catalog:
     assert catalog.namespaces() == []
 
 
-def test_a_name_that_was_begun_and_left_can_be_renamed_to(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
-    # the namespace, the name, the location: then its document is written, and no version
+def test_an_abandoned_name_can_be_the_target_of_a_rename(storage: MemoryStorage, catalog: ObjectCatalog) -> None:
+    # after namespace, name and location, its document is written, but no version
     storage.faults = [""] * 6 + ["killed before"]
     with pytest.raises(KilledError):
         catalog.create_table(("shop",), {"name": "b"})

@@ -1,4 +1,4 @@
-"""Storage classes as a server of S3's interface sends them with HEAD."""
+"""Storage classes from HEAD requests to an S3 server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def properties() -> Iterator[dict[str, str]]:
     server.server_close()
 
 
-def test_classes_and_tiers_of_what_is_there(properties: dict[str, str]) -> None:
+def test_classes_and_tiers_of_existing_objects_are_returned(properties: dict[str, str]) -> None:
     odd = "s3a://lab/data/a b%20é"
     locations = ["s3://lab/plain", odd, "s3://lab/tiered", "s3://lab/gone", "file:///tmp/lab/plain"]
     assert storage_classes(properties, locations) == {

@@ -1,4 +1,4 @@
-"""Processes that write one table on versitygw, whose answers get lost, while others read it by its path."""
+"""Processes write one table on versitygw through a lossy proxy while others read it by its path."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from tests.readers import duckdb_connection
 
 pytestmark = pytest.mark.services
 IMPLEMENTATION = "lakecdc.object_store.pyiceberg_catalog.ObjectStoreCatalog"
-_FAULTS = (faults.drop_answer, faults.drop_request, faults.double, faults.say_200)
+_FAULTS = (faults.drop_answer, faults.drop_request, faults.double, faults.answer_200)
 _FAULTY = 0.2
-#: from so many commits on, which only tests on demand have, ClickHouse reads as well
+#: from this number of commits on, reached only by tests on demand, ClickHouse also reads
 _LONG = 1000
 
 
 class Reader(threading.Thread):
-    """Reads a table again and again, and keeps what it has counted.
+    """A thread that reads a table repeatedly and stores the counts.
 
-    :param count: returns a number that may only grow.
+    :param count: returns a number that must never decrease.
     """
 
     def __init__(self, count: Callable[[], int]) -> None:
         super().__init__(daemon=True)
         self._count, self._end = count, threading.Event()
         self.counts: list[int] = []
-        #: how often the hint was written between the client's look at its size and its read
+        #: how often the hint changed between the client's size check and its read
         self.expired = 0
         self.error: Exception | None = None
 
     def run(self) -> None:
-        taken = 0.1
+        seconds = 0.1
         try:
-            # the proxy is in this process too
-            while not self._end.wait(2 * taken):
+            # the proxy also runs in this process
+            while not self._end.wait(2 * seconds):
                 begun = time.monotonic()
                 self._read()
-                taken = time.monotonic() - begun
+                seconds = time.monotonic() - begun
         except Exception as error:
             self.error = error
 
@@ -67,7 +67,7 @@ class Reader(threading.Thread):
             self.expired += 1
 
     def end(self) -> None:
-        """End, having read once more."""
+        """Read once more and stop."""
         self._end.set()
         self.join(60)
         if self.error:
@@ -86,7 +86,7 @@ def lossy(draw: random.Random) -> faults.Fault:
 
 
 def by_duckdb(location: str, s3: S3Server) -> Callable[[], int]:
-    """Return what counts the rows of a table in DuckDB, by the table's folder."""
+    """Return a function that counts the rows of a table in DuckDB, by the table's folder."""
     account = {"key": s3.access_key, "secret": s3.secret_key, "endpoint_url": s3.endpoint}
     connection = duckdb_connection()
     connection.register_filesystem(s3fs.S3FileSystem(**account, use_listings_cache=False))
@@ -95,16 +95,16 @@ def by_duckdb(location: str, s3: S3Server) -> Callable[[], int]:
 
 
 def by_clickhouse(location: str, s3: S3Server, click: ClickHouse) -> Callable[[], int]:
-    """Return what counts the rows of a table in ClickHouse, by the table's folder."""
+    """Return a function that counts the rows of a table in ClickHouse, by the table's folder."""
     table = f"'{s3.endpoint}/{location.removeprefix('s3://')}', '{s3.access_key}', '{s3.secret_key}'"
     return lambda: int(click.table(f"SELECT count(id) AS rows FROM icebergS3({table})")["rows"][0].as_py())
 
 
 def by_pyiceberg(location: str, s3: S3Server) -> Callable[[], int]:
-    """Return what counts the commits that a table shows, by the table's folder."""
+    """Return a function that counts the visible commits of a table, by the table's folder."""
 
     def count() -> int:
-        # pyarrow reads as many bytes of the hint as it had before, which makes 1 of 10 that was 9
+        # pyarrow reads the hint with its former length, so that 10 after 9 becomes 1
         io = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
         table = StaticTable.from_metadata(location, {**s3.properties, **io})
         return len(table.properties) + len(table.snapshots())
@@ -113,7 +113,7 @@ def by_pyiceberg(location: str, s3: S3Server) -> Callable[[], int]:
 
 
 def run(processes: int, commits: int, **given: object) -> list[dict[str, int]]:
-    """Let processes commit side by side."""
+    """Let processes commit side by side; return their counters."""
     command = [sys.executable, "-m", "tests.lakecdc.object_store.writer"]
     running = [
         subprocess.Popen(
@@ -129,7 +129,7 @@ def run(processes: int, commits: int, **given: object) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize(("processes", "commits"), on_demand([(2, 40), (2, 1000), (4, 1000)], in_ci={(2, 40)}))
-def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int) -> None:
+def test_no_commit_is_lost_or_duplicated(s3: S3Server, processes: int, commits: int) -> None:
     with ExitStack() as running:
         proxy = running.enter_context(FaultProxy(s3.endpoint))
         warehouse = f"s3://lab/{processes}-{commits}"
@@ -150,7 +150,7 @@ def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int
         for reader in readers.values():
             reader.start()
         proxy.fault, proxy.attempts, begun = lossy(random.Random(commits)), 0, time.monotonic()
-        found = run(processes, commits, properties=properties, endpoint=s3.endpoint)
+        tallies = run(processes, commits, properties=properties, endpoint=s3.endpoint)
         seconds, proxy.fault = time.monotonic() - begun, None
         for reader in readers.values():
             reader.end()
@@ -160,12 +160,12 @@ def test_no_commit_is_lost_or_doubled(s3: S3Server, processes: int, commits: int
     assert {id for id, value in table.properties.items() if value == "set"} == {*ids} - {*appended}
     assert sorted(str(each.summary and each.summary["id"]) for each in table.snapshots()) == appended
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == appended
-    # and the one that created it
+    # and the commit that created it
     assert table.metadata_location == f"{location}/metadata/v{commits + 1}.metadata.json"
     everything = len(table.properties) + len(appended)
     for name, reader in readers.items():
         assert reader.counts[-1] == (everything if name == "pyiceberg" else len(appended))
-    retries = {name: sum(each[name] for each in found) for name in ("refused", "failed")}
+    retries = {name: sum(each[name] for each in tallies) for name in ("refused", "failed")}
     print(
         f"{processes} processes, {commits} commits in {seconds:.0f} s, {proxy.attempts} conditional writes; "
         f"others were first: {retries}; reads by path: "

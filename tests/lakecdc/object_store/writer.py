@@ -1,4 +1,4 @@
-"""A process that commits to a table, each time something that shows whether it has arrived, and how often."""
+"""A process that commits to a table in a way that shows whether and how often each commit arrived."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pyiceberg.exceptions import CommitFailedException
 from benchmarks.catalog import count_refusals
 
 NAME = "shop.orders"
-#: of so many commits one appends a row, and the others set a property
+#: one of this number of commits appends a row, the others set a property
 ROWS_EVERY = 5
 SCHEMA = pa.schema([("id", pa.string())])
 
 
 def commit(properties: dict[str, str], endpoint: str, writer: int, commits: int) -> dict[str, Any]:
-    """Commit with ids of the writer's own; return how often others were first.
+    """Commit with the writer's own ids; return how often other writers were first.
 
-    :param endpoint: of the server, for all files but the catalog's.
+    :param endpoint: endpoint of the server, for all files but the catalog's.
     """
     catalog = load_catalog("lake", **properties)
     catalog.properties["s3.endpoint"] = endpoint

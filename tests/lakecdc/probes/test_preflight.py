@@ -1,4 +1,4 @@
-"""What is refused before Spark is started, and what is left to the job."""
+"""Refusals before Spark is started, and cases that are left to the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET = {"table": "shop.orders", "key": ["id"]}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    """A server that asks one user for a password."""
+    """Start a server that requires a password from one user."""
     with (
         open_folder() as folder,
         Postgres(folder / "data") as started,
@@ -40,7 +40,7 @@ def server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the check over a source; gives back the class of its refusal and what was said."""
+    """Return a function that checks a source and returns the class and message of its refusal."""
 
     def run(
         uri: str = f"sqlite:///{tmp_path}/catalog.db", positions: dict[str, str] | None = None, **source: Any
@@ -68,7 +68,7 @@ class TestDatabases:
         ],
     )
     @pytest.mark.parametrize("kind", ["postgres", "jdbc"])
-    def test_a_refused_login(
+    def test_a_rejected_login_is_refused(
         self, check: Any, server: Postgres, monkeypatch: pytest.MonkeyPatch, kind: str, login: Any, said: str
     ) -> None:
         user, password, database = login
@@ -90,19 +90,19 @@ class TestDatabases:
         ],
         ids=lambda source: source["type"],
     )
-    def test_a_server_that_is_away_is_named(self, check: Any, source: dict[str, Any]) -> None:
+    def test_an_unreachable_server_is_named(self, check: Any, source: dict[str, Any]) -> None:
         port = free_port()
         given = {name: value.format(port) for name, value in source.items()}
         code, text = check(**{**given, "port": port} if "port" in given else given)
         assert code == "cluster" and f"127.0.0.1:{port}" in text
 
-    def test_a_server_that_only_the_driver_of_jdbc_gets_on_with_is_left_to_the_job(self, check: Any) -> None:
+    def test_a_server_supported_only_by_the_jdbc_driver_is_left_to_the_job(self, check: Any) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             threading.Thread(target=lambda: listening.accept()[0].close(), daemon=True).start()
             url = f"jdbc:postgresql://127.0.0.1:{listening.getsockname()[1]}/s"
             assert check(type="jdbc", url=url, cursor_column="c") == (None, "")
 
-    def test_a_database_file(self, check: Any, tmp_path: Path) -> None:
+    def test_a_missing_database_file_is_refused(self, check: Any, tmp_path: Path) -> None:
         url = f"jdbc:sqlite:{tmp_path}/shop.db"
         code, text = check(type="jdbc", url=url, cursor_column="c")
         assert code == "bad input" and "does not exist" in text
@@ -111,26 +111,26 @@ class TestDatabases:
 
 
 @pytest.mark.parametrize("path", ["{}/gone", "{}/gone/*.jsonl", "file://{}/gone/a%20b.jsonl", "{}/gone/a{{b,c}}"])
-def test_a_missing_folder(check: Any, tmp_path: Path, path: str) -> None:
+def test_a_missing_folder_is_refused(check: Any, tmp_path: Path, path: str) -> None:
     code, text = check(type="files", path=path.format(tmp_path), format="debezium-json")
     assert code == "bad input" and f"{tmp_path}/gone" in text
 
 
 @pytest.mark.parametrize("path", ["{}", "{}/*.jsonl", "file://{}/x*", "s3://bucket/gone", "hdfs:///gone"])
-def test_a_folder_that_is_there_or_elsewhere(check: Any, tmp_path: Path, path: str) -> None:
+def test_an_existing_or_remote_folder_is_accepted(check: Any, tmp_path: Path, path: str) -> None:
     assert check(type="files", path=path.format(tmp_path), format="debezium-json") == (None, "")
 
 
-def test_a_path_of_another_file_system_is_left_to_the_job(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_in_another_file_system_is_left_to_the_job(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert check(type="files", path="/gone", format="debezium-json") == (None, "")
 
 
-def test_the_catalogs_folder(check: Any, tmp_path: Path) -> None:
+def test_a_missing_catalog_folder_is_refused(check: Any, tmp_path: Path) -> None:
     code, text = check(f"sqlite:///{tmp_path}/gone/catalog.db", type="files", path=str(tmp_path), format="maxwell-json")
     assert code == "bad input" and "'lake'" in text and "/gone" in text
 
 
-def test_a_spec_that_is_wrong_is_said(check: Any) -> None:
+def test_a_wrong_spec_is_reported(check: Any) -> None:
     code, text = check(type="postgres", dsn="host=x", slot="s", password={"env": "NOT_SET_ANYWHERE"})
     assert code == "bad input" and "NOT_SET_ANYWHERE" in text

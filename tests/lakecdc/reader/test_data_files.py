@@ -1,4 +1,4 @@
-"""Live rows of data files: ranges, deletes, row lineage, and files that tasks do not read."""
+"""Live rows of data files: ranges, deletes, row lineage, and files that tasks cannot read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = 1000
 
 
 def written(place: Path, columns: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A file with the ids 0 … 999 in row groups of 300 rows, as tasks are told of it."""
+    """Write a file with the ids 0 … 999 in row groups of 300 rows; return its description for tasks."""
     fields = [arrow_field(1, "id", "long", True)]
     stored = {ROW_ID: ROW_ID_ID, UPDATED: UPDATED_ID}
     fields += [arrow_field(stored[name], name, "long", False) for name in columns or ()]
@@ -39,7 +39,7 @@ def written(place: Path, columns: dict[str, Any] | None = None) -> dict[str, Any
 
 
 def vector(folder: Path, data_file: str, positions: Sequence[int]) -> dict[str, Any]:
-    """A deletion vector, among others in its file, as tasks are told of it."""
+    """Write a deletion vector, among others in its file; return its description for tasks."""
     builder = PuffinBuilder("tests")
     builder.add("another", BitMap64([0]))
     blob = builder.add(data_file, BitMap64(positions))
@@ -49,7 +49,7 @@ def vector(folder: Path, data_file: str, positions: Sequence[int]) -> dict[str, 
 
 
 def deletes(folder: Path, rows: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """A position-delete file, as tasks are told of it."""
+    """Write a position-delete file; return its description for tasks."""
     place = folder / f"{len(rows)}-deletes.parquet"
     paths, positions = zip(*rows, strict=True)
     pq.write_table(pa.table({"file_path": paths, "pos": pa.array(positions, pa.int64())}), place, row_group_size=2)
@@ -57,13 +57,13 @@ def deletes(folder: Path, rows: Sequence[tuple[str, int]]) -> dict[str, Any]:
 
 
 def ids(rows: FileRows) -> list[int]:
-    """The live ids."""
+    """Return the live ids."""
     return [value for table in rows for value in table["id"].to_pylist()]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where examples are written."""
+    """Return the folder of the examples."""
     return tmp_path_factory.mktemp("files")
 
 
@@ -73,20 +73,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     st.sets(st.integers(0, ROWS + 50), max_size=20),
     st.lists(st.integers(0, ROWS), min_size=2, max_size=2).map(sorted),
 )
-def test_ranges_hold_their_live_rows(folder: Path, by_vector: set[int], by_file: set[int], ends: list[int]) -> None:
+def test_ranges_contain_their_live_rows(folder: Path, by_vector: set[int], by_file: set[int], ends: list[int]) -> None:
     file = written(folder / "range.parquet")
     rows = [("another", 3), *((file["location"], position) for position in sorted(by_file)), ("third", 4)]
     place = folder / f"{hash((tuple(by_file), tuple(by_vector)))}"
     place.mkdir(exist_ok=True)
     file["deletes"] = [vector(place, file["location"], sorted(by_vector)), deletes(place, rows)]
-    found = FileRows(file, (ID,), {}, begin=ends[0], end=ends[1])
+    reading = FileRows(file, (ID,), {}, begin=ends[0], end=ends[1])
     dead = by_vector | by_file
     expected = [number for number in range(*ends) if number not in dead]
-    assert ids(found) == expected
-    assert (found.rows, found.deleted) == (len(expected), ends[1] - ends[0] - len(expected))
+    assert ids(reading) == expected
+    assert (reading.rows, reading.deleted) == (len(expected), ends[1] - ends[0] - len(expected))
 
 
-def test_rows_have_stored_lineage_or_that_of_their_place(tmp_path: Path) -> None:
+def test_rows_have_stored_lineage_or_that_of_their_position(tmp_path: Path) -> None:
     stored = [None if number % 3 else number * 10 for number in range(ROWS)]
     file = written(tmp_path / "a.parquet", {ROW_ID: stored, UPDATED: [number and 3 for number in stored]})
     (table,) = FileRows(file, (ID,), {}, lineage=True, begin=900, end=903)
@@ -94,12 +94,12 @@ def test_rows_have_stored_lineage_or_that_of_their_place(tmp_path: Path) -> None
     assert table.to_pydict() == {"id": [900, 901, 902], ROW_ID: [9000, 5901, 5902], UPDATED: [3, 7, 7]}
     (whole,) = FileRows(written(tmp_path / "b.parquet"), (ID,), {}, lineage=True)
     assert whole[ROW_ID].to_pylist() == list(range(5000, 5000 + ROWS)) and set(whole[UPDATED].to_pylist()) == {7}
-    # as Iceberg's reader has them before a commit gives the file its first row id
+    # as in Iceberg's reader before a commit assigns the file's first row id
     (without,) = FileRows({**file, "first_row_id": None}, (ID,), {}, lineage=True)
     assert without[ROW_ID].null_count == without[UPDATED].null_count == ROWS
 
 
-def test_columns_that_no_file_stores_have_a_value_for_each_row(tmp_path: Path) -> None:
+def test_columns_missing_in_a_file_have_a_value_for_each_row(tmp_path: Path) -> None:
     file = written(tmp_path / "a.parquet") | {"constants": '{"9": "x"}'}
     rows = FileRows(file, (ReadColumn(9, "day", "string", True),), {}, begin=10, end=500)
     assert [value for table in rows for value in table["day"].to_pylist()] == ["x"] * 490
@@ -112,7 +112,7 @@ def test_a_delete_file_of_many_data_files_is_read_once(tmp_path: Path) -> None:
     assert deleted_positions([shared], "f3", {}) == BitMap64([9, 10, 11]) and not deleted_positions([shared], "f", {})
 
 
-def test_files_that_tasks_do_not_read(tmp_path: Path) -> None:
+def test_files_that_tasks_cannot_read_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "a.parquet")
     with pytest.raises(UnreadError, match="has 1000 rows, not 999"):
         list(FileRows({**file, "records": 999}, (ID,), {}))
@@ -127,7 +127,7 @@ def test_files_that_tasks_do_not_read(tmp_path: Path) -> None:
         list(FileRows({**file, "deletes": [avro]}, (ID,), {}))
 
 
-def test_rows_come_in_pieces(tmp_path: Path) -> None:
+def test_rows_are_read_in_batches(tmp_path: Path) -> None:
     wide = ReadColumn(1, "c", "string", False)
     table = pa.table([["x" * 10_000] * 5000], schema=pa.schema([wide.field()]))
     pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
@@ -139,26 +139,26 @@ def test_rows_come_in_pieces(tmp_path: Path) -> None:
 
 
 def in_orc(place: Path, columns: Mapping[str, tuple[pa.Array, Mapping[str, str]]], records: int) -> dict[str, Any]:
-    """An ORC file with the attributes of an Iceberg writer, as tasks are told of it."""
-    fields = [pa.field(name, array.type, metadata=told) for name, (array, told) in columns.items()]
+    """Write an ORC file with the attributes of an Iceberg writer; return its description for tasks."""
+    fields = [pa.field(name, array.type, metadata=attributes) for name, (array, attributes) in columns.items()]
     table = pa.table([array for array, _ in columns.values()], schema=pa.schema(fields))
     orc.write_table(table, place, stripe_size=64 * 1024, batch_size=1000)
     facts = {"location": str(place), "records": records, "first_row_id": 5000, "sequence_number": 7}
     return {**facts, "constants": None, "deletes": []}
 
 
-def test_ranges_of_orc_files_hold_their_live_rows(tmp_path: Path) -> None:
+def test_ranges_of_orc_files_contain_their_live_rows(tmp_path: Path) -> None:
     numbers = [(number * 2_654_435_761) % 2**40 for number in range(60_000)]
     file = in_orc(tmp_path / "a.orc", {"id": (pa.array(numbers), {"iceberg.id": "1"})}, len(numbers))
     assert orc.ORCFile(file["location"]).nstripes > 3
     file["deletes"] = [vector(tmp_path, file["location"], [0, 29_999, 30_001])]
     for begin, end in ((0, 60_000), (30_000, 59_999), (7, 8), (29_999, 30_000)):
-        found = FileRows(file, (ID,), {}, lineage=True, begin=begin, end=end)
-        tables = list(found)
+        reading = FileRows(file, (ID,), {}, lineage=True, begin=begin, end=end)
+        tables = list(reading)
         live = [place for place in range(begin, end) if place not in (0, 29_999, 30_001)]
         assert [row for table in tables for row in table["id"].to_pylist()] == [numbers[place] for place in live]
         assert [row for table in tables for row in table[ROW_ID].to_pylist()] == [5000 + place for place in live]
-        assert found.rows + found.deleted == end - begin
+        assert reading.rows + reading.deleted == end - begin
 
 
 def test_orc_attributes_define_the_types(tmp_path: Path) -> None:
@@ -170,13 +170,13 @@ def test_orc_attributes_define_the_types(tmp_path: Path) -> None:
         "uuid": (pa.array([b"\xff" * 16]), {"iceberg.binary-type": "UUID"}, UUID(int=2**128 - 1)),
         "fixed[2]": (pa.array([b"ab"]), {"iceberg.binary-type": "FIXED", "iceberg.length": "2"}, b"ab"),
     }
-    for number, (kind, (array, told, expected)) in enumerate(kinds.items()):
-        column, told = ReadColumn(1, "c", kind, False), told | {"iceberg.id": "1"}
-        (table,) = FileRows(in_orc(tmp_path / f"{number}.orc", {"c": (array, told)}, 1), (column,), {})
+    for number, (kind, (array, attributes, expected)) in enumerate(kinds.items()):
+        column, attributes = ReadColumn(1, "c", kind, False), attributes | {"iceberg.id": "1"}
+        (table,) = FileRows(in_orc(tmp_path / f"{number}.orc", {"c": (array, attributes)}, 1), (column,), {})
         assert table.schema == pa.schema([column.field()]) and table["c"].to_pylist() == [expected]
 
 
-def test_orc_files_without_certain_meaning_are_left_to_iceberg(tmp_path: Path) -> None:
+def test_ambiguous_orc_files_are_left_to_iceberg(tmp_path: Path) -> None:
     bare = in_orc(tmp_path / "bare.orc", {"id": (pa.array([1]), {})}, 1)
     with pytest.raises(UnreadError, match="no field ids"):
         list(FileRows(bare, (ID,), {}, name_mapping='[{"field-id": 1, "names": ["id"]}]'))

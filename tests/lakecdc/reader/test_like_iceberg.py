@@ -1,4 +1,4 @@
-"""Rows that tasks read are those that Iceberg's own reader returns, in both of its ways to read."""
+"""Tasks read the same rows as Iceberg's reader, vectorized or not."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _VECTORIZED = "spark.sql.iceberg.vectorization.enabled"
 
 
 def in_tasks(table: IcebergTable, *, lineage: bool = False, constants: str | None = None) -> list[dict[str, Any]]:
-    """The rows of a table as tasks read them."""
+    """Return the rows of a table as tasks read them."""
     assert refusal(table) is None
     head, calls = table.refresh().head(), java_calls(table.spark)
     assert head is not None
     tasks, file = scan_tasks(table, head.id), calls.method(FILE_SCAN_TASK, "file")(calls.it)
     facts = ("location", "firstRowId", "dataSequenceNumber", "recordCount")
     rows = calls.rows(tasks, *(calls.method(CONTENT_FILE, name)(file) for name in facts))
-    found, names = list[dict[str, Any]](), ("location", "first_row_id", "sequence_number", "records")
+    read_rows, names = list[dict[str, Any]](), ("location", "first_row_id", "sequence_number", "records")
     for known, deletes in zip(rows, position_deletes_of(calls, tasks), strict=True):
         file_row = dict(zip(names, known, strict=True)) | {"constants": constants}
         file_row["deletes"] = [one.for_tasks for one in deletes]
@@ -41,14 +41,14 @@ def in_tasks(table: IcebergTable, *, lineage: bool = False, constants: str | Non
         reading = FileRows(file_row, columns, storage_properties(table), lineage=lineage, name_mapping=mapping)
         for rows_of_file in reading:
             rows_of_file.validate(full=True)
-            found += rows_of_file.to_pylist()
+            read_rows += rows_of_file.to_pylist()
         assert reading.rows + reading.deleted == file_row["records"]
-    return sorted(found, key=lambda row: row["id"])
+    return sorted(read_rows, key=lambda row: row["id"])
 
 
 @pytest.fixture
 def by_spark(lake: Lake) -> Iterator[Any]:
-    """Reads the rows of a table with Spark, and checks that its two ways agree."""
+    """Yield a function that reads a table with Spark and checks that vectorized and plain reads agree."""
 
     def read(name: str, columns: str = "*") -> list[dict[str, Any]]:
         ways = []
@@ -62,7 +62,7 @@ def by_spark(lake: Lake) -> Iterator[Any]:
     lake.spark.conf.unset(_VECTORIZED)
 
 
-def test_files_of_older_schemas_with_deletes_and_lineage(lake: Lake, by_spark: Any) -> None:
+def test_files_of_older_schemas_with_deletes_and_lineage_are_read_as_by_spark(lake: Lake, by_spark: Any) -> None:
     name = lake.new_name()
     place = f"{CATALOG}.{name}"
     lake.sql(
@@ -111,12 +111,12 @@ def test_files_of_older_schemas_with_deletes_and_lineage(lake: Lake, by_spark: A
     update.addColumn("s", "added", types.LongType.get(), "some", literal(7))
     update.commit()
     lake.sql(f"REFRESH TABLE {place}")
-    found = in_tasks(lake.table(name), lineage=True)
-    assert found == by_spark(name, f"*, {ROW_ID}, {UPDATED}")
-    assert len({row[ROW_ID] for row in found}) == len(found) == 57 + 7 - 3 and {row["added"] for row in found} == {"é"}
+    ours = in_tasks(lake.table(name), lineage=True)
+    assert ours == by_spark(name, f"*, {ROW_ID}, {UPDATED}")
+    assert len({row[ROW_ID] for row in ours}) == len(ours) == 57 + 7 - 3 and {row["added"] for row in ours} == {"é"}
 
 
-def test_files_of_other_writers(lake: Lake, by_spark: Any, tmp_path: Path) -> None:
+def test_files_of_other_writers_are_read_as_by_spark(lake: Lake, by_spark: Any, tmp_path: Path) -> None:
     name = lake.new_name()
     moment = datetime(1899, 12, 31, 23, 59, 59, 999_999)
     struct = pa.struct({"y": pa.string(), "x": pa.int32()})
@@ -145,11 +145,11 @@ def test_files_of_other_writers(lake: Lake, by_spark: Any, tmp_path: Path) -> No
     others.coalesce(1).write.parquet(str(tmp_path / "spark"))
     lake.spark.conf.unset("spark.sql.parquet.outputTimestampType")
     lake.sql(add.format(tmp_path / "spark"))
-    found = in_tasks(lake.table(name))
-    assert found == by_spark(name) and [row["at"] for row in found] == [moment.replace(tzinfo=UTC), None] * 2
+    ours = in_tasks(lake.table(name))
+    assert ours == by_spark(name) and [row["at"] for row in ours] == [moment.replace(tzinfo=UTC), None] * 2
 
 
-def test_partitions_that_files_do_not_store(lake: Lake, by_spark: Any, tmp_path: Path) -> None:
+def test_partition_values_missing_in_files_are_read(lake: Lake, by_spark: Any, tmp_path: Path) -> None:
     name, place = lake.new_name(), tmp_path / "days"
     lake.sql(f"CREATE TABLE {CATALOG}.{name} (id bigint, day date) USING iceberg PARTITIONED BY (day)")
     days = lake.sql("SELECT id, date'2026-03-01' AS day FROM range(3)")

@@ -1,4 +1,4 @@
-"""Columns of a table as files of its past, or of others, store them."""
+"""Reading table columns from files of older schemas or other writers."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def stored(name: str, kind: pa.DataType, number: int | None, *, nullable: bool = True) -> pa.Field:
-    """A field of a file, with or without a field id."""
-    found = pa.field(name, kind, nullable)
-    return found if number is None else with_field_id(found, number)
+    """Return a field of a file, with or without a field id."""
+    field = pa.field(name, kind, nullable)
+    return field if number is None else with_field_id(field, number)
 
 
 def column(kind: Any, *, required: bool = False, default: Any = None) -> ReadColumn:
-    """The column that tests read."""
+    """Return the column that tests read."""
     return ReadColumn(1, "c", kind, required, default)
 
 
 def read(array: pa.Array, kind: Any) -> pa.ChunkedArray:
-    """The values of a file's column as a column of a table."""
+    """Return the values of a file's column as a column of the table."""
     schema = pa.schema([stored("c", array.type, 1)])
     return projection(schema, [column(kind)])(pa.RecordBatch.from_arrays([array], schema=schema))["c"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "found"),
+    ("kind", "stored_type"),
     [
         ("int", "int64"),
         ("int", "uint32"),
@@ -86,7 +86,7 @@ def read(array: pa.Array, kind: Any) -> pa.ChunkedArray:
         ({"type": "struct", "fields": [{"id": 2, "name": "x", "type": "int", "required": False}]}, "int32"),
     ],
 )
-def test_types_without_certain_meaning_are_left_to_iceberg(kind: Any, found: str) -> None:
+def test_ambiguous_types_are_left_to_iceberg(kind: Any, stored_type: str) -> None:
     types = {
         "decimal128(12, 2)": pa.decimal128(12, 2),
         "decimal128(9, 3)": pa.decimal128(9, 3),
@@ -95,7 +95,7 @@ def test_types_without_certain_meaning_are_left_to_iceberg(kind: Any, found: str
         "uuid": pa.uuid(),
     }
     with pytest.raises(UnreadError, match=r"^the column c is .*, and the file stores "):
-        read(pa.nulls(1, types.get(found) or pa.type_for_alias(found)), kind)
+        read(pa.nulls(1, types.get(stored_type) or pa.type_for_alias(stored_type)), kind)
 
 
 FIELDS: dict[str, Any] = {"type": "struct", "fields": [{"id": 2, "name": "x", "type": "int", "required": False}]}
@@ -112,7 +112,7 @@ TO_LONGS = {
 }
 
 
-def test_what_a_file_lacks_has_its_default() -> None:
+def test_columns_missing_in_a_file_have_their_default() -> None:
     other = pa.schema([stored("o", pa.int32(), 9)])
     rows = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
     assert projection(other, [column("int")])(rows).schema.field("c").type == pa.int32()
@@ -138,12 +138,12 @@ def test_files_without_ids_need_a_name_mapping() -> None:
         projection(bare, [column("int")])
     mapping = [{"field-id": 1, "names": ["c", "b"]}]
     assert projection(bare, [column("int")], mapping).leaves == (1,)
-    # with one id, what has none is no column of the table
+    # if one field has an id, fields without ids are not table columns
     one = pa.schema([pa.field("c", pa.int32()), stored("b", pa.int32(), 2)])
     assert projection(one, [column("int")], mapping).leaves == ()
 
 
-def test_fields_of_one_id_are_refused() -> None:
+def test_ambiguous_field_ids_are_refused() -> None:
     twice = pa.schema([stored("a", pa.int32(), 1), stored("b", pa.int32(), 1)])
     with pytest.raises(UnreadError, match="field id 1"):
         projection(twice, [column("int")])
@@ -179,11 +179,11 @@ NESTED: dict[str, Any] = {
         ("decimal(20, 2)", pa.array([Decimal("1.50")], pa.decimal128(9, 2)), [Decimal("1.50")]),
     ],
 )
-def test_other_forms_of_the_same_values(kind: str, array: pa.Array, values: list[Any]) -> None:
+def test_other_arrow_forms_of_the_same_values_are_read(kind: str, array: pa.Array, values: list[Any]) -> None:
     assert read(array, kind).to_pylist() == values
 
 
-def test_parts_of_nested_columns_keep_their_values() -> None:
+def test_slices_of_nested_columns_keep_their_values() -> None:
     longs = pa.list_(stored("element", pa.int32(), 4))
     others = pa.list_(stored("element", pa.int32(), 7))
     pairs = pa.map_(stored("key", pa.string(), 5, nullable=False), stored("value", others, 6))
@@ -198,19 +198,19 @@ def test_parts_of_nested_columns_keep_their_values() -> None:
         assert part.to_pylist() == rows[begin : begin + 2] and part.type.field("l").type.value_type == pa.int64()
 
 
-def test_values_of_the_column_s_own_type_are_not_copied() -> None:
+def test_values_of_the_columns_type_are_not_copied() -> None:
     array = pa.array([1, None, 3], pa.int64())
     assert read(array, "long").chunk(0).buffers()[1].address == array.buffers()[1].address
 
 
 class Evolution:
-    """Random schemas, and what becomes of their values."""
+    """Random schemas and their changes."""
 
     def __init__(self, draw: Callable[..., Any]) -> None:
         self.draw, self.ids = draw, itertools.count(1)
 
     def kind(self, depth: int) -> Any:
-        """A random type."""
+        """Draw a type."""
         form = self.draw(st.sampled_from(["plain", "plain", "struct", "list", "map"][: 5 if depth else 1]))
         if form == "struct":
             return {"type": "struct", "fields": self.members(depth - 1)}
@@ -224,16 +224,16 @@ class Evolution:
         return self.draw(st.sampled_from(sorted(_VALUES)))
 
     def members(self, depth: int, *, most: int = 3) -> list[dict[str, Any]]:
-        """Random columns, or members of a struct."""
+        """Draw columns, or members of a struct."""
         return [self.member(depth) for _ in range(self.draw(st.integers(1, most)))]
 
     def member(self, depth: int) -> dict[str, Any]:
-        """A random column."""
+        """Draw a column."""
         number = next(self.ids)
         return {"id": number, "name": f"f{number}", "type": self.kind(depth), "required": False}
 
     def value(self, kind: Any) -> Any:
-        """A random value, also null; structs by the ids of their members."""
+        """Draw a value or null; structs by the ids of their members."""
         if self.draw(st.integers(0, 4)) == 0:
             return None
         if isinstance(kind, str):
@@ -246,24 +246,24 @@ class Evolution:
         return [(self.draw(_VALUES[kind["key"]]), self.value(kind["value"])) for _ in range(count)]
 
     def later(self, members: list[dict[str, Any]], *, fewest: int = 0) -> list[dict[str, Any]]:
-        """The columns after random changes."""
-        kept = [f for f in members if self.draw(st.integers(0, 3))] or members[:fewest]
-        changed = [f | {"name": self.name(f), "type": self.later_kind(f["type"])} for f in kept]
+        """Draw the columns after changes."""
+        remaining = [f for f in members if self.draw(st.integers(0, 3))] or members[:fewest]
+        changed = [f | {"name": self.name(f), "type": self.later_kind(f["type"])} for f in remaining]
         for _ in range(self.draw(st.integers(0 if changed else 1, 2))):
             added = self.member(0)
             default = self.draw(st.none() | _VALUES[added["type"]])
-            # JSON has no infinities
+            # JSON does not support infinities
             if default is not None and str(default).lstrip("-") != "inf":
                 added |= {"initial-default": single_value(default), "value": default}
             changed.append(added)
         return self.draw(st.permutations(changed))
 
     def name(self, member: dict[str, Any]) -> str:
-        """The name, or a new one."""
+        """Draw the old or a new name."""
         return member["name"] if self.draw(st.booleans()) else f"renamed {member['id']}."
 
     def later_kind(self, kind: Any) -> Any:
-        """The type after random changes."""
+        """Draw the type after changes."""
         if isinstance(kind, str):
             return _PROMOTED.get(kind, kind) if self.draw(st.booleans()) else kind
         if kind["type"] == "struct":
@@ -273,7 +273,7 @@ class Evolution:
 
 
 def single_value(value: Any) -> Any:
-    """A value as the specification's JSON has it."""
+    """Return a value in the specification's JSON form."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Decimal):
@@ -284,7 +284,7 @@ def single_value(value: Any) -> Any:
 
 
 def named(value: Any, kind: Any) -> Any:
-    """A value with the names of a schema; uuids as bytes."""
+    """Return a value with the names of a schema, and uuids as bytes."""
     if value is None or isinstance(kind, str):
         return value.bytes if isinstance(value, UUID) else value
     if kind["type"] == "struct":
@@ -295,7 +295,7 @@ def named(value: Any, kind: Any) -> Any:
 
 
 def expected(value: Any, kind: Any) -> Any:
-    """The value of an older schema in a later one."""
+    """Return a value of an older schema in a later one."""
     if value is None:
         return None
     if isinstance(kind, str):
@@ -311,7 +311,7 @@ def expected(value: Any, kind: Any) -> Any:
 
 
 def with_changed_members(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """A nested type whose members are changed, or any other type as it is."""
+    """Return a nested type with changed members, or another type unchanged."""
     if pa.types.is_struct(kind):
         return pa.struct([change(member) for member in kind])
     if pa.types.is_map(kind):
@@ -320,7 +320,7 @@ def with_changed_members(kind: pa.DataType, change: Callable[[pa.Field], pa.Fiel
 
 
 def without_ids(field: pa.Field) -> pa.Field:
-    """A field as a writer without Iceberg has it."""
+    """Return a field as a writer without Iceberg stores it."""
     kind = with_changed_members(field.type, without_ids)
     if pa.types.is_list(kind):
         kind = pa.list_(kind.value_field.with_name("item"))
@@ -328,18 +328,18 @@ def without_ids(field: pa.Field) -> pa.Field:
 
 
 def with_bytes(field: pa.Field) -> pa.Field:
-    """A field with bytes for uuids, as Arrow makes nested columns of Python's values."""
+    """Return a field with bytes for uuids, as Arrow builds nested columns from Python values."""
     kind = with_changed_members(field.type, with_bytes)
     return field.with_type(getattr(kind, "storage_type", kind))
 
 
 def mapping_of(fields: Iterator[pa.Field]) -> list[dict[str, Any]]:
-    """The name mapping of a schema."""
+    """Return the name mapping of a schema."""
     return [{"field-id": field_id(f), "names": [f.name], "fields": mapping_of(inside(f.type))} for f in fields]
 
 
 def inside(kind: pa.DataType) -> Iterator[pa.Field]:
-    """The members of a type, by the names of the specification."""
+    """Yield the members of a type."""
     if pa.types.is_map(kind):
         yield from (kind.key_field, kind.item_field)
     elif pa.types.is_struct(kind):
@@ -356,11 +356,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_rows_of_an_older_schema_are_those_of_the_table(place: Path, data: st.DataObject) -> None:
-    made = Evolution(data.draw)
-    old: dict[str, Any] = {"type": "struct", "fields": made.members(2, most=4)}
-    rows = [{f["id"]: made.value(f["type"]) for f in old["fields"]} for _ in range(data.draw(st.integers(1, 5)))]
-    new: dict[str, Any] = {"type": "struct", "fields": made.later(old["fields"])}
+def test_rows_of_an_older_schema_are_read_in_the_current_one(place: Path, data: st.DataObject) -> None:
+    evolution = Evolution(data.draw)
+    old: dict[str, Any] = {"type": "struct", "fields": evolution.members(2, most=4)}
+    rows = [{f["id"]: evolution.value(f["type"]) for f in old["fields"]} for _ in range(data.draw(st.integers(1, 5)))]
+    new: dict[str, Any] = {"type": "struct", "fields": evolution.later(old["fields"])}
     schema = pa.schema([one.field() for one in read_columns(old["fields"])])
     mapped = data.draw(st.booleans())
     written = pa.schema([without_ids(field) for field in schema]) if mapped else schema
@@ -373,8 +373,8 @@ def test_rows_of_an_older_schema_are_those_of_the_table(place: Path, data: st.Da
     file = {"location": str(place), "records": len(rows), "first_row_id": None, "sequence_number": 1}
     mapping = json.dumps(mapping_of(iter(schema))) if mapped else None
     columns = read_columns(new["fields"])
-    found = FileRows(file | {"constants": None, "deletes": []}, columns, {}, name_mapping=mapping)
-    tables = list(found)
+    reading = FileRows(file | {"constants": None, "deletes": []}, columns, {}, name_mapping=mapping)
+    tables = list(reading)
     for table in tables:
         table.validate(full=True)
         assert table.schema.equals(pa.schema([one.field() for one in columns]), check_metadata=True)

@@ -1,4 +1,4 @@
-"""Runs of the job, and what it must and must not say."""
+"""Runs of the job, planted differences and expected reports."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lakecdc.reconcile.job import reconcile
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
-#: no test waits
+#: without waiting
 AT_ONCE = {"max_wait": 0.0, "report_values": True}
 Difference = tuple[str, str, tuple[str, ...]]
-#: by id: what becomes of the row of the table, as SQL of its columns
+#: by id: changes of the table's row, as SQL by column
 SPOILT = {
     20: {"v": "'wrong'"},
     21: {"v": "''"},
@@ -26,12 +26,12 @@ SPOILT = {
     26: {"v": "'wrong'"},
 }
 DELETED, DOUBLED = (30, 31, 32), 40
-#: rows of which the table has copies under these ids
+#: ids of copied rows in the table
 UNEXPECTED = (5000, 5001, 5002)
 
 
 def reconciled(lake: Lake, source: dict[str, Any], target: dict[str, Any], **options: Any) -> TableReport:
-    """Compare one table with its source; the table's report."""
+    """Compare one table with its source; return its report."""
     document = lake.spec("reconcile", source=source, target=target, options={**AT_ONCE, **options})
     report = run(parse_spec(document), reconcile)
     assert not report.error, report.error
@@ -39,7 +39,7 @@ def reconciled(lake: Lake, source: dict[str, Any], target: dict[str, Any], **opt
 
 
 def differences(report: TableReport) -> list[Difference]:
-    """Kind, key and columns of what differs, sorted."""
+    """Return kind, key and columns of the differences, sorted."""
     assert "differences" in report.metrics, report.reason
     rows = report.metrics["differences"]
     by_kind = Counter(row["kind"] for row in rows)
@@ -48,9 +48,9 @@ def differences(report: TableReport) -> list[Difference]:
 
 
 def spoil(lake: Lake, name: str, mode: str = "upsert") -> int:
-    """Plant differences of every kind; how many there are.
+    """Plant differences of every kind; return their number.
 
-    :param mode: of the table's ingestion.
+    :param mode: mode of the table's ingestion.
     """
     cases = {
         column: "".join(f" WHEN {key} THEN {of[column]}" for key, of in SPOILT.items() if column in of)
@@ -65,6 +65,6 @@ def spoil(lake: Lake, name: str, mode: str = "upsert") -> int:
         f"FROM lake.{name} WHERE id = {DOUBLED}) s"
     )
     if mode == "merge":
-        # a MERGE makes no row of two
+        # a MERGE never duplicates a row
         lake.sql(f"DELETE FROM lake.{name} WHERE id = {DOUBLED}")
     return len(SPOILT) + len(DELETED) + 1 + len(UNEXPECTED)

@@ -1,4 +1,4 @@
-"""How rows that differ are handed to ingestion."""
+"""Reloading of different rows by ingestion."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _SOURCE = dict.fromkeys(("key", "columns", "ordered", "rows", "now", "load"), le
 
 
 def loaded(monkeypatch: pytest.MonkeyPatch, reports: Sequence[TableReport]) -> tuple[list[JobSpec], TableReport]:
-    """What ingestion is told, each time until it has loaded the rows, and what it says at last.
+    """Return the specs of each run of ingestion until the rows are loaded, and its last report.
 
-    :param reports: of each time.
+    :param reports: report of each run.
     """
-    told: list[JobSpec] = []
+    specs: list[JobSpec] = []
 
     def feed_tables(_opened: Any, _spark: Any, spec: JobSpec, _refused: Any) -> list[TableReport]:
-        told.append(spec)
-        return [reports[len(told) - 1]]
+        specs.append(spec)
+        return [reports[len(specs) - 1]]
 
     monkeypatch.setattr(repair, "feed_tables", feed_tables)
     spec = parse_spec(
@@ -43,20 +43,20 @@ def loaded(monkeypatch: pytest.MonkeyPatch, reports: Sequence[TableReport]) -> t
     source = SimpleNamespace(**_SOURCE, alone=lambda _seconds: nullcontext())
     table = SimpleNamespace(name="shop.orders", spark=None)
     comparison: Any = SimpleNamespace(pair=SimpleNamespace(source=source, table=table, target=spec.targets[0]))
-    return told, repair._loaded(spec, comparison, (), spec.options)
+    return specs, repair._loaded(spec, comparison, (), spec.options)
 
 
-def test_ingestion_knows_the_quarantine_of_its_own_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    (told,), _report = loaded(monkeypatch, [TableReport("shop.orders", "done")])
-    assert isinstance(told.options, IngestOptions) and told.options.quarantine_table == "odd.{table}"
-    assert [target.table for target in told.targets] == ["shop.orders"]
+def test_ingestion_uses_the_tasks_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    (spec,), _report = loaded(monkeypatch, [TableReport("shop.orders", "done")])
+    assert isinstance(spec.options, IngestOptions) and spec.options.quarantine_table == "odd.{table}"
+    assert [target.table for target in spec.targets] == ["shop.orders"]
 
 
-def test_rows_are_read_once_more_where_another_run_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_again_after_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     conflict = TableReport("shop.orders", "conflict", "another run", "conflict")
-    told, report = loaded(monkeypatch, [conflict, conflict, TableReport("shop.orders", "done")])
-    assert (len(told), report.outcome) == (3, "done")
-    told, report = loaded(monkeypatch, [conflict] * 9)
-    assert (len(told), report.outcome) == (5, "conflict")
-    told, _report = loaded(monkeypatch, [TableReport("shop.orders", "failed", "bad", "bad input")] * 9)
-    assert len(told) == 1
+    specs, report = loaded(monkeypatch, [conflict, conflict, TableReport("shop.orders", "done")])
+    assert (len(specs), report.outcome) == (3, "done")
+    specs, report = loaded(monkeypatch, [conflict] * 9)
+    assert (len(specs), report.outcome) == (5, "conflict")
+    specs, _report = loaded(monkeypatch, [TableReport("shop.orders", "failed", "bad", "bad input")] * 9)
+    assert len(specs) == 1

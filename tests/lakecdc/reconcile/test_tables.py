@@ -1,4 +1,4 @@
-"""Two Iceberg tables held against each other: every difference is named, and nothing else."""
+"""Comparison of two Iceberg tables names exactly the differences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = {
     "attributes": ("map<string,int>", "map('k', 1, 'l', CAST(id AS int))"),
     "address": ("struct<city:string,zip:string>", "named_struct('city', CAST(NULL AS string), 'zip', 'z')"),
 }
-#: the other table's value of a column in the row of an id
+#: by id: the other table's values by column
 CHANGES: dict[int, dict[str, str]] = {
     3: {"n": "NULL"},
     5: {"price": "1.26"},
@@ -46,13 +46,13 @@ CHANGES: dict[int, dict[str, str]] = {
     61: {"address": "NULL"},
     67: {"n": "NULL", "name": "CAST(id AS string)"},
 }
-#: the same values in another form
+#: equal values in another form
 SAME = {71: {"attributes": "map('l', CAST(id AS int), 'k', 1)"}}
 KEY = "id bigint NOT NULL"
 
 
 def make(lake: Lake, name: str, ids: str, changes: dict[int, dict[str, str]]) -> str:
-    """A table with a row for each id."""
+    """Create a table with a row for each id."""
     listed = ", ".join(f"{column} {kind}" for column, (kind, _) in COLUMNS.items())
     lake.sql(f"CREATE TABLE lake.{name} ({KEY}, {listed}) USING iceberg TBLPROPERTIES ('format-version'='2')")
     values = []
@@ -65,7 +65,7 @@ def make(lake: Lake, name: str, ids: str, changes: dict[int, dict[str, str]]) ->
 
 @pytest.fixture(scope="module")
 def names(lake: Lake) -> tuple[str, str]:
-    """A table and one that differs from it in ways of many kinds."""
+    """Create a table and one with many kinds of differences."""
     there = make(lake, lake.new_name("there"), "SELECT id FROM range(1, 1001)", {})
     ids = "SELECT id FROM range(0, 999) WHERE id != 100 UNION ALL SELECT explode(array(200, 2000))"
     return there, make(lake, lake.new_name("here"), ids, {**CHANGES, **SAME})
@@ -86,28 +86,28 @@ def compare(lake: Lake, names: tuple[str, str], **rest: Any) -> Any:
     return reconciled(lake, {"type": "iceberg", **rest.pop("source", {})}, target, **rest)
 
 
-def test_every_difference_is_named_and_nothing_else(lake: Lake, names: tuple[str, str]) -> None:
+def test_exactly_the_differences_are_named(lake: Lake, names: tuple[str, str]) -> None:
     report = compare(lake, names, ranges=16)
     assert differences(report) == EXPECTED
     metrics = report.metrics
     assert (report.outcome, metrics["rows_source"], metrics["rows_table"]) == ("skipped", 1000, 1000)
     assert "3 missing, 2 unexpected, 19 different, 1 duplicate" in str(report.reason)
     assert (metrics["ranges"], metrics["in_flight"], metrics["undecided"]) == (16, 0, 0)
-    assert 1 < metrics["ranges_different"] < 16, "ranges that agree end there"
+    assert 1 < metrics["ranges_different"] < 16, "equal ranges are not read further"
     assert metrics["columns_different"]["name"] == 5
     first = metrics["different_ranges"][0]
     assert (first["range"], first["from"]) == (0, None) and first["unexpected"] == 1
-    assert report.snapshot_after == str(head(lake, names[1])), "nothing is written"
+    assert report.snapshot_after == str(head(lake, names[1])), "the comparison does not write"
 
 
-def test_a_key_that_has_no_order_is_cut_by_its_hash(lake: Lake, names: tuple[str, str]) -> None:
+def test_ranges_of_keys_without_order_are_cut_by_hash(lake: Lake, names: tuple[str, str]) -> None:
     report = compare(lake, names, target={"columns": {"id": "string"}}, ranges=8)
     as_texts = [(kind, key.replace(":", ':"').replace("}", '"}'), columns) for kind, key, columns in EXPECTED]
     assert differences(report) == sorted(as_texts)
 
 
 def test_a_sample_reads_some_ranges_and_shows_values_on_demand(lake: Lake, names: tuple[str, str]) -> None:
-    # rows differ in three ranges, so that two that are left out by chance leave one of them
+    # rows differ in three ranges, so at least one remains when two are skipped
     report = compare(lake, names, ranges=10, sample=0.8, report_values=False)
     assert (report.metrics["ranges_compared"], report.metrics["ranges"]) == (8, 10)
     assert 700 < report.metrics["rows_source"] < 900
@@ -116,18 +116,18 @@ def test_a_sample_reads_some_ranges_and_shows_values_on_demand(lake: Lake, names
     assert all("from" not in one for one in report.metrics["different_ranges"])
 
 
-def test_too_many_are_counted_and_not_named(lake: Lake, names: tuple[str, str]) -> None:
+def test_too_many_differences_are_counted_but_not_named(lake: Lake, names: tuple[str, str]) -> None:
     report = compare(lake, names, max_keys=24)
     assert (report.outcome, report.metrics["differences"]) == ("skipped", [])
     assert (report.metrics["missing"], report.metrics["different"]) == (3, 19)
     assert "25 rows differ" in str(report.reason) and "max_keys" in str(report.reason)
 
 
-def test_columns_and_rows_that_a_target_leaves_out_are_no_difference(lake: Lake, names: tuple[str, str]) -> None:
+def test_excluded_columns_and_filtered_rows_are_not_differences(lake: Lake, names: tuple[str, str]) -> None:
     left = {"exclude_columns": [c for c in COLUMNS if c != "n"], "clean": {"filter": "id < 990"}}
     report = compare(lake, names, target=left)
-    found = [row for row in differences(report) if row[0] != "unexpected"]
-    assert found == [
+    rows = [row for row in differences(report) if row[0] != "unexpected"]
+    assert rows == [
         ("different", '{"id":3}', ("n",)),
         ("different", '{"id":67}', ("n",)),
         ("duplicate", '{"id":200}', ()),
@@ -136,7 +136,7 @@ def test_columns_and_rows_that_a_target_leaves_out_are_no_difference(lake: Lake,
     assert set(report.metrics["columns_not_compared"]) == {*COLUMNS} - {"n"}
 
 
-def test_a_table_is_held_against_its_own_past(lake: Lake) -> None:
+def test_a_table_can_be_compared_with_its_own_past(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 20)
     then = {"source": {"snapshot": str(head(lake, name))}, "target": {"source_table": None}}
@@ -144,7 +144,7 @@ def test_a_table_is_held_against_its_own_past(lake: Lake) -> None:
     assert differences(compare(lake, (name, name), **then)) == [("missing", '{"id":7}', ())]
 
 
-def test_what_cannot_be_compared_is_refused(lake: Lake, names: tuple[str, str]) -> None:
+def test_incomparable_tables_are_refused(lake: Lake, names: tuple[str, str]) -> None:
     other = lake.new_name("other")
     lake.sql(f"CREATE TABLE lake.{other} (id bigint, at boolean) USING iceberg")
     report = compare(lake, (names[0], other))

@@ -1,4 +1,4 @@
-"""Documents of a folder, wherever it is."""
+"""Documents of local and remote folders."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pytest
 from lakecdc.contract.errors import InputError
 from lakecdc.runtime import documents
 
-FOUND = {f"base/dag/try-{number}/report.json": f"[{number}]".encode() for number in range(3)}
-# one that is no document, and one that goes while the folder is read
-KEYS = [*FOUND, "base/dag/notes.txt", "base/dag/gone.json"]
+DOCUMENTS = {f"base/dag/try-{number}/report.json": f"[{number}]".encode() for number in range(3)}
+# one that is not a document, and one that vanishes while the folder is read
+KEYS = [*DOCUMENTS, "base/dag/notes.txt", "base/dag/gone.json"]
 
 
 class Bucket(BaseHTTPRequestHandler):
-    """What S3 answers for one bucket, two names a page."""
+    """An S3 bucket that lists two names per page."""
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
-        asked = {name: values[0] for name, values in parse_qs(address.query).items()}
+        query = {name: values[0] for name, values in parse_qs(address.query).items()}
         name = address.path.removeprefix("/bucket/")
-        if "list-type" in asked:
-            keys = [key for key in KEYS if key.startswith(asked["prefix"])]
-            begin = int(asked.get("continuation-token", 0))
+        if "list-type" in query:
+            keys = [key for key in KEYS if key.startswith(query["prefix"])]
+            begin = int(query.get("continuation-token", 0))
             listed = "".join(f"<Contents><Key>{key}</Key></Contents>" for key in keys[begin : begin + 2])
             more = f"<NextContinuationToken>{begin + 2}</NextContinuationToken>" if begin + 2 < len(keys) else ""
             truncated = str(bool(more)).lower()
             text = f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{more}{listed}</ListBucketResult>"
             self._answer(200, text.encode())
-        elif name in FOUND:
-            self._answer(200, FOUND[name])
+        elif name in DOCUMENTS:
+            self._answer(200, DOCUMENTS[name])
         else:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
@@ -45,7 +45,7 @@ class Bucket(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -66,17 +66,17 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("bucket")
 def test_all_documents_below_a_folder_of_a_bucket_are_read() -> None:
-    found = dict(documents.read_below("s3://bucket/base/", (".json",)))
-    assert found == {f"s3://bucket/{key}": content for key, content in FOUND.items()}
+    contents = dict(documents.read_below("s3://bucket/base/", (".json",)))
+    assert contents == {f"s3://bucket/{key}": content for key, content in DOCUMENTS.items()}
 
 
 def test_all_documents_below_a_local_folder_are_read(tmp_path: Path) -> None:
-    for key, content in {**FOUND, "base/notes.txt": b""}.items():
+    for key, content in {**DOCUMENTS, "base/notes.txt": b""}.items():
         path = tmp_path / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     for uri in (f"{tmp_path}/base", f"file://{tmp_path}/base/"):
-        assert dict(documents.read_below(uri, (".json",))) == {f"{tmp_path}/{key}": FOUND[key] for key in FOUND}
+        assert dict(documents.read_below(uri, (".json",))) == {f"{tmp_path}/{key}": DOCUMENTS[key] for key in DOCUMENTS}
     assert not [*documents.read_below(f"{tmp_path}/none", (".json",))]
 
 

@@ -1,4 +1,4 @@
-"""What is said of executors whose Python does not fit; tests/e2e/test_cluster.py has a cluster."""
+"""Errors about executors with an unsuitable Python; tests/e2e/test_cluster.py has a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = [*PACKAGES, *(name for names in SOURCE_PACKAGES.values() for name in n
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_what_is_looked_for_is_what_the_extra_brings(module: str) -> None:
+def test_the_executor_extra_installs_the_checked_modules(module: str) -> None:
     declared = configparser.ConfigParser()
     declared.read(Path(__file__).parents[3] / "setup.cfg")
     brought = re.findall(r"^[\w-]+", declared["options.extras_require"]["executor"], re.MULTILINE)
@@ -46,7 +46,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (RuntimeError("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12"), "another minor"),
         (RuntimeError("ModuleNotFoundError: No module named 'lakecdc'"), "lacks lakecdc"),
@@ -54,14 +54,14 @@ class Cluster:
         ([("worker-3", ["duckdb", "pyarrow"])], "on worker-3 lacks duckdb, pyarrow"),
     ],
 )
-def test_misfits_are_reported_with_a_remedy(answer: Any, told: str) -> None:
+def test_unsuitable_executors_are_reported_with_a_remedy(answer: Any, message: str) -> None:
     cluster: Any = Cluster(answer)
-    with pytest.raises(InputError, match=told) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         check_executors(cluster)
     assert "cluster-env" in str(refused.value)
 
 
-def test_any_other_failure_is_left_as_it_is() -> None:
+def test_other_failures_are_passed_on() -> None:
     cluster: Any = Cluster(RuntimeError("Connection reset"))
     with pytest.raises(RuntimeError, match="Connection reset"):
         check_executors(cluster)

@@ -1,4 +1,4 @@
-"""What a job writes to its log."""
+"""Log lines of a job."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from lakecdc.runtime.run import log_handler, main
 
 
-def test_no_line_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_line_contains_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.Logger("lakecdc.test")
     log.addHandler(log_handler())
     try:
         raise ValueError("mysql://u:hu/sh@h/d")
     except ValueError:
         log.exception("GET failed with %s", {"Authorization": "Basic hush"})
-    told = capsys.readouterr().err
-    assert "ERROR lakecdc.test: GET failed" in told and "ValueError: mysql://u:***@h/d" in told
-    assert "hush" not in told and "hu/sh" not in told
+    lines = capsys.readouterr().err
+    assert "ERROR lakecdc.test: GET failed" in lines and "ValueError: mysql://u:***@h/d" in lines
+    assert "hush" not in lines and "hu/sh" not in lines
 
 
 def test_the_outcome_is_read_from_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""How often progress is told, and what."""
+"""Frequency and content of progress lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ GB = 1024**3
 
 
 def progress(total: int, total_bytes: int, caplog: pytest.LogCaptureFixture) -> tuple[ProgressLog, list[float]]:
-    """Work on a table, and the clock by which it goes."""
+    """Return the progress log of a table and its clock."""
     caplog.set_level("INFO", "lakecdc.runtime.progress")
     clock = [100.0]
     return ProgressLog("db.t", "file groups", total, total_bytes, lambda: clock[0]), clock
 
 
-def test_a_line_about_every_half_minute_and_one_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_every_half_minute_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     work, clock = progress(40, 10 * GB, caplog)
     for _ in range(40):
         clock[0] += 9
@@ -34,7 +34,7 @@ def test_a_line_about_every_half_minute_and_one_at_the_end(caplog: pytest.LogCap
     assert caplog.messages[-1] == "progress of db.t: 40 of 40 file groups, 10.0 of 10.0 GB, in 6 minutes"
 
 
-def test_work_of_unknown_size_goes_by_its_pieces(caplog: pytest.LogCaptureFixture) -> None:
+def test_work_of_unknown_size_is_measured_in_pieces(caplog: pytest.LogCaptureFixture) -> None:
     work, clock = progress(3, 0, caplog)
     clock[0] += 5400
     work.add(1)
@@ -59,17 +59,19 @@ def test_a_long_stage_is_reported_with_its_table_while_it_runs(
         with described(spark, "shop.orders", "sort_data_files"):
             # Spark counts a task that has ended within 0.1 s of another event with the next one
             spark.sparkContext.parallelize([0, 0.5, 2], 3).map(slow).collect()
-        # the watch sees that it is over
+        # the monitor sees that the stage is over
         spark.sparkContext.parallelize([0, 1], 2).map(slow).collect()
     (stage,) = {
-        found[1]
-        for told in caplog.messages
+        match[1]
+        for message in caplog.messages
         if (
-            found := re.fullmatch(r"progress of sort_data_files shop\.orders: (stage \d+), 2 of 3 tasks are done", told)
+            match := re.fullmatch(
+                r"progress of sort_data_files shop\.orders: (stage \d+), 2 of 3 tasks are done", message
+            )
         )
     }
     assert f"progress of sort_data_files shop.orders: {stage} is over" in caplog.messages
-    assert any(told.startswith("progress of Spark: stage ") for told in caplog.messages)
-    told = len(caplog.messages)
+    assert any(message.startswith("progress of Spark: stage ") for message in caplog.messages)
+    count = len(caplog.messages)
     spark.sparkContext.parallelize([0, 1], 2).map(slow).collect()
-    assert len(caplog.messages) == told
+    assert len(caplog.messages) == count

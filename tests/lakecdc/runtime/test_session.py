@@ -1,4 +1,4 @@
-"""The settings a session begins with."""
+"""Initial settings of a session."""
 
 from __future__ import annotations
 
@@ -42,43 +42,43 @@ def test_delete_cache_grows_with_the_heap(settings: dict[str, str], entry: int, 
     }
 
 
-def test_a_users_own_limit_wins() -> None:
+def test_a_users_limit_takes_precedence() -> None:
     conf = SparkConf(loadDefaults=False).set(_CACHE + "max-entry-size", "5")
     assert list(delete_cache(conf)) == [_CACHE + "max-total-size"]
 
 
-def test_the_session_has_it(lake: Lake) -> None:
+def test_the_session_has_a_delete_cache_limit(lake: Lake) -> None:
     assert int(lake.spark.conf.get(_CACHE + "max-entry-size") or 0) >= 16 * MIB
 
 
-def test_a_job_keeps_what_was_set_in_its_session(lake: Lake) -> None:
+def test_a_job_keeps_the_settings_of_its_session(lake: Lake) -> None:
     spark = open_session(Catalog(CATALOG, lake.properties), "another job")
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
-def test_a_catalog_in_a_folder_that_is_not_there_is_bad_input(lake: Lake, tmp_path: Path) -> None:
+def test_a_catalog_in_a_missing_folder_is_bad_input(lake: Lake, tmp_path: Path) -> None:
     properties = {**lake.properties, "uri": f"sqlite:///{tmp_path}/gone/catalog.db"}
     with pytest.raises(InputError, match="Cannot open the catalog 'elsewhere'.*gone' does not exist"):
         use_catalog(lake.spark, Catalog("elsewhere", properties))
 
 
-def test_the_endpoint_of_an_object_store_is_known_to_its_session_alone(lake: Lake, tmp_path: Path) -> None:
+def test_only_its_session_knows_the_endpoint_of_an_object_store(lake: Lake, tmp_path: Path) -> None:
     catalog = Catalog("objects_alone", {"type": "object_store", "warehouse": f"file://{tmp_path}/lake"})
     use_catalog(lake.spark, catalog)
     uri, token = (lake.spark.conf.get(f"spark.sql.catalog.objects_alone.{name}") for name in ("uri", "token"))
     assert uri is not None and uri.startswith("http://127.0.0.1:") and token
-    # neither the page of the application nor a listing of settings shows it
+    # neither the application's page nor a list of settings shows it
     assert token not in str(lake.spark.sparkContext.getConf().getAll()) + str(lake.sql("SET").collect())
     with pytest.raises(HTTPError, match="401"):
         urlopen(f"{uri}/v1/namespaces")
-    # a job that follows in this application finds the same one
+    # a later job in this application uses the same endpoint
     session = lake.spark.newSession()
     use_catalog(session, catalog)
     assert session.conf.get("spark.sql.catalog.objects_alone.uri") == uri
     assert served("objects_alone") is not None and served("lake") is None
 
 
-def test_an_object_store_that_cannot_be_opened_reports_the_reason(lake: Lake) -> None:
+def test_an_object_store_that_cannot_be_opened_is_reported_with_the_reason(lake: Lake) -> None:
     with pytest.raises(SpecError, match="needs a warehouse"):
         use_catalog(lake.spark, Catalog("objects_nowhere", {"type": "object_store"}))
     with pytest.raises(UnsupportedError, match="gs://"):
@@ -97,24 +97,24 @@ def test_an_object_store_that_cannot_be_opened_reports_the_reason(lake: Lake) ->
         ("spark://h:7077", {"spark.executor.cores": "1", "spark.task.cpus": "2"}, 1024),
     ],
 )
-def test_a_task_has_its_share_of_the_executors_memory(master: str, settings: dict[str, str], share: int) -> None:
+def test_a_task_gets_its_share_of_the_executors_memory(master: str, settings: dict[str, str], share: int) -> None:
     conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
     assert task_memory(conf.get) == share
 
 
 @pytest.mark.parametrize("name", ["spark.python.daemon.module", "spark.executorEnv.PYTHONPATH"])
-def test_a_users_own_python_wins(name: str) -> None:
+def test_a_users_python_takes_precedence(name: str) -> None:
     conf = SparkConf(loadDefaults=False)
     assert name in python_tasks(conf, "local[4]")
     assert not python_tasks(conf.set(name, "theirs"), "local[4]")
 
 
-def test_other_machines_may_not_have_the_library() -> None:
+def test_tasks_on_other_machines_do_not_use_the_local_library() -> None:
     assert not python_tasks(SparkConf(loadDefaults=False), "yarn")
 
 
 def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Names of modules that are in a task before it asks for any."""
+    """Yield the names of modules that a task has imported at its start."""
     import sys
 
     import pyarrow as pa
@@ -124,7 +124,7 @@ def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def archives(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Archives in which a task looks for a module that is nowhere."""
+    """Yield the archives in which a task searches for a missing module."""
     import importlib.util
     import sys
     import zipimport
@@ -134,20 +134,20 @@ def archives(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         importlib.util.find_spec("found_nowhere")
         finders = sys.path_importer_cache.items()
-        found = [path for path, finder in finders if isinstance(finder, zipimport.zipimporter)]
-        yield pa.RecordBatch.from_pydict({"path": found})
+        paths = [path for path, finder in finders if isinstance(finder, zipimport.zipimporter)]
+        yield pa.RecordBatch.from_pydict({"path": paths})
 
 
-def test_tasks_look_for_modules_in_no_jar(lake: Lake) -> None:
-    # pyspark hands the jars of spark.jars.packages to each task, and Spark its own to the first daemon
+def test_tasks_do_not_search_modules_in_jars(lake: Lake) -> None:
+    # pyspark passes the jars of spark.jars.packages to each task, and Spark its own to the first daemon
     assert ".jar" in str(lake.spark.conf.get("spark.submit.pyFiles"))
     for _ in range(2):
         rows = lake.spark.range(1).coalesce(1).mapInArrow(archives, "path string").collect()
         assert rows and not [row["path"] for row in rows if row["path"].endswith(".jar")]
 
 
-def test_tasks_begin_with_what_they_need(lake: Lake) -> None:
+def test_tasks_start_with_the_modules_they_need(lake: Lake) -> None:
     names = lake.spark.range(1).coalesce(1).mapInArrow(imported, "name string").collect()
-    found = {row["name"] for row in names}
-    assert {"duckdb", "pyiceberg.io.pyarrow", "lakecdc.runtime.worker"} <= found
-    assert "pandas" not in found
+    modules = {row["name"] for row in names}
+    assert {"duckdb", "pyiceberg.io.pyarrow", "lakecdc.runtime.worker"} <= modules
+    assert "pandas" not in modules

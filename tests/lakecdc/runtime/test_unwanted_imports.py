@@ -1,4 +1,4 @@
-"""Processes of their own, since pandas may be in this one already."""
+"""Imports of pandas, tested in separate processes because this one may have imported pandas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES = """
 from lakecdc.iceberg.file_io import source
 source({}, __import__("os").devnull).open()
 """
-WANTED = """
+IMPORTS_PANDAS = """
 import pandas
 from lakecdc.runtime.unwanted_imports import without_pandas
 with without_pandas():
@@ -44,7 +44,7 @@ def work(seconds):
     except ImportError:
         return
     failed.append(seconds)
-# who leaves first must not make pandas visible to the other
+# the first thread to leave must not make pandas visible to the other
 threads = [threading.Thread(target=work, args=[seconds]) for seconds in (0.1, 0.5)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -61,5 +61,5 @@ def test_no_module_imports_pandas_and_users_still_can(text: str) -> None:
     run(f"{text}\nassert 'pandas' not in sys.modules\nimport pandas\nassert pandas.DataFrame([1]).size == 1")
 
 
-def test_it_is_left_alone_where_it_is_wanted() -> None:
-    run(WANTED)
+def test_an_imported_pandas_stays() -> None:
+    run(IMPORTS_PANDAS)

@@ -1,4 +1,4 @@
-"""What a task logs, and what DuckDB may do inside it."""
+"""Log lines of a task, and limits of DuckDB inside it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ EXTENSIONS = ("autoinstall_known_extensions", "autoload_known_extensions")
 
 
 def settings_of_a_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What DuckDB tells of itself."""
+    """Yield DuckDB's settings."""
     import pyarrow as pa
 
     for _ in batches:
         with open_duckdb() as connection, connection.cursor() as beside:
-            told = ", ".join(f"current_setting('{name}')::VARCHAR AS {name}" for name in SETTINGS + EXTENSIONS)
-            row = beside.execute(f"SELECT {told}").to_arrow_table().to_pylist()
+            columns = ", ".join(f"current_setting('{name}')::VARCHAR AS {name}" for name in SETTINGS + EXTENSIONS)
+            row = beside.execute(f"SELECT {columns}").to_arrow_table().to_pylist()
             yield pa.RecordBatch.from_pylist([{**row[0], "disks": os.environ["SPARK_LOCAL_DIRS"]}])
 
 
-def test_a_task_keeps_to_its_share_on_sparks_disks(lake: Lake) -> None:
+def test_duckdb_uses_its_share_of_memory_and_sparks_disks(lake: Lake) -> None:
     columns = ", ".join(f"{name} string" for name in (*SETTINGS, *EXTENSIONS, "disks"))
     row = lake.spark.range(1).coalesce(1).mapInArrow(settings_of_a_task, columns).first()
     assert row is not None
@@ -57,7 +57,7 @@ with open_duckdb() as connection, connection.cursor() as beside:
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "TZ": "America/New_York"})
 
 
-def test_what_is_too_much_for_its_memory_goes_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_duckdb_spills_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(TASK_MEMORY, "1")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     with open_duckdb() as connection:
@@ -80,7 +80,7 @@ def test_what_is_too_much_for_its_memory_goes_to_disk(monkeypatch: pytest.Monkey
         "SET enable_external_access = true",
     ],
 )
-def test_it_reaches_nothing_else(statement: str) -> None:
+def test_duckdb_cannot_access_files_or_extensions(statement: str) -> None:
     with open_duckdb() as connection, pytest.raises(duckdb.Error):
         connection.execute(statement)
 
@@ -91,7 +91,7 @@ def test_a_task_logs_its_rows_every_ten_seconds_as_progress_of_the_job(capfd: py
     for _ in range(24):
         clock[0] += 1
         progress.add(50_000, 4 * 1024**2)
-    # the operator takes such lines for the page
+    # the operator shows such lines on the page
     list(JobOutput({"progress of ": heard.append}).fold(capfd.readouterr().err.splitlines()))
     assert heard == [
         "shop.orders (task 2): 500,000 rows, 40 MB in 10 seconds",

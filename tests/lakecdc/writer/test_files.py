@@ -1,4 +1,4 @@
-"""Files of a task end at their size, rows of a partition come together, and values are told as Java reads them."""
+"""Files of a task end at their size, rows of a partition are grouped, and values have Java's form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = (FileColumn(1, "id", "long", True, "c0"),)
 def write_and_list(
     folder: Path, tables: list[pa.Table], file_bytes: int, names: list[str]
 ) -> list[tuple[list[int], list[int]]]:
-    """Partition values and ids of each file that is written of some tables."""
+    """Write tables; return the partition values and ids of each file."""
     by = tuple(PartitionColumn("c0", Transform("identity", "id")) for _ in names)
     files = PartitionFiles(FileLayout(str(folder), {}, COLUMNS, by, file_bytes=file_bytes), "rows")
     batches = [batch for table in tables for batch in files.write(table)]
@@ -38,15 +38,15 @@ def test_files_end_at_their_size(tmp_path: Path) -> None:
     assert write_and_list(tmp_path, [tables[0].slice(0, 0)], 1, []) == []
 
 
-def test_rows_of_a_partition_are_brought_together_in_their_order() -> None:
+def test_rows_of_a_partition_are_grouped_in_their_order() -> None:
     mixed = pa.table({"c0": [1, 2, 3, 4, 5], "p0": ["b", "a", None, "b", "a"], "p1": [0, 0, 0, 0, 1]})
-    found = in_order(mixed, ["p0", "p1"])
-    assert found["c0"].to_pylist() == [2, 5, 1, 4, 3]
+    ordered = in_order(mixed, ["p0", "p1"])
+    assert ordered["c0"].to_pylist() == [2, 5, 1, 4, 3]
     backwards = pa.table({"c0": [1, 2, 3], "p0": ["b", "b", "a"]})
     assert in_order(backwards, ["p0"]) is backwards and in_order(mixed, []) is mixed
 
 
-def test_times_beyond_those_of_python_are_reported() -> None:
+def test_times_beyond_pythons_range_are_formatted() -> None:
     micros = {-1: "1969-12-31T23:59:59.999999", 253_402_300_800_000_000: "+10000-01-01T00:00:00.000000"}
     for zone, end in ((None, ""), ("UTC", "+00:00")):
         table = pa.table({"p0": pa.array(micros, pa.int64()).cast(pa.timestamp("us", zone))})
@@ -57,7 +57,7 @@ def test_times_beyond_those_of_python_are_reported() -> None:
     assert datetime.date(9999, 12, 31).toordinal() - datetime.date(1970, 1, 1).toordinal() == 2_932_896
 
 
-def test_types_that_tasks_do_not_write_are_named() -> None:
+def test_types_that_tasks_cannot_write_are_named() -> None:
     nested = {"type": "list", "element-id": 2, "element": "geometry", "element-required": False}
     empty = {"type": "struct", "fields": []}
     for kind, name in ((nested, "geometry"), (empty, "struct<>"), ("variant", "variant")):
@@ -65,7 +65,7 @@ def test_types_that_tasks_do_not_write_are_named() -> None:
             arrow_field(1, "c", kind, False)
 
 
-def test_a_dictionary_is_written_for_columns_whose_values_repeat(tmp_path: Path) -> None:
+def test_columns_with_repeated_values_are_dictionary_encoded(tmp_path: Path) -> None:
     columns = (*COLUMNS, FileColumn(2, "status", "string", False, "c1"))
     files = PartitionFiles(FileLayout(str(tmp_path), {}, columns), "rows")
     list(files.write(pa.table({"c0": range(1000), "c1": ["new", "paid"] * 500})))

@@ -1,4 +1,4 @@
-"""Frames that tasks write are to all readers what Iceberg's own writer makes of them."""
+"""Frames written by tasks look the same to all readers as those written by Iceberg."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _ROWS = (
     "TIMESTAMP_NTZ'2026-01-02 00:00:00', 999.99, X'00FF11', 7D)"
 )
 _NAMES = ("id", "region", "paid", "day", "at", "local", "price", "raw", "share")
-# what Iceberg takes from a footer that another wrote
+# values that Iceberg reads from another writer's footer
 _OF_A_WRITER = {"file_path", "file_size_in_bytes", "column_sizes", "split_offsets"}
 
 
 def why_not(table: IcebergTable) -> str | None:
-    """Why tasks cannot write its rows; None if they can."""
+    """Return why tasks cannot write its rows, None if they can."""
     types = spark_types(table)
     return refusal(table, partitioning_of(table, types, {name: name for name in types}))
 
 
 def make_table(lake: Lake, partitioned_by: str, properties: str = "", columns: str = _COLUMNS) -> IcebergTable:
-    """An empty table."""
+    """Create an empty table."""
     name = lake.new_name("frame")
     partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
     lake.sql(
@@ -58,28 +58,28 @@ def make_table(lake: Lake, partitioned_by: str, properties: str = "", columns: s
 
 
 def given(table: IcebergTable, rows: str = _ROWS, names: tuple[str, ...] = _NAMES) -> Any:
-    """Rows in the columns of a table."""
+    """Return rows in the columns of a table."""
     from pyspark.sql import functions as F
 
-    found = table.spark.sql(f"SELECT * FROM {rows}").toDF(*names).coalesce(1)
-    return found.select(*columns_of(table, {name: F.col(f"`{name}`") for name in names}))
+    frame = table.spark.sql(f"SELECT * FROM {rows}").toDF(*names).coalesce(1)
+    return frame.select(*columns_of(table, {name: F.col(f"`{name}`") for name in names}))
 
 
 def commit(table: IcebergTable, files: list[Any]) -> IcebergTable:
-    """The table with the files."""
+    """Commit the files and return the table."""
     append_changes(table, RowChanges(files), PositionFence(None))
     return table.refresh()
 
 
 def facts(table: IcebergTable) -> list[dict[str, Any]]:
-    """What manifests tell of each file, but for what depends on how Parquet was written."""
+    """Return the facts of each file in manifests, except those that depend on the Parquet writer."""
     rows = [row.asDict(recursive=True) for row in table.metadata("files").drop("readable_metrics").collect()]
-    told = [{name: value for name, value in row.items() if name not in _OF_A_WRITER} for row in rows]
-    return sorted(told, key=lambda row: (str(row.get("partition")), row["lower_bounds"][1]))
+    comparable = [{name: value for name, value in row.items() if name not in _OF_A_WRITER} for row in rows]
+    return sorted(comparable, key=lambda row: (str(row.get("partition")), row["lower_bounds"][1]))
 
 
 def seen(lake: Lake, table: IcebergTable) -> list[list[tuple[Any, ...]]]:
-    """The rows as Spark, DuckDB and pyiceberg read them, in order of their text."""
+    """Return the rows as Spark, DuckDB and pyiceberg read them, sorted by their text."""
     theirs = lake.pyiceberg().load_table(table.name).scan().to_arrow()
     return [
         sorted(map(tuple, table.read().collect()), key=str),
@@ -102,20 +102,20 @@ def seen(lake: Lake, table: IcebergTable) -> list[list[tuple[Any, ...]]]:
     ],
     ids=["none", "identity", "truncated", "buckets"],
 )
-def test_files_are_those_of_iceberg_s_own_writer(lake: Lake, partitioned_by: str) -> None:
+def test_files_equal_those_of_icebergs_writer(lake: Lake, partitioned_by: str) -> None:
     more = ", 'write.metadata.metrics.column.raw'='none', 'write.metadata.metrics.column.region'='counts'"
     ours, theirs = make_table(lake, partitioned_by, more), make_table(lake, partitioned_by, more)
     assert why_not(ours) is None
     commit(ours, stage_frame(ours, given(ours)))
     commit(theirs, stage_rows(theirs, given(theirs)))
     assert facts(ours) == facts(theirs)
-    found = seen(lake, ours)
-    assert found == seen(lake, theirs) and len(found[0]) == 5
-    # a partition that is not that of its rows would hide them
+    rows = seen(lake, ours)
+    assert rows == seen(lake, theirs) and len(rows[0]) == 5
+    # a wrong partition would hide its rows
     for condition in ("id = -2", "region = ''", "day = DATE '2026-01-02' AND id = 5", "price < -949", "raw = ''::BLOB"):
-        held = lake.duckdb_rows(ours.name, f"count(*) FILTER ({condition})")
+        counts = lake.duckdb_rows(ours.name, f"count(*) FILTER ({condition})")
         query = condition.replace("''::BLOB", "X''")
-        assert [tuple(row) for row in ours.read().where(query).selectExpr("count(*)").collect()] == held == [(1,)]
+        assert [tuple(row) for row in ours.read().where(query).selectExpr("count(*)").collect()] == counts == [(1,)]
 
 
 def test_nested_columns_keep_their_field_ids(lake: Lake) -> None:
@@ -132,14 +132,14 @@ def test_nested_columns_keep_their_field_ids(lake: Lake) -> None:
     assert why_not(ours) is None
     for table, stage in ((ours, stage_frame), (theirs, stage_rows)):
         commit(table, stage(table, given(table, rows, ("id", "s", "m", "texts"))))
-        # by their ids alone, members keep their values
+        # members keep their values by id alone
         lake.sql(f"ALTER TABLE {table.sql_name} RENAME COLUMN s.inner TO outer")
         table.refresh()
     assert seen(lake, ours) == seen(lake, theirs)
     assert facts(ours) == facts(theirs)
 
 
-def test_rows_of_format_3_get_their_ids(lake: Lake) -> None:
+def test_rows_of_format_3_get_row_ids(lake: Lake) -> None:
     name = lake.new_name("frame")
     lake.sql(
         f"CREATE TABLE lake.{name} (id BIGINT) USING iceberg PARTITIONED BY (bucket(2, id)) "
@@ -151,17 +151,17 @@ def test_rows_of_format_3_get_their_ids(lake: Lake) -> None:
     assert sorted(map(tuple, rows)) == [(number, 1) for number in range(10)]
 
 
-def test_a_value_that_is_missing_leaves_nothing(lake: Lake) -> None:
+def test_a_missing_required_value_leaves_no_file(lake: Lake) -> None:
     table = make_table(lake, "bucket(2, id)")
     rows = given(table).selectExpr("CASE WHEN id < 4 THEN id END AS id", *_NAMES[1:])
     with pytest.raises(Exception, match="non-nullable"):
         stage_frame(table, rows)
-    found = lake.folder / "warehouse" / table.name.replace(".", "/")
-    assert not list(found.rglob("*.parquet"))
+    folder = lake.folder / "warehouse" / table.name.replace(".", "/")
+    assert not list(folder.rglob("*.parquet"))
 
 
 def _with_changes(table: IcebergTable, stage: Callable[..., list[Any]], delete: Callable[..., list[Any]]) -> None:
-    """Rows of one partition spec, then new values of some of them by another one, staged as a joined frame."""
+    """Commit rows of one partition spec, then new values of some of them by another spec, staged as a joined frame."""
     spark, key = table.spark, ["id", "region"]
     rows = spark.sql("SELECT id, if(id % 3 = 0, 'a/b', concat('é', id % 5)) AS region, 'old' AS v FROM range(40)")
     commit(table, stage(table, rows.coalesce(1)))
@@ -190,7 +190,7 @@ def test_deletes_of_a_joined_frame_reach_the_files_of_an_older_spec(lake: Lake) 
     by_spark = sorted(map(tuple, theirs.read().collect()))
     assert [row[0] for row in by_spark if row[2] == "new"] == [5, 11, 17, 23, 29, 35, 41, 47] and len(by_spark) == 36
     assert sorted(map(tuple, ours.read().collect())) == sorted(lake.duckdb_rows(ours.name)) == by_spark
-    # pyiceberg reads no equality deletes
+    # pyiceberg cannot read equality deletes
     assert run_maintenance(lake, rewrite_delete_files, ours.name).outcome == "done"
     assert seen(lake, ours.refresh()) == [sorted(by_spark, key=str)] * 3
 
@@ -202,17 +202,17 @@ def test_deletes_of_a_joined_frame_reach_the_files_of_an_older_spec(lake: Lake) 
         pytest.param("", ", 'write.format.default'='avro'", "write.format.default is avro", marks=pytest.mark.soak),
     ],
 )
-def test_what_tasks_cannot_write_is_left_to_iceberg_s_own_writer(
+def test_icebergs_writer_writes_tables_that_tasks_cannot_write(
     lake: Lake, partitioned_by: str, properties: str, why: str
 ) -> None:
     table = make_table(lake, partitioned_by, properties)
     assert why_not(table) == why
-    # a task without rows makes no file
+    # a task without rows writes no file
     files = stage_frame(table, given(table).repartition(8))
     assert all(int(file.recordCount()) for file in files) and commit(table, files).read().count() == 5
 
 
-def test_types_without_a_twin_in_arrow(lake: Lake) -> None:
+def test_types_without_an_arrow_type_are_left_to_iceberg(lake: Lake) -> None:
     from pyiceberg.schema import Schema
     from pyiceberg.types import FixedType, NestedField, UUIDType
 

@@ -1,4 +1,4 @@
-"""Files that tasks write: Bloom filters as the table's properties want them, and older versions of Arrow."""
+"""Files written by tasks: Bloom filters by table properties, and older versions of Arrow."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ENABLED = "write.parquet.bloom-filter-enabled.column."
 
 
 def member(number: int, name: str, kind: str) -> dict[str, Any]:
-    """A member of a struct."""
+    """Return a member of a struct."""
     return {"id": number, "name": name, "type": kind, "required": False}
 
 
 def written(folder: Path, bloom: dict[str, tuple[float, int]], rows: int = 100) -> dict[str, Any]:
-    """The column chunks of a file, by column."""
+    """Write a file; return its column chunks by column."""
     file = ArrowFile(FileLayout(str(folder), {}, COLUMNS, bloom=bloom))
     numbers = list(range(rows))
     file.write(pa.table({"c0": numbers, "c1": [f"{n}" for n in numbers], "c2": [n % 2 == 0 for n in numbers]}))
@@ -36,18 +36,18 @@ def written(folder: Path, bloom: dict[str, tuple[float, int]], rows: int = 100) 
     return {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
 
 
-def test_filters_are_written_where_they_are_wanted(tmp_path: Path) -> None:
+def test_bloom_filters_are_written_for_configured_columns(tmp_path: Path) -> None:
     chunks = written(tmp_path, {"id": (0.01, 1024 * 1024), "ok": (0.01, 1024)})
     assert [name for name, chunk in chunks.items() if chunk.bloom_filter_offset] == ["id"]
 
 
-def test_filters_are_not_larger_than_the_table_wants(tmp_path: Path) -> None:
+def test_bloom_filters_respect_the_configured_size(tmp_path: Path) -> None:
     chunks = written(tmp_path, {"id": (0.01, 4096), "name": (0.1, 1024 * 1024)}, rows=200_000)
     assert 1024 <= chunks["id"].bloom_filter_length <= 2 * 4096
     assert 100_000 < chunks["name"].bloom_filter_length <= 1024 * 1024
 
 
-def test_nans_are_counted_but_not_in_lists(tmp_path: Path) -> None:
+def test_nans_are_counted_except_in_lists(tmp_path: Path) -> None:
     columns: list[dict[str, Any]] = [
         {"id": 1, "name": "f", "type": "float"},
         {"id": 2, "name": "s", "type": {"type": "struct", "fields": [member(3, "d", "double"), member(4, "n", "int")]}},
@@ -68,13 +68,13 @@ def test_nans_are_counted_but_not_in_lists(tmp_path: Path) -> None:
     file.close()
     assert file.nans == {1: 4, 3: 2, 7: 0}
     group = pq.read_metadata(str(file.location)).row_group(0)
-    # bounds are no NaNs, and of both zeros those that include the other
+    # bounds are never NaN, and of both zeros the one that includes the other
     assert [str(getattr(group.column(0).statistics, end)) for end in ("min", "max")] == ["-0.0", "0.0"]
     assert not group.column(1).statistics.has_min_max
     assert [str(getattr(group.column(4).statistics, end)) for end in ("min", "max")] == ["-0.0", "0.0"]
 
 
-def test_table_properties_choose_which() -> None:
+def test_table_properties_select_the_columns_of_bloom_filters() -> None:
     properties = {
         f"{ENABLED}id": "true",
         f"{ENABLED}name": "false",
@@ -85,16 +85,18 @@ def test_table_properties_choose_which() -> None:
     assert parquet.bloom_filters(properties) == {"id": (0.01, 2048), "code": (0.05, 2048)}
 
 
-def test_an_arrow_without_filters_writes_all_tables_but_those(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, Any]] = []
+def test_an_arrow_without_bloom_filters_refuses_only_tables_that_need_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer_settings: list[dict[str, Any]] = []
     writer = pq.ParquetWriter
 
     def older(*arguments: Any, **settings: Any) -> Any:
-        made.append(settings)
+        writer_settings.append(settings)
         return writer(*arguments, **settings)
 
     monkeypatch.setattr(pq, "ParquetWriter", older)
-    assert "id" in written(tmp_path, {}) and "bloom_filter_options" not in made[0]
+    assert "id" in written(tmp_path, {}) and "bloom_filter_options" not in writer_settings[0]
     monkeypatch.setattr(parquet, "_knows_bloom_filters", lambda: False)
-    told = refusal(SimpleNamespace(properties={f"{ENABLED}id": "true"}), ())  # type: ignore[arg-type]
-    assert told == f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"
+    reason = refusal(SimpleNamespace(properties={f"{ENABLED}id": "true"}), ())  # type: ignore[arg-type]
+    assert reason == f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"

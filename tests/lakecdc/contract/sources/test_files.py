@@ -1,4 +1,4 @@
-"""Settings of file formats that would read the wrong thing are refused."""
+"""Wrong settings of file formats are refused."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FILES = {"type": "files", "path": "/data/*"}
         ({"format": "parquet", "records": "kafka"}, "source.records is not supported"),
     ],
 )
-def test_refused(source: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_refused(source: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse_source({**FILES, **source}, ())
 
 
-def test_groups_of_both_notations_are_found_by_number() -> None:
+def test_groups_of_both_notations_are_numbered() -> None:
     settings = TextSettings(r"(?P<first_one>\d+) (x|(?<y>z))(?:q)")
     assert settings.groups() == {"first_one": 1, "y": 3}
     assert settings.unnamed() == r"(\d+) (x|(z))(?:q)"

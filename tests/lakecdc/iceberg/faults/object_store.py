@@ -1,4 +1,4 @@
-"""The way to a catalog in an object store: its storage loses what it is told to."""
+"""An object-store catalog whose storage loses chosen requests or answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMMITS = re.compile(r"/metadata/v\d+\.metadata\.json$")
 
 
 class _LossyStorage:
-    """A storage whose answers, or requests, to create a version of a table can be lost."""
+    """A storage that can lose requests to create a table version, or their answers."""
 
     def __init__(self, storage: Storage, strikes: Strikes) -> None:
         self._storage, self._strikes = storage, strikes
@@ -37,7 +37,7 @@ class _LossyStorage:
 
 @contextmanager
 def lossy_storage() -> Iterator[Strikes]:
-    """Give catalogs that are opened meanwhile such a storage."""
+    """Give catalogs that are opened meanwhile a lossy storage."""
     strikes = Strikes()
 
     def opened(*arguments: Any) -> Any:

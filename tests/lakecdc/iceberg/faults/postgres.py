@@ -1,4 +1,4 @@
-"""The way to a catalog in Postgres or of Hive, which ends in the middle of a commit if it is told to."""
+"""A connection to a Postgres or Hive catalog that can be cut in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import cast
 
 from tests.lakecdc.iceberg.faults.strikes import Fault, Strikes
 
-#: what begins a commit in Postgres, and what Hive's metastore is asked for
+#: the start of a commit in Postgres, and the request for one at Hive's metastore
 COMMITS = (b"UPDATE iceberg_tables", b"INSERT INTO iceberg_tables", b"alter_table", b"create_table")
 
 
 class _Way:
-    """One connection, a thread for each direction."""
+    """One connection, with a thread for each direction."""
 
     def __init__(self, client: socket.socket, port: int, strikes: Strikes) -> None:
         self._client, self._server = client, socket.create_connection(("127.0.0.1", port))
@@ -36,7 +36,7 @@ class _Way:
     def _back(self) -> None:
         with suppress(OSError):
             while data := self._server.recv(1 << 16):
-                # they answer once they have carried it out
+                # they answer once the commit is done
                 if self._fault is not None:
                     break
                 self._client.sendall(data)
@@ -51,7 +51,7 @@ class _Way:
 
 @contextmanager
 def lossy_way(port: int) -> Iterator[tuple[int, Strikes]]:
-    """Listen on a port, which is returned, and pass on what comes there to another one of this machine."""
+    """Yield a port whose traffic is forwarded to another port of this machine."""
     strikes = Strikes()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 

@@ -1,4 +1,4 @@
-"""The way to a REST catalog or to Glue, with a gateway that loses what it is told to."""
+"""A gateway before a REST catalog or Glue that loses chosen requests or answers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _OF_THE_WAY = {"transfer-encoding", "connection", "content-length", "date", "ser
 
 
 class _Gateway(BaseHTTPRequestHandler):
-    """Passes requests on, one connection each.
+    """Forward each request on its own connection.
 
-    :cvar port: where to.
+    :cvar port: port of the catalog.
     """
 
     protocol_version = "HTTP/1.1"
@@ -28,7 +28,7 @@ class _Gateway(BaseHTTPRequestHandler):
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         target = self.headers.get("X-Amz-Target", "")
-        # the client also reports how long its scans and commits took, later and in a thread of its own
+        # the client also reports the duration of scans and commits, later and in another thread
         of_table = "/tables" in self.path and not self.path.endswith("/metrics")
         commits = self.command == "POST" and (of_table or target.endswith(("CreateTable", "UpdateTable")))
         fault = self.strikes.next() if commits else None
@@ -45,10 +45,10 @@ class _Gateway(BaseHTTPRequestHandler):
         way = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_THE_WAY | {"host"}}
         way.request(self.command, self.path, body, headers)
-        found = way.getresponse()
-        answer = found.read()
+        response = way.getresponse()
+        answer = response.read()
         way.close()
-        return found.status, {k: v for k, v in found.getheaders() if k.lower() not in _OF_THE_WAY}, answer
+        return response.status, {k: v for k, v in response.getheaders() if k.lower() not in _OF_THE_WAY}, answer
 
     def _lose(self, fault: Fault) -> None:
         if not fault.status:
@@ -69,12 +69,12 @@ class _Gateway(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def lossy_gateway(port: int) -> Iterator[tuple[int, Strikes]]:
-    """Listen on a port, which is returned, for requests to a catalog on another one of this machine."""
+    """Yield a port whose requests are forwarded to a catalog on another port of this machine."""
     strikes = Strikes()
     handler = type("Gateway", (_Gateway,), {"port": port, "strikes": strikes})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""A JDBC driver for SQLite that loses what it is told to, out of Java's own interfaces and without Java code."""
+"""A JDBC driver for SQLite that loses chosen requests or answers, made of Java's interfaces without Java code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMITS = ("UPDATE iceberg_tables", "INSERT INTO iceberg_tables")
 
 
 class _Forwarding:
-    """To Java an object that does what another one does."""
+    """A Java object that delegates to another one."""
 
     def __init__(self, java: Any, view: Any, strikes: Strikes) -> None:
         self._java, self._view, self._strikes = java, view, strikes
@@ -72,19 +72,19 @@ class _Driver(_Forwarding):
 
 @contextmanager
 def lossy_driver(spark: SparkSession) -> Iterator[tuple[str, Strikes]]:
-    """Have a driver for URLs that begin with ``jdbc:`` and what is returned and go on with a path."""
+    """Register a driver, and yield the prefix of its URLs after ``jdbc:``, to be followed by a path."""
     ensure_callbacks(spark)
     parameters, strikes = gateway(spark).callback_server_parameters, Strikes()
     before, parameters.propagate_java_exceptions = parameters.propagate_java_exceptions, True
     view = jvm(spark)
-    # py4j makes the driver's class in the thread's loader, and Java hides it from callers of others
+    # py4j creates the driver's class in the thread's loader, and Java hides it from other loaders
     thread = view.java.lang.Thread.currentThread()
     own = thread.getContextClassLoader()
     thread.setContextClassLoader(java_class(spark, "org.apache.iceberg.jdbc.JdbcCatalog").getClassLoader())
     view.java.sql.DriverManager.registerDriver(_Driver(view.org.sqlite.JDBC(), view, strikes))
     thread.setContextClassLoader(own)
     try:
-        # the drivers of former ones stay
+        # drivers of earlier calls stay registered
         yield f"lossy://{id(strikes)}", strikes
     finally:
         parameters.propagate_java_exceptions = before

@@ -1,4 +1,4 @@
-"""When a faulty way to a catalog strikes, and how."""
+"""Faults on the way to a catalog, and when they strike."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one commit on its way.
+    """A fault of one commit.
 
-    :param lost: ``answer``: the catalog carries it out and cannot say so; ``request``: it never gets there.
-    :param nth: which of the commits from now on, or of all that is asked of the catalog.
-    :param anything: whatever is asked counts, not commits alone.
-    :param meanwhile: is done before what is on its way goes on, of which nothing is lost then.
-    :param status: what the client is told by a gateway instead of the catalog; 0: the connection ends.
-    :param retry_after: whether the gateway asks for another try.
+    :param lost: ``answer``: the catalog commits, but its answer is lost; ``request``: the request is lost.
+    :param nth: number of the commit from now on, or of the request.
+    :param anything: count all requests, not only commits.
+    :param meanwhile: action before the request is forwarded; nothing is lost then.
+    :param status: status that the gateway answers instead of the catalog; 0: the connection ends.
+    :param retry_after: whether the gateway asks for a retry.
     :param outage: whether the catalog stays away afterwards.
     """
 
@@ -30,9 +30,9 @@ class Fault:
 
 
 class Strikes:
-    """Counts what is asked of a catalog, and says when a fault strikes.
+    """Counter of the requests to a catalog that decides when a fault strikes.
 
-    :ivar struck: whether it has.
+    :ivar struck: whether the fault has struck.
     :ivar down: whether the catalog is away.
     """
 
@@ -43,19 +43,19 @@ class Strikes:
         self.struck = self.down = False
 
     def arm(self, fault: Fault) -> None:
-        """Let a fault strike what comes next."""
+        """Let a fault strike one of the next requests."""
         with self._lock:
             self._fault, self._left, self.struck = fault, fault.nth, False
 
     def disarm(self) -> None:
-        """Let everything through."""
+        """Let all requests through."""
         with self._lock:
             self._fault = None
 
     def next(self, *, commits: bool = True) -> Fault | None:
-        """The fault of what is on its way; None if it gets through.
+        """Return the fault of the next request, None if it gets through.
 
-        :param commits: it is a commit.
+        :param commits: whether the request is a commit.
         """
         with self._lock:
             if self._fault is None or not (commits or self._fault.anything):

@@ -1,4 +1,4 @@
-"""Catalogs of every kind, each behind a way that loses what it is told to."""
+"""Catalogs of every kind, each with a lossy connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Way = Callable[[Lake, Path], AbstractContextManager[Place]]
 
 @contextmanager
 def sqlite(lake: Lake, folder: Path) -> Iterator[Place]:
-    """A SQLite catalog behind a driver that loses answers."""
+    """Yield a SQLite catalog behind a driver that loses answers."""
     with lossy_driver(lake.spark) as (way, strikes):
         direct = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
         yield Place.opened(lake, folder, direct, strikes, uri=f"{way}{folder}/catalog.db")
@@ -34,9 +34,9 @@ def sqlite(lake: Lake, folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def postgres(lake: Lake, folder: Path) -> Iterator[Place]:
-    """A Postgres catalog behind a connection that ends."""
+    """Yield a Postgres catalog behind a connection that ends."""
     with open_folder() as data, Postgres(data / "data") as server, lossy_way(server.port) as (port, strikes):
-        # a statement's text is looked for, which a prepared one does not repeat
+        # faults match the statement's text, which prepared statements do not repeat
         uri = f"postgresql://postgres@127.0.0.1:{port}/postgres?prepareThreshold=0&sslmode=disable"
         direct = {"type": "sql", "uri": server.uri.replace(":", "+psycopg2:", 1)}
         yield Place.opened(lake, folder, direct, strikes, uri=uri)
@@ -44,14 +44,14 @@ def postgres(lake: Lake, folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def rest(lake: Lake, folder: Path) -> Iterator[Place]:
-    """A REST catalog behind a gateway."""
+    """Yield a REST catalog behind a gateway."""
     with IcebergRest(folder) as server, lossy_gateway(server.port) as (port, strikes):
         yield Place.opened(lake, folder, server.properties, strikes, uri=f"http://127.0.0.1:{port}")
 
 
 @contextmanager
 def glue(lake: Lake, folder: Path) -> Iterator[Place]:
-    """Glue behind a gateway; its storage is not."""
+    """Yield Glue behind a gateway, with direct access to its storage."""
     system = jvm(lake.spark).java.lang.System
     system.setProperty("aws.accessKeyId", ACCOUNT["AWS_ACCESS_KEY_ID"])
     system.setProperty("aws.secretAccessKey", ACCOUNT["AWS_SECRET_ACCESS_KEY"])
@@ -63,14 +63,14 @@ def glue(lake: Lake, folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def hive(lake: Lake, folder: Path) -> Iterator[Place]:
-    """Hive's metastore behind a connection that ends."""
+    """Yield Hive's metastore behind a connection that ends."""
     with HiveMetastore(folder) as server, lossy_way(server.port) as (port, strikes):
         yield Place.opened(lake, folder, server.properties, strikes, uri=f"thrift://127.0.0.1:{port}")
 
 
 @contextmanager
 def object_store(lake: Lake, folder: Path) -> Iterator[Place]:
-    """A folder, whose storage loses answers."""
+    """Yield a catalog in a folder whose storage loses answers."""
     with lossy_storage() as strikes:
         place = Place.opened(lake, folder, {"type": "object_store"}, strikes)
     yield place
@@ -78,7 +78,7 @@ def object_store(lake: Lake, folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def object_store_in_s3(lake: Lake, folder: Path) -> Iterator[Place]:
-    """A bucket, whose storage loses answers."""
+    """Yield a catalog in a bucket whose storage loses answers."""
     with S3Server(folder / "buckets") as server:
         server.create_bucket("lab")
         direct = {"type": "object_store", "warehouse": "s3://lab/lake", **server.properties}

@@ -1,4 +1,4 @@
-"""Every kind of commit on a small table, and what a fault on its way must leave true."""
+"""Every kind of commit on a small table, and what must hold after a fault."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Rows = list[tuple[int, str]]
 
 
 def rows_of(ids: Iterable[int], text: str = "old") -> Rows:
-    """Rows of the table."""
+    """Return rows with these ids."""
     return [(number, text) for number in ids]
 
 
@@ -51,13 +51,13 @@ UPSERTED, BOTH = OLD[:4] + NEW, sorted(OLD + NEW)
 
 @dataclass
 class Place:
-    """A catalog with a faulty way to it.
+    """A catalog with a lossy connection.
 
-    :param lake: its session is used.
-    :param catalog: name of the catalog in it.
-    :param properties: of the catalog, with that way.
-    :param direct: the same with a way without faults.
-    :param strikes: when the way fails.
+    :param lake: lake whose session is used.
+    :param catalog: name of the catalog in the session.
+    :param properties: properties of the catalog with the lossy connection.
+    :param direct: properties of the catalog with a direct connection.
+    :param strikes: faults of the connection.
     """
 
     lake: Lake
@@ -68,27 +68,27 @@ class Place:
 
     @classmethod
     def opened(cls, lake: Lake, folder: Path, direct: Mapping[str, str], strikes: Strikes, **way: str) -> Place:
-        """Open the catalog as a job does; it is called as its folder.
+        """Open the catalog as a job does, named like its folder.
 
-        :param way: properties that make the way a faulty one.
+        :param way: properties of the lossy connection.
         """
         direct = {"warehouse": f"file://{folder}/warehouse", **direct}
         faulty = {name.replace("_", "."): value for name, value in way.items()}
-        found = cls(lake, folder.name, {**direct, **faulty}, direct, strikes)
-        use_catalog(lake.spark, Catalog(found.catalog, dict(found.properties)))
-        lake.sql(f"CREATE NAMESPACE {found.catalog}.shop")
-        return found
+        place = cls(lake, folder.name, {**direct, **faulty}, direct, strikes)
+        use_catalog(lake.spark, Catalog(place.catalog, dict(place.properties)))
+        lake.sql(f"CREATE NAMESPACE {place.catalog}.shop")
+        return place
 
     def table(self, name: str) -> IcebergTable:
         """Load a table."""
         return IcebergTable(self.lake.spark, self.catalog, name)
 
     def new_name(self) -> str:
-        """A name that no table has."""
+        """Return an unused table name."""
         return f"shop.t{next(self.lake.counter)}"
 
     def create(self) -> str:
-        """Make a table with the rows ``OLD`` and return its name."""
+        """Create a table with the rows ``OLD`` and return its name."""
         name = self.new_name()
         self.lake.sql(
             f"CREATE TABLE {self.catalog}.{name} (id bigint NOT NULL, v string) USING iceberg TBLPROPERTIES "
@@ -98,7 +98,7 @@ class Place:
         return name
 
     def frame(self, rows: Rows) -> Any:
-        """Rows as a frame of one partition."""
+        """Return rows as a frame of one partition."""
         values = ", ".join(f"({number}L, '{text}')" for number, text in rows)
         return self.lake.sql(f"SELECT * FROM VALUES {values} AS t(id, v)").coalesce(1)
 
@@ -126,29 +126,29 @@ class Place:
             scratch.publish(table, branch, base, PositionFence(position), summary)
 
     def maintain(self, name: str, work: TableWork, **options: Any) -> None:
-        """Run a job of maintenance, which has something to do."""
+        """Run a maintenance job that has work to do."""
         job = getattr(work, "__name__")  # noqa: B009
         report = work(self.table(name), parse_spec(self.lake.spec(job, name, options=options)))
         if report.outcome != "done":
             raise LakecdcError(report.reason or report.outcome)
 
     def statement(self, text: str, name: str) -> None:
-        """Run a statement of Spark on a table."""
+        """Run a Spark statement on a table."""
         self.lake.sql(text.format(f"{self.catalog}.{name}"))
 
     def position(self, table: IcebergTable) -> str | None:
-        """Where the table stands."""
+        """Return the table's position."""
         carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
         return carrier.text if carrier else None
 
     def rows(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        """All rows, which another reader that shares no code with Spark finds too."""
-        found = sorted(tuple(row) for row in self.table(name).read(columns=columns.split(", ")).collect())
-        assert self.stored(name, columns) == found
-        return found
+        """Return all rows, after checking that DuckDB reads the same."""
+        rows = sorted(tuple(row) for row in self.table(name).read(columns=columns.split(", ")).collect())
+        assert self.stored(name, columns) == rows
+        return rows
 
     def stored(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        """All rows as that reader alone finds them."""
+        """Return all rows as DuckDB reads them."""
         location = self.table(name).java.operations().current().metadataFileLocation()
         return sorted(duckdb_rows(str(location), columns, storage=self._storage()))
 
@@ -167,10 +167,10 @@ Act = Callable[[Place, str], None]
 class Kind:
     """A kind of commit.
 
-    :param act: makes it.
-    :param after: rows of the table after it.
-    :param prepare: commits that it needs before.
-    :param nth: which commit of ``act`` is the one meant: jobs tag the snapshot they begin at first.
+    :param act: makes the commit.
+    :param after: rows of the table after the commit.
+    :param prepare: makes earlier commits that it needs.
+    :param nth: number of the commit in ``act`` that the fault hits: jobs first tag their start snapshot.
     """
 
     act: Act
@@ -268,12 +268,12 @@ KINDS: Mapping[str, Kind] = {
 
 
 def some_of(*names: str) -> list[Any]:
-    """Names of all kinds; those that are not told run on demand."""
+    """Return all kinds as parameters; kinds that are not named run on demand."""
     return [name if name in names else pytest.param(name, marks=pytest.mark.soak) for name in KINDS]
 
 
 def survive(place: Place, kind: Kind, fault: Fault) -> None:
-    """Let a fault strike a commit; the table is readable, holds the batch once, and the next run succeeds."""
+    """Let a fault strike a commit: the table stays readable, has the batch once, and the next run succeeds."""
     name = place.create()
     kind.prepare(place, name)
     before = place.stored(name)

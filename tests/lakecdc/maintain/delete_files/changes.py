@@ -1,4 +1,4 @@
-"""A writer of random changes by key, with a fold beside it: what the table must hold, whatever maintenance does."""
+"""A writer of random changes by key, and a model of the rows that the table must keep under any maintenance."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.lakecdc.maintain.delete_files.support import Rows, change, insert
 
 
 class Writer:
-    """Commits appends and upserts and deletes by key, as a CDC writer does, and folds them.
+    """A CDC writer that commits appends, upserts and deletes by key, and applies them to a model.
 
-    :param keys: numbers of the keys that changes choose from.
-    :param rows: the fold: key to value.
+    :param keys: number of keys that changes choose from.
+    :param rows: the model: value by key.
     """
 
     def __init__(self, lake: Lake, name: str, seed: int, keys: int = 40) -> None:
@@ -22,7 +22,7 @@ class Writer:
         self.commits = 0
 
     def step(self) -> None:
-        """One commit."""
+        """Make one random commit."""
         kind = self._random.choice(["append", "upsert", "upsert", "delete", "delete and insert"])
         chosen = self._random.sample(range(self._keys), self._random.randint(1, self._keys // 4))
         if kind == "append":
@@ -30,30 +30,30 @@ class Writer:
         elif kind == "delete":
             self.delete(chosen)
         else:
-            # with the second kind some keys are deleted only, and others of the same commit are new
-            kept = chosen if kind == "upsert" else chosen[::2]
-            self.upsert(chosen, kept)
+            # in the second case some keys are only deleted, and others of the same commit are new
+            inserted = chosen if kind == "upsert" else chosen[::2]
+            self.upsert(chosen, inserted)
 
     def append(self, keys: Iterable[int]) -> None:
-        """Insert keys that are not there, without deletes."""
+        """Insert new keys, without deletes."""
         chosen = list(keys)
         if chosen:
             insert(self._lake, self._name, self._values(chosen))
             self._count(chosen, chosen)
 
     def delete(self, keys: Iterable[int]) -> None:
-        """Delete keys, whether there or not."""
+        """Delete keys, existing or not."""
         self.upsert(keys, [])
 
-    def upsert(self, keys: Iterable[int], kept: Iterable[int]) -> None:
+    def upsert(self, keys: Iterable[int], inserted: Iterable[int]) -> None:
         """Delete keys and insert some of them, in one commit."""
-        chosen, new = list(keys), list(kept)
+        chosen, new = list(keys), list(inserted)
         listed = f"SELECT explode(array({', '.join(f'{key}L' for key in chosen)})) AS id"
         change(self._lake, self._name, ["id"], listed, self._values(new) if new else None)
         self._count(chosen, new)
 
     def expected(self) -> Rows:
-        """The fold, as readers give the table's rows."""
+        """Return the model's rows as readers return them."""
         return sorted(self.rows.items(), key=repr)
 
     def _values(self, keys: Iterable[int]) -> str:
@@ -63,8 +63,8 @@ class Writer:
     def _value(self, key: int) -> str:
         return f"{key} in commit {self.commits}"
 
-    def _count(self, keys: Iterable[int], kept: Iterable[int]) -> None:
+    def _count(self, keys: Iterable[int], inserted: Iterable[int]) -> None:
         for key in keys:
             self.rows.pop(key, None)
-        self.rows |= {key: self._value(key) for key in kept}
+        self.rows |= {key: self._value(key) for key in inserted}
         self.commits += 1

@@ -1,4 +1,4 @@
-"""The shared checks say what differs when they fail; fail points let a test act in the middle of a run."""
+"""Shared checks that report differences, and fail points at which a test can act during a run."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Meanwhile = Callable[..., None]
 
 @pytest.fixture
 def by_iceberg(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many data files Iceberg's reader was asked to search, each time."""
-    found, real = list[int](), match.deleted_positions
+    """Record how many data files each search by Iceberg's reader covers."""
+    file_counts, real = list[int](), match.deleted_positions
 
     def deleted_positions(table: Any, deletes: Any, tasks: Any) -> Any:
-        found.append(len(tasks))
+        file_counts.append(len(tasks))
         return real(table, deletes, tasks)
 
     monkeypatch.setattr(match, "deleted_positions", deleted_positions)
-    return found
+    return file_counts
 
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    """Let something happen each time the job reaches a moment, in whatever thread, but not within itself."""
+    """Return a function that runs an action whenever the job reaches a fail point, but not within the action."""
 
     def happen(action: Callable[[], object], moment: str = "before_commit") -> None:
         busy = False
 
         def act(*reached: str) -> None:
             nonlocal busy
-            # the point is to be hit again the next time
+            # the fail point must be hit again the next time
             failpoints._passes.clear()
             if not busy:
                 busy = True
@@ -53,6 +53,6 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
 
 
 def once(action: Callable[[], object]) -> Callable[[], object]:
-    """The action at the first call, nothing after."""
+    """Return a function that runs the action at its first call only."""
     actions = iter([action])
     return lambda: next(actions, lambda: None)()

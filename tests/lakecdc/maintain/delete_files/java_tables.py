@@ -1,7 +1,7 @@
-"""Tables written by Iceberg's generic Java writers: for types that Spark's SQL lacks.
+"""Tables written by Iceberg's generic Java writers, for types that Spark SQL does not have.
 
 Values are given as Java's own parsers read them (``LocalTime``, ``UUID``, …); integer columns must be ``int``, because
-py4j makes nothing else of a small Python integer.
+py4j converts small Python integers only to ``int``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ARROW = {"int": pa.int32(), "double": pa.float64()}
 
 
 class JavaTable:
-    """A table that one appends to, and deletes from by key, through Iceberg's generic writers.
+    """A table with appends and deletes by key through Iceberg's generic writers.
 
-    :param columns: name to Iceberg type; all optional.
+    :param columns: Iceberg type by name; all optional.
     :param data_format: format of data and delete files.
     """
 
@@ -56,9 +56,9 @@ class JavaTable:
         delta.addDeletes(self._write(keys, list(keys[0]))).commit()
 
     def delete_nothing(self, *key: str) -> None:
-        """Commit a delete file without rows: an equality delete with this key, without one a position delete.
+        """Commit a delete file without rows: an equality delete with this key, or without a key a position delete.
 
-        Iceberg's own writers leave no Parquet file behind then, those of others do.
+        Iceberg's writers then write no Parquet file, other writers do.
         """
         table = self._table.refresh()
         builder = self._view.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.spec())
@@ -83,7 +83,7 @@ class JavaTable:
         delta.addDeletes(builder.withFileSizeInBytes(path.stat().st_size).build()).commit()
 
     def add_column_with_default(self, column: str, kind: str, default: str) -> None:
-        """Add a column that rows written before have a value of (format v3); Spark's SQL has no words for it."""
+        """Add a column with a default for older rows (format v3), which Spark SQL cannot do."""
         types, literal = self._view.org.apache.iceberg.types.Types, self._view.org.apache.iceberg.expressions.Literal
         update = self._table.refresh().java.updateSchema()
         update.addColumn(column, types.fromPrimitiveString(kind), literal.of(default)).commit()

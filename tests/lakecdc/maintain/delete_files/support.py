@@ -1,4 +1,4 @@
-"""Tables with equality deletes, and what every conversion must leave true."""
+"""Tables with equality deletes, and what must hold after every conversion."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.conftest import Lake
 from tests.lakecdc.maintain.support import count
 
 Rows = list[tuple[Any, ...]]
-#: the readers that share no code with Spark
+#: readers that share no code with Spark
 READERS = ("pyiceberg", "duckdb")
 
 
 def create(lake: Lake, columns: str, version: int, partitioned_by: str = "", **properties: str) -> str:
-    """Create a table and return its name; ``__`` in a property's name stands for a dot."""
+    """Create a table and return its name; ``__`` in a property's name means a dot."""
     name = lake.new_name("deletes")
     settings = {"format-version": str(version)} | {k.replace("__", "."): v for k, v in properties.items()}
     partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
@@ -34,7 +34,7 @@ def create(lake: Lake, columns: str, version: int, partitioned_by: str = "", **p
 
 
 def insert(lake: Lake, name: str, query: str, files: int = 1) -> None:
-    """Append the rows of a query as about this many files per partition."""
+    """Append the rows of a query as about ``files`` files per partition."""
     table = lake.table(name)
     rows = lake.sql(query)
     rows = rows.repartition(files) if files > 1 else rows.coalesce(1)
@@ -49,7 +49,7 @@ def change(
     rows: str | None = None,
     specs: Iterable[int] | None = None,
 ) -> None:
-    """One commit as a CDC writer makes it: equality deletes for keys, and new rows, at one sequence number.
+    """Commit equality deletes and new rows at one sequence number, as a CDC writer does.
 
     :param keys: query of the keys.
     :param rows: query of the rows.
@@ -64,28 +64,28 @@ def change(
 
 
 def run(lake: Lake, name: str, **options: Any) -> TableReport:
-    """Run the job in this process, as its frame would."""
+    """Run the job in this process, as the job runner does."""
     spec = parse_spec(lake.spec("rewrite_delete_files", name, options=options))
     return rewrite_delete_files(lake.table(name), spec)
 
 
 def spark_rows(lake: Lake, name: str) -> Rows:
-    """All rows as Spark reads them, sorted."""
+    """Return all rows as Spark reads them, sorted."""
     return _sorted(tuple(row) for row in lake.sql(f"SELECT * FROM lake.{name}").collect())
 
 
 def pyiceberg_rows(lake: Lake, name: str) -> Rows:
-    """All rows as pyiceberg reads them, sorted."""
+    """Return all rows as pyiceberg reads them, sorted."""
     table = lake.pyiceberg().load_table(name).scan().to_arrow()
     return _sorted(tuple(row.values()) for row in table.to_pylist())
 
 
 def convert(lake: Lake, name: str, readers: Collection[str] = READERS, **options: Any) -> TableReport:
-    """Run the job and check what must hold whatever the table: three readers see what Spark saw before.
+    """Run the job and check what must hold for any table: three readers see what Spark saw before.
 
-    pyiceberg refuses tables with equality deletes, so it is the witness that they were there and are gone.
+    pyiceberg refuses tables with equality deletes, which proves that they existed before and not after.
 
-    :param readers: those beside Spark that know the table's types and formats.
+    :param readers: readers besides Spark that support the table's types and formats.
     """
     before = spark_rows(lake, name)
     with pytest.raises(ValueError, match="equality delete"):
@@ -102,7 +102,7 @@ def convert(lake: Lake, name: str, readers: Collection[str] = READERS, **options
 
 
 def row_groups(lake: Lake, name: str) -> list[int]:
-    """How many row groups each live data file has."""
+    """Return the number of row groups of each live data file."""
     from pyarrow.parquet import ParquetFile
 
     files = lake.table(name).metadata("files").where("content = 0").select("file_path").collect()
@@ -114,7 +114,7 @@ def _sorted(rows: Iterable[tuple[Any, ...]]) -> Rows:
 
 
 def _plain(rows: Rows) -> Rows:
-    """The same values whatever class a reader's Python API wraps them in."""
+    """Convert values from the classes of a reader's Python API."""
     return _sorted(tuple(_value(v) for v in row) for row in rows)
 
 

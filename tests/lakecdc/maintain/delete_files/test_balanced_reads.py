@@ -1,4 +1,4 @@
-"""Reads of a skewed table split evenly once its equality deletes, which every split had to read, are converted."""
+"""Scans of a skewed table split evenly after the conversion of equality deletes, which every split had to read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _SPLIT = 128 * _KIB
 
 
 def splits(lake: Lake, name: str) -> list[dict[str, Any]]:
-    """The splits of a full scan: bytes of data and of deletes that each reads."""
+    """Return the bytes of data and of deletes that each split of a full scan reads."""
     scan = lake.table(name).java.newScan().option("read.split.target-size", str(_SPLIT))
     scan = scan.option("read.split.open-file-cost", str(4 * _KIB))
-    found = []
+    sizes = []
     for group in iterate(scan.planTasks()):
         tasks = list(group.tasks())
         data = sum(task.length() for task in tasks)
-        found.append({"data": data, "deletes": sum(task.sizeBytes() for task in tasks) - data})
-    return found
+        sizes.append({"data": data, "deletes": sum(task.sizeBytes() for task in tasks) - data})
+    return sizes
 
 
 def test_splits_of_a_skewed_table_are_even_after_conversion(lake: Lake) -> None:
@@ -31,7 +31,7 @@ def test_splits_of_a_skewed_table_are_even_after_conversion(lake: Lake) -> None:
         lake, name, "SELECT id, concat(md5(string(id)), md5(string(id + 1)), sha(string(id))) AS s FROM range(20000)"
     )
     insert(lake, name, "SELECT 100000 + id AS id, 'small' AS s FROM range(8)", files=8)
-    # all deletes are of the keys of the large file
+    # all deletes have keys of the large file
     for number in range(4):
         change(lake, name, ["id"], f"SELECT id * 4 + {number} AS id FROM range(900)")
     deletes_before = sum(split["deletes"] for split in splits(lake, name))

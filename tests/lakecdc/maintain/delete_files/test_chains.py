@@ -1,4 +1,4 @@
-"""Keys that come and go many times: only deletes of later commits reach a row."""
+"""Keys that are inserted and deleted many times: only deletes of later commits apply to a row."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.versions import V2
     ("version", "layout"),
     on_demand([(3, "bucket(2, id)"), (2, "bucket(2, id)"), (3, "")], in_ci=[(3, "bucket(2, id)")]),
 )
-def test_delete_insert_delete(lake: Lake, version: int, layout: str) -> None:
+def test_a_key_can_be_deleted_inserted_and_deleted_again(lake: Lake, version: int, layout: str) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version, layout)
     writer = Writer(lake, name, seed=version)
     writer.append(range(6))
     writer.delete([0, 1, 2])
     writer.append([0, 1])
     writer.delete([0])
-    # in one commit: key 1 goes and comes, key 3 goes, key 7 is new
+    # in one commit: key 1 is replaced, key 3 is deleted, key 7 is new
     writer.upsert([1, 3, 7], [1, 7])
     writer.delete([1, 2, 4])
     writer.append([0, 1, 2])
@@ -33,7 +33,7 @@ def test_delete_insert_delete(lake: Lake, version: int, layout: str) -> None:
 
 
 @V2
-def test_random_changes_between_conversions(lake: Lake, version: int) -> None:
+def test_random_changes_survive_conversions(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version)
     writer = Writer(lake, name, seed=10 + version, keys=24)
     writer.append(range(12))

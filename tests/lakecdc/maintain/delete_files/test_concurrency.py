@@ -1,4 +1,4 @@
-"""What other writers do between the plan and the commit, and what the conversion makes of it."""
+"""Other writers between the plan and the commit of a conversion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 from tests.versions import V3
 
-#: version 3 is that of test_writers_meanwhile; both run on demand
+#: test_writers_meanwhile covers version 3; both run on demand
 BOTH = pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.soak)])
 
 
@@ -38,7 +38,7 @@ def table_with_deletes(lake: Lake, version: int, layout: str = "") -> str:
 
 
 def compact(lake: Lake, name: str) -> None:
-    """Rewrite every data file as Iceberg's own procedure does it by default."""
+    """Rewrite every data file as Iceberg's procedure does by default."""
     lake.sql(
         f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true', "
         "'delete-file-threshold', '1'))"
@@ -46,7 +46,7 @@ def compact(lake: Lake, name: str) -> None:
 
 
 def written_files(lake: Lake, name: str) -> set[str]:
-    """Delete files that the job has written, on disk."""
+    """Return the delete files on disk that the job has written."""
     root = Path(lake.table(name).location.removeprefix("file:"))
     return {str(p) for p in root.rglob("deletes-*/*") if not p.name.startswith(".")}
 
@@ -56,7 +56,9 @@ def ids_of(rows: Rows) -> list[int]:
 
 
 @BOTH
-def test_writers_go_on_meanwhile(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
+def test_concurrent_commits_of_writers_do_not_stop_the_conversion(
+    lake: Lake, version: int, meanwhile: Meanwhile
+) -> None:
     name = table_with_deletes(lake, version)
 
     def write() -> None:
@@ -67,14 +69,14 @@ def test_writers_go_on_meanwhile(lake: Lake, version: int, meanwhile: Meanwhile)
     report = run(lake, name)
     assert (report.outcome, report.metrics["conflicts"], report.metrics["commits"]) == ("done", 0, 1)
     assert ids_of(spark_rows(lake, name)) == [10, 100, 11, 12, 13, 14, 15, 16, 17, 18, 19, 6, 7, 8, 9]
-    # the delete that came meanwhile is left for the next run
+    # a concurrent delete is left for the next run
     assert report.metrics["equality_delete_files_after"] == count(lake, name, 2) == 1
     meanwhile(lambda: None)
     convert(lake, name)
 
 
 @BOTH
-def test_compaction_meanwhile_is_answered_with_a_new_plan(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
+def test_a_concurrent_compaction_causes_a_new_plan(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
     name = table_with_deletes(lake, version)
     change(lake, name, ["id"], "SELECT id FROM range(10, 12)", "SELECT id, 'b' AS v FROM range(10, 12)")
     before = spark_rows(lake, name)
@@ -85,15 +87,15 @@ def test_compaction_meanwhile_is_answered_with_a_new_plan(lake: Lake, version: i
     assert spark_rows(lake, name) == before
 
 
-def test_conflict_every_time_ends_as_conflict(lake: Lake, meanwhile: Meanwhile) -> None:
+def test_repeated_conflicts_end_as_a_conflict(lake: Lake, meanwhile: Meanwhile) -> None:
     name = create(lake, "id bigint NOT NULL, v string", 2)
-    # an older file that stays: without it Iceberg drops the equality deletes when all others are rewritten (#10312)
+    # an older file that stays: without it Iceberg drops the equality deletes once all others are rewritten (#10312)
     insert(lake, name, "SELECT 500L AS id, 'stays' AS v")
     insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
     change(lake, name, ["id"], "SELECT id FROM range(5)")
 
     def rewrite_at_the_old_sequence_number() -> None:
-        # all rows as they are physically, so that the deletes go on applying to the new file
+        # all physical rows, so that the deletes still apply to the new file
         table = lake.table(name)
         (old,) = (task.file() for task in iterate(table.java.newScan().planFiles()) if task.file().recordCount() == 20)
         (new,) = stage_rows(table, lake.sql("SELECT id, 'a' AS v FROM range(20)").coalesce(1))
@@ -113,7 +115,7 @@ def test_conflict_every_time_ends_as_conflict(lake: Lake, meanwhile: Meanwhile) 
 @pytest.mark.soak
 @pytest.mark.usefixtures("unleased")
 @pytest.mark.parametrize("version", [2, 3])
-def test_two_converters_at_once(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
+def test_two_concurrent_conversions_lose_no_delete(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
     name = table_with_deletes(lake, version)
     before = spark_rows(lake, name)
     other: list[Any] = []
@@ -126,8 +128,10 @@ def test_two_converters_at_once(lake: Lake, version: int, meanwhile: Meanwhile) 
 
 
 @pytest.mark.parametrize(("commits", "conflicts"), on_demand([(1, 0), (2, 1)], in_ci=[(2, 1)]))
-def test_foreign_expiry_meanwhile(lake: Lake, commits: int, conflicts: int, meanwhile: Meanwhile) -> None:
-    """The tag keeps the start snapshot, not those between it and the head: then the job plans anew."""
+def test_a_concurrent_foreign_expiry_causes_a_new_plan(
+    lake: Lake, commits: int, conflicts: int, meanwhile: Meanwhile
+) -> None:
+    """The tag keeps the start snapshot, but not those between it and the head."""
     name = table_with_deletes(lake, 2)
 
     def commit_and_expire() -> None:
@@ -145,8 +149,8 @@ def test_foreign_expiry_meanwhile(lake: Lake, commits: int, conflicts: int, mean
 
 
 @pytest.mark.soak
-def test_format_upgraded_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
-    """The position deletes that are written by then are of no use: format v3 takes vectors only."""
+def test_a_concurrent_format_upgrade_discards_position_deletes(lake: Lake, meanwhile: Meanwhile) -> None:
+    """Format v3 accepts only vectors, so that the written position deletes cannot be committed."""
     name = table_with_deletes(lake, 2)
     before = spark_rows(lake, name)
     meanwhile(once(lambda: lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='3')")))
@@ -156,7 +160,7 @@ def test_format_upgraded_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
 
 
 @pytest.mark.soak
-def test_nothing_is_left_once_all_rows_went_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
+def test_no_groups_are_left_if_all_rows_are_deleted_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
     name = table_with_deletes(lake, 3)
     meanwhile(once(lambda: lake.sql(f"DELETE FROM lake.{name}")))
     report = run(lake, name)
@@ -164,7 +168,7 @@ def test_nothing_is_left_once_all_rows_went_meanwhile(lake: Lake, meanwhile: Mea
     assert spark_rows(lake, name) == []
 
 
-def test_what_cannot_be_committed_any_more_is_not_proven(
+def test_files_that_can_no_longer_be_committed_are_not_proven(
     lake: Lake, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, proofs, real = table_with_deletes(lake, 3), [], verify.Proving.finish
@@ -195,9 +199,11 @@ WRITES = {
 
 @V3
 @pytest.mark.parametrize("kind", on_demand(WRITES, in_ci=("merge",)))
-def test_sparks_own_writers_meanwhile(lake: Lake, version: int, kind: str, meanwhile: Meanwhile) -> None:
-    """They read what equality deletes leave, and write position deletes, vectors or other data files."""
-    # UPDATE copies on write, the others merge on read
+def test_concurrent_spark_statements_keep_their_changes(
+    lake: Lake, version: int, kind: str, meanwhile: Meanwhile
+) -> None:
+    """Spark reads the rows after equality deletes, and writes position deletes, vectors or other data files."""
+    # UPDATE is copy-on-write, the others are merge-on-read
     settings = {"write__delete__mode": "merge-on-read", "write__merge__mode": "merge-on-read"}
     name = create(lake, "id bigint, v string", version, **settings)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")

@@ -1,4 +1,4 @@
-"""What a conversion leaves: the same rows for every reader, no equality deletes, one delete file per data file."""
+"""A conversion keeps the rows for every reader, and leaves no equality deletes and one delete file per data file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAYOUTS = pytest.mark.parametrize("layout", ["bucket(4, id)", pytest.param("", m
 
 
 def upserted(lake: Lake, version: int, layout: str = "") -> str:
-    """1,000 rows in a few files; keys 900 to 1,099 upserted, then 0 to 49 deleted."""
+    """Create 1,000 rows in a few files, upsert keys 900 to 1,099, then delete 0 to 49."""
     name = create(lake, "id bigint NOT NULL, v string", version, layout)
     insert(lake, name, "SELECT id, concat('old', id) AS v FROM range(1000)", files=3)
     keys = "SELECT id FROM range(900, 1100)"
@@ -32,7 +32,7 @@ def upserted(lake: Lake, version: int, layout: str = "") -> str:
 
 @LAYOUTS
 @pytest.mark.parametrize("version", [2, 3])
-def test_upserts_and_deletes(lake: Lake, version: int, layout: str) -> None:
+def test_upserts_and_deletes_are_converted(lake: Lake, version: int, layout: str) -> None:
     name = upserted(lake, version, layout)
     report = convert(lake, name)
     assert report.metrics["positions"] == 150
@@ -55,12 +55,12 @@ def test_upserts_and_deletes(lake: Lake, version: int, layout: str) -> None:
 
 
 @V3
-def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, version: int) -> None:
+def test_existing_position_deletes_are_merged_and_their_files_replaced(lake: Lake, version: int) -> None:
     name = upserted(lake, version)
     convert(lake, name)
     change(lake, name, ["id"], "SELECT id FROM range(40, 70)", "SELECT id, 'third' AS v FROM range(40, 60)")
     report = convert(lake, name)
-    # 40 to 49 of the first file are deleted already
+    # 40 to 49 of the first file are already deleted
     assert report.metrics["positions"] == 20
     assert report.metrics["delete_files_superseded"] > 0
     per_file = lake.table(name).metadata("entries").where("status < 2 AND data_file.content = 1")
@@ -70,7 +70,7 @@ def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, ve
 
 @pytest.mark.soak
 @V3
-def test_positions_known_already_write_nothing(lake: Lake, version: int) -> None:
+def test_positions_that_are_already_deleted_write_nothing(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, v string", version)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(10)")
     change(lake, name, ["id"], "SELECT id FROM range(5)")
@@ -90,14 +90,14 @@ def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, v
     change(lake, name, ["id"], "SELECT id FROM range(10)")
     insert(lake, name, "SELECT id, 'back' AS v FROM range(3)")
     change(lake, name, ["id"], "SELECT id FROM range(2)", "SELECT id, 'same commit' AS v FROM range(2)")
-    # makes the file of the commit before a file to be looked at, together with the deletes of its own commit
+    # makes the file of the previous commit a candidate, together with the deletes of its own commit
     change(lake, name, ["id"], "SELECT 1L AS id")
     report = convert(lake, name)
     assert pyiceberg_rows(lake, name) == [(0, "same commit"), (2, "back")]
     assert report.metrics["positions"] == 13
 
 
-def test_duplicate_keys_in_a_file_and_across_files(lake: Lake) -> None:
+def test_duplicate_keys_in_one_file_and_across_files_are_deleted(lake: Lake) -> None:
     name = create(lake, "id bigint, v string", 2)
     insert(lake, name, "SELECT id % 5 AS id, 'a' AS v FROM range(20)")
     insert(lake, name, "SELECT id % 5 AS id, 'b' AS v FROM range(20)")
@@ -116,7 +116,7 @@ def test_null_matches_null_in_a_composite_key(lake: Lake) -> None:
 
 
 @V3
-def test_dangling_deletes_go(lake: Lake, version: int) -> None:
+def test_dangling_deletes_are_removed(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, v string", version, "bucket(4, id)")
     change(lake, name, ["id"], "SELECT id FROM range(100)", "SELECT id, 'a' AS v FROM range(10)")
     report = convert(lake, name)
@@ -124,7 +124,7 @@ def test_dangling_deletes_go(lake: Lake, version: int) -> None:
     assert report.metrics["data_files_touched"] == report.metrics["positions"] == 0
 
 
-def test_empty_table_and_table_without_deletes(lake: Lake) -> None:
+def test_tables_without_rows_or_deletes_are_left_alone(lake: Lake) -> None:
     name = create(lake, "id bigint", 2)
     assert run(lake, name).outcome == "nothing"
     insert(lake, name, "SELECT id FROM range(3)")

@@ -1,4 +1,4 @@
-"""Keys of every type, and of schemas that changed after data or deletes were written."""
+"""Keys of every type, and schema changes after data or deletes were written."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ROWS = """
 
 
 @V3
-def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, version: int) -> None:
+def test_keys_of_many_types_and_several_key_sets_are_converted(lake: Lake, version: int) -> None:
     name = create(lake, COLUMNS, version)
     insert(lake, name, ROWS)
     change(lake, name, ["s", "dec"], f"SELECT s, dec FROM ({ROWS}) WHERE n IN (1, 3)")
     change(lake, name, ["flag"], "SELECT true AS flag")
     columns = ("s", "b", "i", "l", "dec", "d", "ts", "tz")
-    # a row per column that has nothing else, so that each key set alone tells that its row is gone
+    # one row per column with no other value, so that only its key set can delete it
     alone = [
         ", ".join(["n", *(f"IF({c == column}, {c}, NULL) AS {c}" for c in (*columns, "flag"))]) for column in columns
     ]
@@ -68,7 +68,7 @@ def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, versio
 
 
 @pytest.mark.soak
-def test_nulls_and_empty_values_are_not_the_same_key(lake: Lake) -> None:
+def test_nulls_and_empty_values_are_different_keys(lake: Lake) -> None:
     name = create(lake, COLUMNS, 2)
     insert(lake, name, ROWS)
     change(lake, name, ["s"], "SELECT CAST(NULL AS string) AS s")
@@ -78,14 +78,14 @@ def test_nulls_and_empty_values_are_not_the_same_key(lake: Lake) -> None:
 
 
 @V3
-def test_renamed_widened_and_moved_key(lake: Lake, version: int) -> None:
+def test_renamed_widened_and_moved_keys_are_converted(lake: Lake, version: int) -> None:
     name = create(lake, "v string, id int, `Ort ``Nr.``` int", version)
     insert(lake, name, "SELECT concat('a', id) AS v, CAST(id AS int) AS id, 7 AS `Ort ``Nr.``` FROM range(10)")
     change(lake, name, ["id", "Ort `Nr.`"], "SELECT CAST(id AS int) AS id, 7 AS `Ort ``Nr.``` FROM range(3)")
     lake.sql(f"ALTER TABLE lake.{name} RENAME COLUMN id TO `key`")
     lake.sql(f"ALTER TABLE lake.{name} ALTER COLUMN `key` TYPE bigint")
     lake.sql(f"ALTER TABLE lake.{name} ALTER COLUMN `key` FIRST")
-    # the old name comes back for another column: names must play no part
+    # the old name returns for another column: names must not matter
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN id int")
     insert(lake, name, "SELECT id AS `key`, 'b' AS v, 7 AS `Ort ``Nr.```, 1 AS id FROM range(8, 12)")
     change(lake, name, ["key", "Ort `Nr.`"], "SELECT id AS `key`, 7 AS `Ort ``Nr.``` FROM range(9, 11)")
@@ -103,13 +103,13 @@ def test_rows_deleted_before_their_key_was_widened_stay_deleted(lake: Lake) -> N
     insert(lake, name, "SELECT id, concat('a', id) AS v FROM range(5, 8)")
     lake.spark.conf.unset(DELETES_SHARED)
     left = [(number, f"a{number}") for number in range(2, 8)]
-    # Iceberg's cache lasts as long as a query that has filled it
+    # Iceberg's cache lives as long as the query that filled it
     as_int = lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF {narrow.id}")
     assert len(as_int.collect()) == 3
     assert sorted(map(tuple, lake.table(name).read().collect())) == left
     lake.spark.conf.unset(DELETES_SHARED)
-    told = changes.read(lake.spark, f"lake.{name}", since=narrow.id)
-    assert sorted(row.id for row in told.collect()) == [5, 6, 7]
+    inserted = changes.read(lake.spark, f"lake.{name}", since=narrow.id)
+    assert sorted(row.id for row in inserted.collect()) == [5, 6, 7]
     lake.spark.conf.unset(DELETES_SHARED)
     spec = parse_spec(lake.spec("compact_data_files", name, options={"min_input_files": 2}))
     assert compact_data_files(lake.table(name), spec).outcome == "done"
@@ -117,7 +117,7 @@ def test_rows_deleted_before_their_key_was_widened_stay_deleted(lake: Lake) -> N
     assert sorted(lake.duckdb_rows(name)) == left
 
 
-def test_key_column_that_old_files_do_not_have(lake: Lake) -> None:
+def test_a_key_column_missing_in_old_files_is_null(lake: Lake) -> None:
     name = create(lake, "id bigint", 2)
     insert(lake, name, "SELECT id FROM range(4)")
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN tenant string")
@@ -127,7 +127,7 @@ def test_key_column_that_old_files_do_not_have(lake: Lake) -> None:
     assert sorted(row[0] for row in pyiceberg_rows(lake, name)) == [0, 0, 1, 2, 3, 3]
 
 
-def test_key_column_with_a_default_that_old_files_do_not_have(lake: Lake, by_iceberg: list[int]) -> None:
+def test_a_key_column_missing_in_old_files_has_its_default(lake: Lake, by_iceberg: list[int]) -> None:
     table = JavaTable(lake, {"id": "int"}, 3)
     table.append(*({"id": number} for number in range(3)))
     table.add_column_with_default("tenant", "string", "x")
@@ -139,7 +139,7 @@ def test_key_column_with_a_default_that_old_files_do_not_have(lake: Lake, by_ice
 
 
 @V2
-def test_uuid_and_fixed_keys(lake: Lake, version: int, by_iceberg: list[int]) -> None:
+def test_uuid_and_fixed_keys_are_converted(lake: Lake, version: int, by_iceberg: list[int]) -> None:
     table = JavaTable(lake, {"id": "int", "u": "uuid", "f": "fixed[3]"}, version)
     low, high = "00000000-0000-4000-8000-00000000000a", "7fffffff-ffff-4fff-bfff-ffffffffffff"
     rows = [(0, low, b"\x00\xff\x00"), (1, high, b"\xff\x00\x00"), (2, None, None), (3, low, b"abc"), (4, high, b"abd")]
@@ -155,8 +155,8 @@ def test_uuid_and_fixed_keys(lake: Lake, version: int, by_iceberg: list[int]) ->
 
 
 @pytest.mark.soak
-def test_decimal_key_widened_between_data_and_deletes(lake: Lake) -> None:
-    """Each precision lies differently in Parquet: as int32, int64, and as bytes."""
+def test_decimal_keys_may_be_widened_between_data_and_deletes(lake: Lake) -> None:
+    """Parquet stores each precision differently: as int32, int64 or bytes."""
     name = create(lake, "id int, d decimal(9, 2)", 2)
     for round_, precision in enumerate((9, 18, 38)):
         if round_:
@@ -172,7 +172,7 @@ def test_decimal_key_widened_between_data_and_deletes(lake: Lake) -> None:
 
 
 @V2
-def test_dropped_key_column(lake: Lake, version: int, by_iceberg: list[int]) -> None:
+def test_dropped_key_columns_still_delete_rows(lake: Lake, version: int, by_iceberg: list[int]) -> None:
     name = create(lake, "id bigint, old string, v int", version)
     insert(lake, name, "SELECT id, concat('k', id) AS old, 1 AS v FROM range(5)")
     change(lake, name, ["old"], "SELECT 'k3' AS old")
@@ -184,8 +184,8 @@ def test_dropped_key_column(lake: Lake, version: int, by_iceberg: list[int]) -> 
     assert ([row[0] for row in pyiceberg_rows(lake, name)], by_iceberg) == ([0, 1, 2], [])
 
 
-def dropped_and_added_anew(lake: Lake) -> str:
-    """A table whose key ``k`` is another column now; Spark reads it no more ("multiple fields for name k")."""
+def with_re_added_key(lake: Lake) -> str:
+    """Create a table whose key ``k`` is now another column; Spark cannot read it ("multiple fields for name k")."""
     name = create(lake, "id int, k string", 2)
     insert(lake, name, "SELECT CAST(id AS int) AS id, concat('k', id) AS k FROM range(5)")
     change(lake, name, ["k"], "SELECT 'k1' AS k")
@@ -196,8 +196,8 @@ def dropped_and_added_anew(lake: Lake) -> str:
     return name
 
 
-def test_table_that_spark_fails_on_since_its_key_was_dropped_and_came_back(lake: Lake) -> None:
-    name = dropped_and_added_anew(lake)
+def test_a_table_with_a_dropped_and_re_added_key_is_repaired(lake: Lake) -> None:
+    name = with_re_added_key(lake)
     with pytest.raises(Py4JJavaError, match="multiple fields for name k"):
         spark_rows(lake, name)
     assert run(lake, name).metrics["positions"] == 2
@@ -205,8 +205,8 @@ def test_table_that_spark_fails_on_since_its_key_was_dropped_and_came_back(lake:
     assert spark_rows(lake, name) == pyiceberg_rows(lake, name) == sorted(lake.duckdb_rows(name)) == rows
 
 
-def test_dropped_keys_that_no_reader_applies_are_refused(lake: Lake) -> None:
-    namesakes = dropped_and_added_anew(lake)
+def test_dropped_keys_that_readers_cannot_apply_are_refused(lake: Lake) -> None:
+    namesakes = with_re_added_key(lake)
     change(lake, namesakes, ["k"], "SELECT 7 AS k")
     placed = create(lake, "id bigint, place string", 2, "place")
     insert(lake, placed, "SELECT id, 'north' AS place FROM range(3)")
@@ -221,7 +221,7 @@ def test_dropped_keys_that_no_reader_applies_are_refused(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("kind", on_demand(("double", "float"), in_ci=("double",)))
-def test_floating_key_is_refused_with_the_reason(lake: Lake, kind: str) -> None:
+def test_floating_point_keys_are_refused_with_the_reason(lake: Lake, kind: str) -> None:
     name = create(lake, f"id bigint, x {kind}", 2)
     insert(lake, name, f"SELECT id, CAST(id AS {kind}) AS x FROM range(5)")
     change(lake, name, ["x"], f"SELECT CAST(1 AS {kind}) AS x")
@@ -236,11 +236,11 @@ def test_floating_key_is_refused_with_the_reason(lake: Lake, kind: str) -> None:
     ("field", "reason"),
     on_demand([("s.a", "is nested"), ("s", "has the type struct")], in_ci=[("s.a", "is nested")]),
 )
-def test_nested_key_is_refused_with_the_reason(lake: Lake, field: str, reason: str) -> None:
+def test_nested_keys_are_refused_with_the_reason(lake: Lake, field: str, reason: str) -> None:
     name = create(lake, "id bigint, s struct<a: int>", 2)
     insert(lake, name, "SELECT id, named_struct('a', CAST(id AS int)) AS s FROM range(3)")
     table = lake.table(name)
-    # no reader gets as far as the file's content, so that any file will do
+    # no reader gets as far as the file's content, so any file will do
     (data,) = stage_rows(table, lake.sql("SELECT 1L AS id, named_struct('a', 1) AS s").coalesce(1))
     files = jvm(lake.spark).org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.spec())
     files = files.ofEqualityDeletes(int_array(lake.spark, [table.field_id(field)])).withPath(data.location())

@@ -1,4 +1,4 @@
-"""More deletes than fit into memory: keys are searched, and proven, in parts."""
+"""More deletes than fit into memory: keys are searched and proven in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.versions import V3
 
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits so low that every path for large delete sets is taken."""
+    """Set limits so low that every path for large delete sets is used."""
     monkeypatch.setattr(match, "MOST_KEYS", 10)
     monkeypatch.setattr(file_tasks, "_OTHERS_AT_ONCE", 1)
     monkeypatch.setattr(verify, "most_keys", lambda spark: 40)
@@ -26,7 +26,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table_of_every_kind(lake: Lake, version: int) -> str:
-    """Two scopes, two key sets, nulls, position deletes and keys deleted twice."""
+    """Create two scopes, two key sets, nulls, position deletes and keys deleted twice."""
     name = create(lake, "id bigint, v string", version, "bucket(2, id)", write__delete__mode="merge-on-read")
     insert(lake, name, "SELECT IF(id = 7, NULL, id) AS id, IF(id % 3 = 0, NULL, 'a') AS v FROM range(200)", files=2)
     lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN 20 AND 30")
@@ -53,7 +53,7 @@ def test_keys_are_searched_in_parts(
 
 
 @pytest.mark.parametrize("kind", on_demand(("one too few", "one too many"), in_ci=("one too few",)))
-def test_the_proof_in_parts_finds_damage(lake: Lake, tight: None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proof_in_parts_detects_damage(lake: Lake, tight: None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint, v string", 3)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(100) ORDER BY id")
     change(lake, name, ["id"], "SELECT id FROM range(50)")

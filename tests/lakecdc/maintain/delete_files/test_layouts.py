@@ -1,4 +1,4 @@
-"""Scopes that are easily taken for others: transforms, nulls, imported files, specs that only look unpartitioned."""
+"""Scopes that are easily confused: transforms, nulls, imported files, specs that only look unpartitioned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.versions import V2
 
 
 @V2
-def test_transforms_with_null_and_odd_values(lake: Lake, version: int) -> None:
+def test_transforms_of_null_and_odd_values_keep_scopes_apart(lake: Lake, version: int) -> None:
     name = create(
         lake,
         "ts timestamp, code string, n int, v int",
@@ -46,8 +46,8 @@ def test_transforms_with_null_and_odd_values(lake: Lake, version: int) -> None:
     assert (before, report.metrics["positions"]) == (24 - 12 - 2 + 3, 8 + 4 + 2)
 
 
-def test_partition_columns_that_the_files_do_not_hold(lake: Lake) -> None:
-    """Imported as Hive left them: the value stands in the partition only."""
+def test_partition_columns_may_be_missing_in_files(lake: Lake) -> None:
+    """Files imported from Hive have the value only in the partition."""
     name = create(lake, "id bigint, place string, day int", 2, "place, day")
     folder = lake.folder / f"hive_{name}"
     rows = lake.sql("SELECT id, IF(id % 2 = 0, 'Köln', 'a b') AS place, CAST(id % 3 AS int) AS day FROM range(12)")
@@ -63,10 +63,10 @@ def test_partition_columns_that_the_files_do_not_hold(lake: Lake) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("version", [2, 3])
-def test_unpartitioned_spec_that_a_table_does_not_have(lake: Lake, version: int) -> None:
+def test_an_unknown_unpartitioned_spec_is_not_global(lake: Lake, version: int) -> None:
     """Built with ``PartitionSpec.unpartitioned()``, id 0, a delete belongs to the table's spec 0, which is partitioned.
 
-    It reaches the partition of nulls only, and the conversion must not take it for a global one (apache/iceberg
+    It applies only to the partition of nulls, and the conversion must not treat it as global (apache/iceberg
     #14678).
     """
     name = create(lake, "id int, region string", version, "region")
@@ -91,8 +91,8 @@ def test_unpartitioned_spec_that_a_table_does_not_have(lake: Lake, version: int)
 
 
 @pytest.mark.soak
-def test_spec_whose_only_field_was_dropped_in_format_v1_is_global(lake: Lake) -> None:
-    """A dropped field stays as a void transform there: partition tuples have a field, the spec is unpartitioned."""
+def test_a_v1_spec_whose_only_field_was_dropped_is_global(lake: Lake) -> None:
+    """The dropped field becomes a void transform: partition tuples have a field, but the spec is unpartitioned."""
     name = lake.new_name("void")
     lake.sql(
         f"CREATE TABLE lake.{name} (id bigint, region string) USING iceberg PARTITIONED BY (region) "
@@ -109,7 +109,7 @@ def test_spec_whose_only_field_was_dropped_in_format_v1_is_global(lake: Lake) ->
 
 
 def table_at(lake: Lake, folder: str, **properties: str) -> str:
-    """A partitioned v3 table in a folder of the lake; ``__`` in a property's name stands for a dot."""
+    """Create a partitioned v3 table in a folder of the lake; ``__`` in a property's name means a dot."""
     name = lake.new_name("at")
     settings = {"format-version": "3"} | {key.replace("__", "."): value for key, value in properties.items()}
     listed = ", ".join(f"'{key}'='{value}'" for key, value in settings.items())
@@ -123,24 +123,24 @@ def table_at(lake: Lake, folder: str, **properties: str) -> str:
     return name
 
 
-def test_odd_locations_and_row_lineage(lake: Lake) -> None:
+def test_odd_locations_and_row_lineage_are_kept(lake: Lake) -> None:
     name = table_at(lake, "a b+c/日本 🦀;%25", **{"write__object-storage__enabled": "true"})
     lineage = f"SELECT *, _row_id, _last_updated_sequence_number FROM lake.{name} ORDER BY _row_id"
     before = lake.sql(lineage).collect()
-    # the helper for DuckDB takes its path out of a URL
+    # the DuckDB helper parses its path from a URL
     assert convert(lake, name, readers=("pyiceberg",)).metrics["positions"] == 6
     assert lake.sql(lineage).collect() == before
     vectors = lake.table(name).metadata("files").where("content = 1").select("file_path").collect()
     assert all(re.search(r"/data/[01]{4}/[01]{4}/[01]{4}/[01]{8}/lakecdc-[^/]+/deletes-", row[0]) for row in vectors)
 
 
-def test_location_that_tasks_cannot_write_to_is_refused(lake: Lake) -> None:
+def test_a_location_that_tasks_cannot_write_to_is_refused(lake: Lake) -> None:
     name = table_at(lake, "odd # and ?")
     with pytest.raises(UnsupportedError, match="tasks cannot write to paths with '#'"):
         run(lake, name)
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.data.path'='file://{lake.folder}/plain/{name}')")
     before = spark_rows(lake, name)
-    # what lies at the odd location is searched by Iceberg's reader
+    # files at the odd location are searched by Iceberg's reader
     metrics = run(lake, name).metrics
     assert (metrics["positions"], metrics["equality_delete_files_after"]) == (6, 0)
     assert spark_rows(lake, name) == before
@@ -150,7 +150,7 @@ _MERGING = "commit.manifest-merge.enabled"
 
 
 def by_region(lake: Lake, version: int, transform: str = "region") -> str:
-    """Two commits by region, with position deletes of both in format v2, and one by buckets of the id."""
+    """Create two commits by region, with position deletes of both in format v2, and one by buckets of the id."""
     settings = {"write__delete__mode": "merge-on-read", "write__delete__granularity": "partition", _MERGING: "false"}
     name = create(lake, "id bigint, region string", version, transform, **settings)
     rows = "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM range"
@@ -163,14 +163,14 @@ def by_region(lake: Lake, version: int, transform: str = "region") -> str:
 
 
 def drop_region(lake: Lake, name: str) -> None:
-    """From now on a commit that merged the manifests of the old spec would lose their partitions."""
+    """Drop the region, so that a commit that merges manifests of the old spec would lose their partitions."""
     lake.sql(f"ALTER TABLE lake.{name} UNSET TBLPROPERTIES ('{_MERGING}')")
     lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN region")
 
 
 @V2
-def test_files_of_a_spec_whose_column_was_dropped_stay(lake: Lake, version: int) -> None:
-    """Iceberg would write new delete files without their partition: Spark fails then, and pyiceberg shows all."""
+def test_files_of_a_spec_with_a_dropped_column_stay(lake: Lake, version: int) -> None:
+    """Iceberg would write new delete files without their partition: Spark then fails, and pyiceberg shows all rows."""
     name = by_region(lake, version)
     change(lake, name, ["id"], "SELECT id FROM range(18, 24)", "SELECT 99L AS id, 'new' AS region")
     drop_region(lake, name)
@@ -183,7 +183,7 @@ def test_files_of_a_spec_whose_column_was_dropped_stay(lake: Lake, version: int)
     assert _MERGING not in lake.table(name).properties
     left = report.metrics["unsupported"]
     assert [(each["spec_ids"], each["position_delete_files"]) for each in left] == ([([0], 2)] if version == 2 else [])
-    # one of the whole table reaches that spec too
+    # a delete of the whole table also applies to that spec
     for number in range(2):
         lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD id_bucket_2") if not number else None
         change(lake, name, ["id"], f"SELECT id FROM range({number}, 4)")
@@ -194,7 +194,7 @@ def test_files_of_a_spec_whose_column_was_dropped_stay(lake: Lake, version: int)
 
 
 @pytest.mark.soak
-def test_buckets_of_a_dropped_column_are_no_trouble(lake: Lake) -> None:
+def test_buckets_of_a_dropped_column_are_converted(lake: Lake) -> None:
     name = by_region(lake, 2, "bucket(4, region)")
     drop_region(lake, name)
     before = spark_rows(lake, name)

@@ -1,4 +1,4 @@
-"""What can be converted is, what cannot stays exactly as it is, and the report names it."""
+"""Convertible deletes are converted; the others stay unchanged and are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.versions import V2, V3
 
 
 def partly(lake: Lake, name: str, **options: Any) -> TableReport:
-    """Run on a table of which a part stays: Spark sees the same rows, and the next run finds nothing it could do."""
+    """Run on a table with deletes that must stay: Spark sees the same rows, and the next run has nothing to do."""
     before = spark_rows(lake, name)
     report = run(lake, name, **options)
     assert report.outcome == "done" and "scopes stay: " in str(report.reason)
@@ -35,8 +35,8 @@ def partly(lake: Lake, name: str, **options: Any) -> TableReport:
     return report
 
 
-def floating_beside_another(lake: Lake, version: int) -> str:
-    """Deletes by a number with a fraction, and by an id, in one scope; 19 is deleted by position."""
+def with_floating_point_key(lake: Lake, version: int) -> str:
+    """Create deletes by a floating-point number and by an id in one scope; 19 is deleted by position."""
     name = create(lake, "id bigint, x double", version, write__delete__mode="merge-on-read")
     insert(lake, name, "SELECT id, CAST(id AS double) AS x FROM range(20)")
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 19")
@@ -47,10 +47,10 @@ def floating_beside_another(lake: Lake, version: int) -> str:
 
 
 @V2
-def test_floating_key_beside_another_in_one_scope(lake: Lake, version: int) -> None:
-    name = floating_beside_another(lake, version)
+def test_a_floating_point_key_stays_beside_a_converted_key(lake: Lake, version: int) -> None:
+    name = with_floating_point_key(lake, version)
     report = partly(lake, name)
-    # 1 is deleted by both; 7 and 8 by the key that stays, and no position says so
+    # 1 is deleted by both; 7 and 8 only by the key that stays, not by position
     assert report.metrics["positions"] == 5
     assert [file.record_count for file in listed_files(lake, name, 1)] == [6]
     assert report.metrics["unsupported"] == [
@@ -71,15 +71,15 @@ def test_floating_key_beside_another_in_one_scope(lake: Lake, version: int) -> N
 
 
 @pytest.mark.soak
-def test_floating_key_where_pairs_are_not_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_floating_point_key_stays_without_stored_pairs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tasks, "MAX_PAIRS", 0)
-    name = floating_beside_another(lake, 2)
+    name = with_floating_point_key(lake, 2)
     assert partly(lake, name).metrics["positions"] == 5
 
 
 @pytest.mark.soak
 def test_values_that_engines_disagree_on_are_left_to_readers(lake: Lake) -> None:
-    """Whatever a reader makes of them, it goes on doing so: no position tells of NaN and zeros with a sign."""
+    """Each reader keeps its interpretation: positions contain neither NaN nor signed zeros."""
     name = create(lake, "id bigint, x double", 2)
     values = "VALUES (0L, double('NaN')), (1L, -0.0D), (2L, 0.0D), (3L, double('-Infinity')), (4L, 1.5D) AS t(id, x)"
     insert(lake, name, f"SELECT * FROM {values}")
@@ -91,7 +91,7 @@ def test_values_that_engines_disagree_on_are_left_to_readers(lake: Lake) -> None
 def delete_of_struct_member(lake: Lake, name: str, row: str, records: int = 1) -> None:
     """Commit an equality delete whose key is ``s.a``, with the partition of a row."""
     table = lake.table(name)
-    # no reader gets as far as the file's content, so that any file will do
+    # no reader gets as far as the file's content, so any file will do
     (data,) = stage_rows(table, lake.sql(row).coalesce(1))
     files = jvm(lake.spark).org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.spec())
     files = files.ofEqualityDeletes(int_array(lake.spark, [table.field_id("s.a")])).withPath(data.location())
@@ -100,7 +100,7 @@ def delete_of_struct_member(lake: Lake, name: str, row: str, records: int = 1) -
 
 
 def by_region(lake: Lake, version: int) -> str:
-    """Two partitions with deletes by id and region; readers fail on the north for a delete by a struct's member."""
+    """Create two partitions with deletes by id and region; readers fail on north, with a delete by a struct member."""
     name = create(lake, "id bigint, region string, s struct<a: int>", version, "region")
     rows = "SELECT id, r AS region, named_struct('a', CAST(id AS int)) AS s FROM range(10) CROSS JOIN {} AS t(r)"
     insert(lake, name, rows.format("VALUES ('north'), ('south')"))
@@ -111,14 +111,14 @@ def by_region(lake: Lake, version: int) -> str:
         "SELECT id, r AS region FROM range(3) CROSS JOIN VALUES ('north'), ('south') AS t(r)",
     )
     delete_of_struct_member(lake, name, "SELECT 1L AS id, 'north' AS region, named_struct('a', 1) AS s")
-    # newer than the delete, in a partition of its own
+    # newer than the delete, in a separate partition
     insert(lake, name, rows.format("VALUES ('east')"))
     change(lake, name, ["id", "region"], "SELECT 1L AS id, 'east' AS region")
     return name
 
 
 @V3
-def test_scope_that_readers_fail_on_stays_and_the_others_go(lake: Lake, version: int) -> None:
+def test_a_scope_that_readers_fail_on_stays_and_others_are_converted(lake: Lake, version: int) -> None:
     name = by_region(lake, version)
     readable = f"SELECT id, region FROM lake.{name} WHERE region <> 'north' ORDER BY region, id"
     before = lake.sql(readable).collect()
@@ -133,8 +133,8 @@ def test_scope_that_readers_fail_on_stays_and_the_others_go(lake: Lake, version:
         run(lake, name)
 
 
-def test_global_delete_stays_where_one_scope_has_to(lake: Lake) -> None:
-    """It reaches every scope, so that it goes with all of them or not at all; deletes of other scopes go."""
+def test_a_global_delete_stays_if_one_scope_must(lake: Lake) -> None:
+    """It applies to every scope, so it can be removed only with all of them; deletes of other scopes are converted."""
     name = by_region(lake, 2)
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
     change(lake, name, ["id"], "SELECT 5L AS id")
@@ -145,8 +145,8 @@ def test_global_delete_stays_where_one_scope_has_to(lake: Lake) -> None:
     assert [row[0] for row in ids] == [3, 4, 6, 7, 8, 9]
 
 
-def test_files_left_out_of_the_plan_are_checked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the choice left out a data file, its deletes would go without it."""
+def test_files_missing_in_the_plan_stop_the_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the selection missed a data file, its deletes would be removed without being applied."""
     name = create(lake, "id bigint, x double", 2)
     insert(lake, name, "SELECT id, CAST(id AS double) AS x FROM range(20)")
     change(lake, name, ["x"], "SELECT CAST(7 AS double) AS x")
@@ -159,7 +159,7 @@ def test_files_left_out_of_the_plan_are_checked(lake: Lake, monkeypatch: pytest.
 
 
 @pytest.mark.soak
-def test_dry_run_reports_what_would_stay(lake: Lake) -> None:
+def test_a_dry_run_reports_remaining_deletes(lake: Lake) -> None:
     name = create(lake, "id bigint, x float", 2)
     insert(lake, name, "SELECT id, CAST(id AS float) AS x FROM range(20)")
     change(lake, name, ["x"], "SELECT CAST(7 AS float) AS x")

@@ -1,4 +1,4 @@
-"""Keys whose deletes Iceberg's planning loses, and types that Spark does not have."""
+"""Keys whose deletes Iceberg's planning misses, and types that Spark does not support."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tests.on_demand import on_demand
         in_ci=[("time", "23:59:59.999999", 2)],
     ),
 )
-def test_key_that_spark_cannot_read_is_refused_with_the_reason(lake: Lake, kind: str, given: str, version: int) -> None:
+def test_keys_that_spark_cannot_read_are_refused_with_the_reason(
+    lake: Lake, kind: str, given: str, version: int
+) -> None:
     table = JavaTable(lake, {"id": "int", "k": kind}, version)
     table.append({"id": 1, "k": given}, {"id": 2, "k": None})
     table.delete({"k": given})
@@ -33,16 +35,16 @@ def test_key_that_spark_cannot_read_is_refused_with_the_reason(lake: Lake, kind:
     assert list(dict(lake.table(table.name).java.refs())) == ["main"]
 
 
-def test_uuid_keys_whose_order_iceberg_mistakes(lake: Lake) -> None:
-    """Iceberg compares uuids as signed numbers, their bounds are unsigned: its planning skips deletes that apply.
+def test_uuid_keys_are_converted_although_iceberg_misorders_them(lake: Lake) -> None:
+    """Iceberg compares uuids as signed numbers but bounds as unsigned: its planning skips deletes that apply.
 
-    Its readers show rows that are deleted (apache/iceberg #14216); after the conversion every reader sees them gone.
+    Its readers return deleted rows (apache/iceberg #14216); after the conversion no reader does.
     """
     table = JavaTable(lake, {"id": "int", "u": "uuid"}, 2)
     low, high = "00000000-0000-4000-8000-00000000000a", "ffffffff-ffff-4fff-bfff-ffffffffffff"
     table.append({"id": 0, "u": low}, {"id": 1, "u": high}, {"id": 2, "u": None})
     table.delete({"u": low}, {"u": high})
-    assert len(spark_rows(lake, table.name)) == 3, "Iceberg plans uuids rightly now"
+    assert len(spark_rows(lake, table.name)) == 3, "Iceberg now plans uuids correctly"
     report = run(lake, table.name)
     assert (report.outcome, report.metrics["positions"]) == ("done", 2)
     assert (
@@ -51,7 +53,7 @@ def test_uuid_keys_whose_order_iceberg_mistakes(lake: Lake) -> None:
 
 
 @pytest.mark.soak
-def test_uuid_key_that_was_dropped_since(lake: Lake) -> None:
+def test_dropped_uuid_keys_are_converted(lake: Lake) -> None:
     table = JavaTable(lake, {"id": "int", "u": "uuid"}, 2)
     low, high = "00000000-0000-4000-8000-00000000000a", "ffffffff-ffff-4fff-bfff-ffffffffffff"
     table.append({"id": 0, "u": low}, {"id": 1, "u": high}, {"id": 2, "u": None})

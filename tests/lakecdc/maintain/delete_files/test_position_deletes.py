@@ -1,4 +1,4 @@
-"""Position deletes: merged, split by data file, turned into vectors, and dropped where they apply to nothing."""
+"""Position deletes are merged, split by data file, turned into vectors, and dropped if they apply to nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def merge_on_read(lake: Lake, version: int, granularity: str, partitioned_by: st
 
 
 def merged(lake: Lake, name: str, **options: object) -> dict[str, object]:
-    """Run on a table without equality deletes; three readers see the same rows before and after."""
+    """Run on a table without equality deletes and check that three readers see the same rows before and after."""
     before = spark_rows(lake, name)
     report = run(lake, name, **options)
     assert report.outcome == "done", report.reason
@@ -32,7 +32,7 @@ def merged(lake: Lake, name: str, **options: object) -> dict[str, object]:
     return report.metrics
 
 
-def test_several_of_one_data_file_become_one(lake: Lake) -> None:
+def test_delete_files_of_one_data_file_are_merged(lake: Lake) -> None:
     name = merge_on_read(lake, 2, "file")
     for value in "ab":
         insert(lake, name, f"SELECT id, '{value}' AS v FROM range(20)")
@@ -40,7 +40,7 @@ def test_several_of_one_data_file_become_one(lake: Lake) -> None:
         lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN {low} AND {low + 2}")
     insert(lake, name, "SELECT id, 'c' AS v FROM range(20)")
     lake.sql(f"DELETE FROM lake.{name} WHERE v = 'c' AND id = 1")
-    # Spark replaces a data file's own delete file by itself, so that there are two only from another writer
+    # Spark itself replaces a data file's delete file, so that only another writer leaves two
     second_delete_file(lake, name)
     before = count(lake, name, 1)
     metrics = merged(lake, name)
@@ -52,7 +52,7 @@ def test_several_of_one_data_file_become_one(lake: Lake) -> None:
 
 
 def second_delete_file(lake: Lake, name: str) -> None:
-    """Adds position 0 of the first data file once more, in a delete file of its own."""
+    """Delete position 0 of the first data file again, in a second delete file."""
     from pyroaring import BitMap64
 
     from lakecdc.iceberg.delete_file_objects import delete_file
@@ -70,7 +70,7 @@ def second_delete_file(lake: Lake, name: str) -> None:
 
 
 @pytest.mark.parametrize("layout", on_demand(("", "bucket(2, id)"), in_ci=("bucket(2, id)",)))
-def test_those_of_a_partition_are_split_by_data_file(lake: Lake, layout: str) -> None:
+def test_delete_files_of_a_partition_are_split_by_data_file(lake: Lake, layout: str) -> None:
     name = merge_on_read(lake, 2, "partition", layout)
     for value in "abc":
         insert(lake, name, f"SELECT id, '{value}' AS v FROM range(20)")
@@ -89,7 +89,7 @@ def test_v2_leftovers_of_an_upgraded_table_become_vectors(lake: Lake, granularit
         insert(lake, name, f"SELECT id, '{value}' AS v FROM range(20)")
     lake.sql(f"DELETE FROM lake.{name} WHERE id < 6 AND v <> 'c'")
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='3')")
-    # one file gets a vector from Spark, which then holds the positions of v2 too
+    # Spark writes a vector for one file, which then includes the v2 positions
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 10 AND v = 'a'")
     metrics = merged(lake, name)
     assert {file.file_format.value for file in listed_files(lake, name, 1)} == {"PUFFIN"}
@@ -97,13 +97,13 @@ def test_v2_leftovers_of_an_upgraded_table_become_vectors(lake: Lake, granularit
 
 
 @V2
-def test_those_that_apply_to_nothing_are_dropped(lake: Lake, version: int) -> None:
+def test_deletes_that_apply_to_nothing_are_dropped(lake: Lake, version: int) -> None:
     name = merge_on_read(lake, version, "file")
     for value in "ab":
         insert(lake, name, f"SELECT id, '{value}' AS v FROM range(20)")
     lake.sql(f"DELETE FROM lake.{name} WHERE id < 6")
     replace_first_file(lake, name)
-    dangling = 0 if version == 3 else 1  # Iceberg's own commit takes a vector along with its data file
+    dangling = 0 if version == 3 else 1  # Iceberg's commit removes a vector together with its data file
     assert len(survey_of(lake, name).dangling) == dangling
     if dangling:
         metrics = merged(lake, name)
@@ -129,7 +129,7 @@ def survey_of(lake: Lake, name: str) -> PositionSurvey:
     return survey(table, head, 2)
 
 
-def test_kept_when_asked_to(lake: Lake) -> None:
+def test_position_deletes_are_kept_on_request(lake: Lake) -> None:
     name = merge_on_read(lake, 2, "partition")
     for value in "ab":
         insert(lake, name, f"SELECT id, '{value}' AS v FROM range(20)")
@@ -141,7 +141,7 @@ def test_kept_when_asked_to(lake: Lake) -> None:
     assert convert(lake, name).metrics["delete_files_superseded"] == 1
 
 
-def test_conversion_and_merge_in_one_pass(lake: Lake) -> None:
+def test_conversion_and_merge_are_one_pass(lake: Lake) -> None:
     name = merge_on_read(lake, 2, "partition")
     for value in "abc":
         insert(lake, name, f"SELECT id, '{value}' AS v FROM range(20)")
@@ -149,5 +149,5 @@ def test_conversion_and_merge_in_one_pass(lake: Lake) -> None:
     change(lake, name, ["id"], "SELECT id FROM range(5, 8)", "SELECT id, 'd' AS v FROM range(5, 8)")
     metrics = convert(lake, name).metrics
     assert (metrics["commits"], metrics["delete_files_added"], metrics["delete_files_superseded"]) == (1, 3, 1)
-    # three files lose 5, 6 and 7; of two of them 5 was gone already
+    # three files lose 5, 6 and 7; in two of them 5 was already deleted
     assert metrics["positions"] == 7

@@ -1,4 +1,4 @@
-"""Branches and tags: a conversion changes the branch it was asked for and nothing else."""
+"""A conversion changes its branch and no other branch or tag."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.versions import V2, V3
 
 
 def at(lake: Lake, name: str, ref: str) -> Rows:
-    """Rows of a branch or tag."""
+    """Return the rows of a branch or tag."""
     rows = lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF '{ref}'").collect()
     return sorted((tuple(row) for row in rows), key=repr)
 
 
 def table_with_refs(lake: Lake, version: int) -> str:
-    """Two equality-delete files; tag ``early`` needs the first one, branch ``audit`` both."""
+    """Create two equality-delete files; tag ``early`` needs the first one, branch ``audit`` both."""
     name = create(lake, "id bigint, v string", version)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
     change(lake, name, ["id"], "SELECT id FROM range(5)")
@@ -30,7 +30,7 @@ def table_with_refs(lake: Lake, version: int) -> str:
 
 
 @V2
-def test_branches_and_tags_go_on_reading_after_main_is_converted(lake: Lake, version: int) -> None:
+def test_branches_and_tags_are_readable_after_main_is_converted(lake: Lake, version: int) -> None:
     name = table_with_refs(lake, version)
     before = {ref: at(lake, name, ref) for ref in ("early", "audit")}
     convert(lake, name)
@@ -40,14 +40,14 @@ def test_branches_and_tags_go_on_reading_after_main_is_converted(lake: Lake, ver
     )
     assert {ref: at(lake, name, ref) for ref in ("early", "audit")} == before
     assert [count(lake, name, 2, ref) for ref in ("main", "early", "audit")] == [0, 1, 2]
-    # the branch's deletes are found when it becomes main, and converted then
+    # the branch's deletes are converted once it becomes main
     lake.sql(f"CALL lake.system.set_current_snapshot(table => '{name}', ref => 'audit')")
     assert spark_rows(lake, name) == before["audit"]
     convert(lake, name)
 
 
 @V3
-def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: int) -> None:
+def test_a_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: int) -> None:
     name = table_with_refs(lake, version)
     lake.sql(f"INSERT INTO lake.{name}.branch_audit VALUES (100, 'only here')")
     before = {ref: at(lake, name, ref) for ref in ("main", "early", "audit")}
@@ -67,7 +67,7 @@ def test_a_missing_branch_is_bad_input(lake: Lake, meanwhile: Meanwhile) -> None
     for no_branch in ("nowhere", "early"):
         with pytest.raises(InputError, match=no_branch):
             run(lake, name, branch=no_branch)
-    # one that is dropped meanwhile does not come back
+    # a branch that is dropped meanwhile does not return
     meanwhile(once(lambda: lake.sql(f"ALTER TABLE lake.{name} DROP BRANCH audit")))
     with pytest.raises(InputError, match="audit"):
         run(lake, name, branch="audit")

@@ -18,7 +18,7 @@ def snapshot(number: int) -> Any:
 
 
 @pytest.mark.parametrize(("head", "before", "after"), [(7, 2, 2), (8, 2, 1)])
-def test_a_run_without_a_plan_counts_delete_files_of_both_heads(
+def test_a_run_without_a_plan_counts_the_delete_files_of_both_heads(
     monkeypatch: pytest.MonkeyPatch, head: int, before: int, after: int
 ) -> None:
     files = {7: ["a", "b"], 8: ["b"]}

@@ -1,4 +1,4 @@
-"""Delete files without rows go, whatever they are and wherever they lie; those that only seem to have none stay."""
+"""Delete files without rows are removed, of every kind and in every scope; files that only seem to have none stay."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def numbers(lake: Lake, version: int) -> JavaTable:
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"position_deletes": "keep"}, marks=pytest.mark.soak)])
 @V3
-def test_equality_delete_without_rows_beside_nothing_else(lake: Lake, version: int, options: dict[str, Any]) -> None:
-    """The summary has no total of such files, yet every reader opens them with each data file."""
+def test_a_single_equality_delete_without_rows_is_removed(lake: Lake, version: int, options: dict[str, Any]) -> None:
+    """The summary has no total for such files, yet every reader opens them with each data file."""
     table = numbers(lake, version)
     table.delete_nothing("id")
     before = spark_rows(lake, table.name)
@@ -40,7 +40,7 @@ def test_equality_delete_without_rows_beside_nothing_else(lake: Lake, version: i
 
 
 @pytest.mark.soak
-def test_key_that_cannot_be_matched_matters_not_without_rows(lake: Lake) -> None:
+def test_an_unsupported_key_without_rows_is_removed(lake: Lake) -> None:
     table = numbers(lake, 2)
     table.delete_nothing("x")
     table.delete({"id": 3})
@@ -52,7 +52,7 @@ def test_key_that_cannot_be_matched_matters_not_without_rows(lake: Lake) -> None
 
 
 @pytest.mark.soak
-def test_only_those_with_rows_stay(lake: Lake) -> None:
+def test_deletes_with_rows_stay(lake: Lake) -> None:
     table = numbers(lake, 2)
     table.delete({"x": 2.0})
     table.delete_nothing("x")
@@ -63,7 +63,7 @@ def test_only_those_with_rows_stay(lake: Lake) -> None:
     assert [row[0] for row in spark_rows(lake, table.name)] == [0, 1, 3, 4]
 
 
-def test_position_delete_without_rows(lake: Lake) -> None:
+def test_position_deletes_without_rows_are_removed(lake: Lake) -> None:
     table = numbers(lake, 2)
     table.delete_nothing()
     rows = spark_rows(lake, table.name)
@@ -73,7 +73,7 @@ def test_position_delete_without_rows(lake: Lake) -> None:
     assert pyiceberg_rows(lake, table.name) == rows
 
 
-def test_a_file_with_rows_whose_count_is_zero(lake: Lake) -> None:
+def test_rows_of_a_file_with_a_count_of_zero_stay_deleted(lake: Lake) -> None:
     name = create(lake, "id bigint", 2)
     insert(lake, name, "SELECT id FROM range(5)")
     table = lake.table(name)

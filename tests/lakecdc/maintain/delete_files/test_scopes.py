@@ -1,4 +1,4 @@
-"""An equality delete reaches its spec and partition, or everything if its spec is unpartitioned."""
+"""An equality delete applies to its spec and partition, or to the whole table if its spec is unpartitioned."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.versions import V2, V3
 
 
 @V3
-def test_bucket_count_changed_between_batches(lake: Lake, version: int) -> None:
+def test_deletes_apply_to_the_buckets_of_their_spec(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version, "bucket(4, id)")
     insert(lake, name, "SELECT id, 'a' AS v FROM range(40)")
     lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD bucket(4, id) WITH bucket(3, id)")
     old, new = 0, int(lake.table(name).java.spec().specId())
     change(lake, name, ["id"], "SELECT id FROM range(10)", "SELECT id, 'b' AS v FROM range(10)", specs=[old, new])
     change(lake, name, ["id"], "SELECT id FROM range(5, 15)", specs=[old, new])
-    # reaches nothing: these keys are in files of the old spec
+    # applies to nothing: these keys are in files of the old spec
     change(lake, name, ["id"], "SELECT id FROM range(30, 40)", specs=[new])
     report = convert(lake, name)
     assert report.metrics["scopes"] == 7
@@ -44,7 +44,7 @@ def test_bucket_count_changed_between_batches(lake: Lake, version: int) -> None:
 
 
 @pytest.mark.soak
-def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake) -> None:
+def test_deletes_apply_across_changed_transforms(lake: Lake) -> None:
     name = create(lake, "id bigint NOT NULL, region string", 3, "bucket(4, id)")
     rows, key = "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM", ["id", "region"]
     insert(lake, name, f"{rows} range(20)")
@@ -61,13 +61,13 @@ def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake) -> Non
 
 
 @V2
-def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: int) -> None:
+def test_global_deletes_apply_to_a_table_partitioned_later(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, region string", version)
     insert(lake, name, "SELECT id, 'north' AS region FROM range(10)")
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
     insert(lake, name, "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM range(10)")
     new = int(lake.table(name).java.spec().specId())
-    # global, and therefore for both specs: written while the table is unpartitioned for a moment
+    # global, and so for both specs: written while the table is briefly unpartitioned
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
     change(lake, name, ["id"], "SELECT id FROM range(2)", specs=[0])
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
@@ -79,7 +79,7 @@ def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: 
     assert ids == [0, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]
 
 
-def test_partition_values_that_look_alike(lake: Lake) -> None:
+def test_similar_partition_values_are_distinguished(lake: Lake) -> None:
     name = create(lake, "id bigint, p string", 2, "p")
     values = "SELECT * FROM VALUES ('null'), (NULL), ('a/b=c %'), (''), ('Zürich') AS t(p)"
     insert(lake, name, f"SELECT id, p FROM range(3) CROSS JOIN ({values})")
@@ -89,10 +89,10 @@ def test_partition_values_that_look_alike(lake: Lake) -> None:
     )
     report = convert(lake, name)
     assert report.metrics["scopes"] == 5
-    gone = {(1, "null"), (2, None), (0, "a/b=c %"), (0, "Zürich"), (0, "")}
+    deleted = {(1, "null"), (2, None), (0, "a/b=c %"), (0, "Zürich"), (0, "")}
     rows = pyiceberg_rows(lake, name)
     assert len(rows) == 10
-    assert not gone & set(rows)
+    assert not deleted & set(rows)
 
 
 @V3
@@ -110,7 +110,7 @@ def test_groups_are_committed_one_by_one(
     assert f"progress of {name}: 4 of 4 groups of scopes, in " in caplog.text
 
 
-def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_runtime_ends_the_job_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
@@ -128,7 +128,7 @@ def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.soak
-def test_max_runtime_that_is_over_at_once_changes_nothing(lake: Lake) -> None:
+def test_a_max_runtime_of_zero_changes_nothing(lake: Lake) -> None:
     name = create(lake, "id bigint", 2)
     insert(lake, name, "SELECT id FROM range(4)")
     change(lake, name, ["id"], "SELECT id FROM range(2)")
@@ -136,9 +136,9 @@ def test_max_runtime_that_is_over_at_once_changes_nothing(lake: Lake) -> None:
     assert (report.metrics["commits"], report.metrics["groups_left"]) == (0, 1)
 
 
-@pytest.mark.parametrize("kept", on_demand((file_tasks.MAX_PAIRS, 0), in_ci=(file_tasks.MAX_PAIRS,)))
-def test_scopes_that_do_not_match_stop_the_job(lake: Lake, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If scopes were told apart wrongly, deletes would go without the files they apply to."""
+@pytest.mark.parametrize("limit", on_demand((file_tasks.MAX_PAIRS, 0), in_ci=(file_tasks.MAX_PAIRS,)))
+def test_scopes_that_do_not_match_stop_the_job(lake: Lake, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If scopes were separated wrongly, deletes would be removed without the files they apply to."""
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
@@ -148,14 +148,14 @@ def test_scopes_that_do_not_match_stop_the_job(lake: Lake, kept: int, monkeypatc
         return calls.method("java.lang.System", "identityHashCode", OBJECT)(file)
 
     monkeypatch.setattr(Scopes, "number", always_another)
-    monkeypatch.setattr(file_tasks, "MAX_PAIRS", kept)
+    monkeypatch.setattr(file_tasks, "MAX_PAIRS", limit)
     with pytest.raises(VerificationError, match="separates equality deletes from data files"):
         run(lake, name)
     assert spark_rows(lake, name) == rows
     assert count(lake, name, 2) == 4
 
 
-def test_units_that_tear_scopes_stop_the_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_that_split_scopes_stop_the_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")

@@ -1,4 +1,4 @@
-"""The script as a person runs it: from the checkout, with two documents."""
+"""The script as users run it: from the checkout, with two documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.soak
-def test_script_converts_and_reports(lake: Lake, tmp_path: Path) -> None:
+def test_the_script_converts_and_reports(lake: Lake, tmp_path: Path) -> None:
     name = create(lake, "id bigint, v string", 3)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(10)")
     change(lake, name, ["id"], "SELECT id FROM range(4)")
@@ -25,7 +25,7 @@ def test_script_converts_and_reports(lake: Lake, tmp_path: Path) -> None:
     spec, report = tmp_path / "spec.json", tmp_path / "report.json"
     spec.write_text(json.dumps(lake.spec("rewrite_delete_files", name, plain, "test.missing")))
     script = ROOT / "spark_jobs" / "rewrite_delete_files.py"
-    # nothing that this test run's own session has put there
+    # without settings of this test's own session
     foreign = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYTHONPATH")
     environment = {key: value for key, value in os.environ.items() if key not in foreign}
     done = subprocess.run(
@@ -36,7 +36,7 @@ def test_script_converts_and_reports(lake: Lake, tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    # a missing table is bad input, and the others were done nevertheless
+    # a missing table is bad input, and the other tables are still converted
     assert done.returncode == 4, done.stderr[-3000:]
     first, second, third = json.loads(report.read_text())["tables"]
     assert (first["outcome"], first["metrics"]["positions"]) == ("done", 4)

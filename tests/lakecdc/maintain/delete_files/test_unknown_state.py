@@ -1,4 +1,4 @@
-"""The catalog does not say whether a commit arrived: nothing is done twice, and no file of a snapshot is deleted."""
+"""After a commit of unknown outcome, nothing is committed twice and no file of a snapshot is deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Commit = Callable[[Callable[[], object]], object]
 
 
 class Delta:
-    """A ``RowDelta`` whose commit somebody else carries out."""
+    """A ``RowDelta`` whose commit is replaced."""
 
     def __init__(self, java: Any, commit: Commit) -> None:
         self._java, self._commit = java, commit
@@ -37,7 +37,7 @@ class Delta:
 
 
 class Answers:
-    """A Java table whose catalog answers as ``commit`` says; to Java and in all other respects the table itself."""
+    """A Java table whose catalog answers like ``commit``, and which otherwise delegates to the table."""
 
     def __init__(self, java: Any, commit: Commit) -> None:
         self._java, self._commit = java, commit
@@ -46,19 +46,19 @@ class Answers:
         return getattr(self._java, name)
 
     def newRowDelta(self) -> Delta:
-        """The one operation that the job commits with."""
+        """Return the operation that the job commits with."""
         return Delta(self._java.newRowDelta(), self._commit)
 
 
 def no_answer(lake: Lake) -> Py4JJavaError:
-    """What Iceberg throws where a catalog's answer was lost."""
+    """Return the exception that Iceberg throws if a catalog's answer is lost."""
     view = jvm(lake.spark)
     cause = view.java.io.IOException("the connection was lost")
     return Py4JJavaError("no answer", view.org.apache.iceberg.exceptions.CommitStateUnknownException(cause))
 
 
 def run_with(lake: Lake, name: str, commit: Commit) -> TableReport:
-    """Run the job on a table whose catalog answers so."""
+    """Run the job on a table whose catalog answers like ``commit``."""
     table = lake.table(name)
     table.java = Answers(table.java, commit)
     return rewrite_delete_files(table, parse_spec(lake.spec("rewrite_delete_files", name, options={})))
@@ -72,18 +72,18 @@ def table_with_deletes(lake: Lake, version: int) -> str:
 
 
 def written_files(lake: Lake, name: str) -> set[str]:
-    """Delete files that the job has written, as they lie on disk."""
+    """Return the delete files on disk that the job has written."""
     root = Path(urlsplit(lake.table(name).location).path)
     return {str(p) for p in root.rglob("deletes-*/*") if not p.name.startswith(".")}
 
 
 def live_delete_files(lake: Lake, name: str) -> set[str]:
-    """Position-delete files that the head refers to."""
+    """Return the position-delete files of the head."""
     return {urlsplit(file.file_path).path for file in listed_files(lake, name, 1)}
 
 
 @V2
-def test_commit_that_arrived_is_found(lake: Lake, version: int) -> None:
+def test_a_commit_that_arrived_is_recognized(lake: Lake, version: int) -> None:
     name = table_with_deletes(lake, version)
     before = spark_rows(lake, name)
 
@@ -100,7 +100,7 @@ def test_commit_that_arrived_is_found(lake: Lake, version: int) -> None:
 
 
 @pytest.mark.soak
-def test_commit_that_arrived_is_found_behind_later_ones(lake: Lake) -> None:
+def test_a_commit_that_arrived_is_recognized_behind_later_ones(lake: Lake) -> None:
     name = table_with_deletes(lake, 2)
 
     def commit(really: Callable[[], object]) -> None:
@@ -114,7 +114,7 @@ def test_commit_that_arrived_is_found_behind_later_ones(lake: Lake) -> None:
 
 
 @V2
-def test_commit_that_did_not_arrive_leaves_table_and_files(lake: Lake, version: int) -> None:
+def test_a_commit_that_did_not_arrive_leaves_table_and_files(lake: Lake, version: int) -> None:
     name = table_with_deletes(lake, version)
     head, before = lake.table(name).head(), spark_rows(lake, name)
 
@@ -125,15 +125,15 @@ def test_commit_that_did_not_arrive_leaves_table_and_files(lake: Lake, version: 
         run_with(lake, name, commit)
     assert lake.table(name).head() == head
     assert spark_rows(lake, name) == before
-    # the answer may still be on its way
+    # the request may still arrive
     assert len(written_files(lake, name)) == 1
     assert list(dict(lake.table(name).java.refs())) == ["main"]
     assert (run(lake, name).outcome, count(lake, name, 2)) == ("done", 0)
 
 
 @pytest.mark.usefixtures("unleased")
-def test_commit_that_arrives_late_finds_its_files(lake: Lake) -> None:
-    """It arrives after the job has given up, and after another run has begun: one of the two wins, rows stay."""
+def test_a_commit_that_arrives_late_has_its_files(lake: Lake) -> None:
+    """It arrives after the job gave up and another run began: one of the two wins, and no row changes."""
     name = table_with_deletes(lake, 3)
     before, late = spark_rows(lake, name), []
 

@@ -1,4 +1,4 @@
-"""The proof finds what is broken on purpose, and then nothing is published."""
+"""The proof detects deliberate damage, and then nothing is published."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.versions import V2
 
 
 def damaged(hit: BitMap64, kind: str, row: int = 15) -> BitMap64:
-    """Positions as a broken search would find them."""
+    """Return positions as a broken search would find them."""
     if kind == "shifted":
         return BitMap64(position + 1 for position in hit)
     less, more = BitMap64([3]), BitMap64([row])
@@ -44,7 +44,7 @@ def table_with_deletes(lake: Lake, version: int) -> str:
 
 
 def damage(monkeypatch: pytest.MonkeyPatch, kind: str, row: int = 15, groups: int = 0) -> None:
-    """Let the job write wrong positions, from some group on."""
+    """Let the job write wrong positions, starting at a group."""
     count = itertools.count()
 
     def broken_writer_of(table: IcebergTable) -> Writer:
@@ -66,19 +66,19 @@ def test_a_wrong_result_is_not_published(lake: Lake, version: int, kind: str, mo
     name = table_with_deletes(lake, version)
     head, rows = lake.table(name).head(), spark_rows(lake, name)
     damage(monkeypatch, kind)
-    kept = kind == "shifted"
+    keep = kind == "shifted"
     with pytest.raises(VerificationError, match="has 15 live rows") as caught:
-        run(lake, name, keep_failed_files=kept)
+        run(lake, name, keep_failed_files=keep)
     assert caught.value.attributes["data_file"].endswith(".parquet")
     assert lake.table(name).head() == head
     assert spark_rows(lake, name) == rows
     left = written_files(lake, name)
-    assert bool(left) is kept
+    assert bool(left) is keep
     folders = caught.value.attributes.get("failed_files", [])
-    assert len(folders) == kept and all("/deletes-" in folder and folder in str(caught.value) for folder in folders)
+    assert len(folders) == keep and all("/deletes-" in folder and folder in str(caught.value) for folder in folders)
 
 
-def test_what_was_committed_before_a_failure_is_reported(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_before_a_failure_are_reported(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
@@ -93,7 +93,7 @@ def test_what_was_committed_before_a_failure_is_reported(lake: Lake, monkeypatch
 
 @pytest.mark.soak
 def test_without_proof_the_damage_would_be_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shows that it is the proof that stops it."""
+    """Show that the proof is what stops the damage."""
     name = table_with_deletes(lake, 2)
     damage(monkeypatch, "one too few")
     report = run(lake, name, verify="off", verify_off_reason="to see what happens")
@@ -101,13 +101,13 @@ def test_without_proof_the_damage_would_be_published(lake: Lake, monkeypatch: py
     assert len(spark_rows(lake, name)) == 16
 
 
-def test_off_needs_a_reason(lake: Lake) -> None:
+def test_turning_the_proof_off_needs_a_reason(lake: Lake) -> None:
     for reason in (None, "  "):
         with pytest.raises(SpecError, match="without a reason"):
             run(lake, "a.b", verify="off", verify_off_reason=reason)
 
 
-def test_sample_reports_how_much_it_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_reports_its_size(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint", 3)
     insert(lake, name, "SELECT id FROM range(100)", files=4)
     change(lake, name, ["id"], "SELECT id FROM range(100) WHERE id % 3 = 0")
@@ -129,7 +129,7 @@ def test_a_delete_set_too_large_for_a_full_proof_is_sampled_and_reported(
     monkeypatch.setattr(verify, "digest", digest)
     monkeypatch.setattr(verify, "most_keys", lambda spark: 4)
     assert convert(lake, name).metrics["verified"]["mode"] == "sample"
-    # what the parts of such a set leave in the cache is of no use; other tables' jobs keep theirs
+    # cached parts of such a set are useless later; other tables' jobs keep theirs
     assert cached == [["false", "true"]] * 2
 
 

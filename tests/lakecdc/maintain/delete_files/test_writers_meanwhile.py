@@ -1,4 +1,4 @@
-"""Writers that commit all the time, a compaction, an expiry: rows are those that were written, and no writer fails."""
+"""Continuous writers, a compaction and an expiry: all written rows stay, and no writer fails."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.lakecdc.maintain.support import count
 from tests.lakecdc.maintain.support import run as run_job
 from tests.on_demand import on_demand
 
-#: what differs between the versions is not what goes on beside the conversion; both run on demand
+#: the versions do not differ in what runs beside the conversion; both run on demand
 VERSIONS = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
-# what a table has that ingest has made
+# the table properties that ingest sets
 PATIENT = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "20"}
 DEFINED = {"done", "nothing", "conflict"}
 
 
 def written_table(lake: Lake, version: int, seed: int, layout: str = "bucket(2, id)") -> tuple[str, Writer]:
-    """A table and its writer, who has loaded it and changed it a little."""
+    """Create a table and its writer, loaded and changed a little."""
     name = create(lake, "id bigint NOT NULL, v string", version, layout, **PATIENT)
     writer = Writer(lake, name, seed)
     writer.append(range(30))
@@ -37,7 +37,7 @@ def written_table(lake: Lake, version: int, seed: int, layout: str = "bucket(2, 
 
 
 def expire_all(lake: Lake, name: str, retain_last: int) -> None:
-    """Expire with Iceberg's own procedure, which knows nothing of running jobs but their tags."""
+    """Expire with Iceberg's procedure, which knows running jobs only by their tags."""
     lake.sql(
         f"CALL lake.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2099-01-01 00:00:00', "
         f"retain_last => {retain_last})"
@@ -45,9 +45,9 @@ def expire_all(lake: Lake, name: str, retain_last: int) -> None:
 
 
 class Worker(threading.Thread):
-    """Does something again and again until it is told to stop; an exception ends it and is kept.
+    """A thread that repeats an action until it is stopped; an exception ends it and is stored.
 
-    :param pause: seconds between two times.
+    :param pause: seconds between two actions.
     """
 
     def __init__(self, action: Callable[[], object], stop: threading.Event, pause: float) -> None:
@@ -57,7 +57,7 @@ class Worker(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Called by the thread."""
+        """Repeat the action in the thread."""
         try:
             while not self._stop_asked.is_set():
                 self._action()
@@ -70,7 +70,7 @@ class Worker(threading.Thread):
 
 @contextmanager
 def working(*actions: tuple[Callable[[], object], float]) -> Iterator[list[Worker]]:
-    """Let actions go on, each with its pause in seconds, and end with the first exception of one of them."""
+    """Repeat actions, each with its pause in seconds, and raise the first exception of any of them."""
     stop = threading.Event()
     workers = [Worker(action, stop, pause) for action, pause in actions]
     for worker in workers:
@@ -87,7 +87,7 @@ def working(*actions: tuple[Callable[[], object], float]) -> Iterator[list[Worke
 
 
 @VERSIONS
-def test_conversions_while_a_writer_goes_on(lake: Lake, version: int) -> None:
+def test_conversions_and_a_writer_run_side_by_side(lake: Lake, version: int) -> None:
     name, writer = written_table(lake, version, seed=version)
     with working((writer.step, 0.3)) as (thread,):
         reports = [run(lake, name) for _ in range(2)]
@@ -101,7 +101,7 @@ def test_conversions_while_a_writer_goes_on(lake: Lake, version: int) -> None:
 
 
 @VERSIONS
-def test_two_converters_that_begin_together(lake: Lake, version: int) -> None:
+def test_two_conversions_that_start_together_lose_no_delete(lake: Lake, version: int) -> None:
     name, writer = written_table(lake, version, seed=3)
     reports: list[TableReport] = []
     both = [threading.Thread(target=lambda: reports.append(run(lake, name))) for _ in range(2)]
@@ -121,7 +121,9 @@ def test_two_converters_that_begin_together(lake: Lake, version: int) -> None:
 @pytest.mark.usefixtures("unleased")
 @VERSIONS
 @pytest.mark.parametrize("moment", on_demand(("planned", "before_commit"), in_ci=("before_commit",)))
-def test_our_compaction_in_the_middle(lake: Lake, version: int, moment: str, meanwhile: Meanwhile) -> None:
+def test_a_concurrent_compaction_of_ours_loses_no_delete(
+    lake: Lake, version: int, moment: str, meanwhile: Meanwhile
+) -> None:
     name, writer = written_table(lake, version, seed=4)
     others: list[TableReport] = []
     compact = partial(run_job, lake, compact_data_files, name, min_input_files=2, delete_ratio=0.01)
@@ -139,7 +141,7 @@ def test_our_compaction_in_the_middle(lake: Lake, version: int, moment: str, mea
     ("converted", "starting"),
     on_demand(product(("before", "in the middle"), ("true", "false")), in_ci=[("in the middle", "false")]),
 )
-def test_icebergs_compaction_with_either_sequence_number(
+def test_a_concurrent_compaction_of_iceberg_loses_no_delete(
     lake: Lake, starting: str, converted: str, meanwhile: Meanwhile
 ) -> None:
     name, writer = written_table(lake, 2, seed=5)
@@ -164,8 +166,8 @@ def test_icebergs_compaction_with_either_sequence_number(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("version", [2, 3])
-def test_start_snapshot_expired_after_the_plan(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
-    """Foreign expiry keeps what the job's tag protects, and cuts the way to the head: a new plan, or a conflict."""
+def test_foreign_expiry_after_the_plan_causes_a_new_plan(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
+    """Foreign expiry keeps the tagged start snapshot, but cuts the history up to the head."""
     name, writer = written_table(lake, version, seed=6)
 
     def expire() -> None:
@@ -180,8 +182,8 @@ def test_start_snapshot_expired_after_the_plan(lake: Lake, version: int, meanwhi
     assert spark_rows(lake, name) == writer.expected()
 
 
-def test_rollback_under_the_running_job(lake: Lake, meanwhile: Meanwhile) -> None:
-    """Rolled back to before the start snapshot: deletes that are gone must not come back as position deletes."""
+def test_a_rollback_during_the_job_restores_no_deletes(lake: Lake, meanwhile: Meanwhile) -> None:
+    """After a rollback to before the start snapshot, undone deletes must not return as position deletes."""
     name, writer = written_table(lake, 3, seed=7)
     before, head = writer.expected(), lake.table(name).head()
     writer.delete(range(20, 30))

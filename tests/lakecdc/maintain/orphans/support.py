@@ -1,4 +1,4 @@
-"""Tables in a catalog of their own, as the job looks at every table of the catalog, and old files that nobody knows."""
+"""Tables in a separate catalog, because the job looks at every table of its catalog, and old unknown files."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ OLD = 30 * DAY
 
 @dataclass
 class Attic:
-    """A catalog in a folder whose name is a trap for whoever encodes or decodes it.
+    """A catalog in a folder whose name breaks wrong encoding and decoding.
 
-    :param name: of the catalog.
+    :param name: name of the catalog.
     """
 
     lake: Lake
@@ -47,11 +47,11 @@ class Attic:
         self.sql("CREATE NAMESPACE IF NOT EXISTS {}.test")
 
     def sql(self, statement: str) -> Any:
-        """Run SQL; ``{}`` stands for the catalog."""
+        """Run SQL with the catalog's name for ``{}``."""
         return self.lake.sql(statement.replace("{}", self.name))
 
     def create(self, version: int, partitioned_by: str = "", location: str = "", **properties: str) -> str:
-        """Create a table of ids and texts; ``__`` in a property's name stands for a dot."""
+        """Create a table of ids and texts; ``__`` in a property's name means a dot."""
         name = f"test.t{next(self.counter)}"
         settings = {"format-version": str(version), "write.delete.mode": "merge-on-read"}
         settings |= {key.replace("__", "."): value for key, value in properties.items()}
@@ -67,7 +67,7 @@ class Attic:
         return IcebergTable(self.lake.spark, self.name, name)
 
     def rows(self, low: int, high: int) -> Any:
-        """Rows with the ids of a range, whose texts are no names of folders."""
+        """Return rows with the ids of a range, whose texts are not valid folder names."""
         return self.lake.spark.range(low, high).selectExpr("id", "concat('a b%20/', id % 2) v").coalesce(1)
 
     def append(self, name: str, low: int, high: int) -> None:
@@ -86,7 +86,7 @@ class Attic:
         append_changes(self.table(name), changes, PositionFence(None))
 
     def path(self, name: str) -> Path:
-        """The table's folder."""
+        """Return the table's folder."""
         return Path(
             urlsplit(self.table(name).location.replace("%", "%25").replace("?", "%3F")).path.replace("%25", "%")
         )
@@ -94,8 +94,8 @@ class Attic:
     def run(self, name: str, *, now: float | None = None, documents: Path | None = None, **options: Any) -> TableReport:
         """Run the job on a table.
 
-        :param now: what the job takes for the time.
-        :param documents: where its report would lie.
+        :param now: the job's current time.
+        :param documents: location of its documents.
         """
         spec = {
             "version": 1,
@@ -109,9 +109,9 @@ class Attic:
 
 
 def age(folder: Path, seconds: float = OLD, but: str = "") -> None:
-    """Make all files below a folder look as if they had been written so long ago.
+    """Make all files below a folder look that old.
 
-    :param but: end of the names of those that keep their age.
+    :param but: suffix of the files that keep their age.
     """
     for path in files(folder):
         if not but or not path.name.endswith(but):
@@ -119,7 +119,7 @@ def age(folder: Path, seconds: float = OLD, but: str = "") -> None:
 
 
 def plant(folder: Path, names: Sequence[str], seconds: float = OLD) -> set[Path]:
-    """Write files that no table knows, with an age."""
+    """Write files of this age that belong to no table."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,12 +129,12 @@ def plant(folder: Path, names: Sequence[str], seconds: float = OLD) -> set[Path]
 
 
 def files(folder: Path) -> set[Path]:
-    """All files below a folder but those that the job keeps for itself."""
+    """Return all files below a folder except the job's own."""
     return {path for path in folder.rglob("*") if path.is_file() and FOLDER not in path.parts}
 
 
 def contents(folder: Path) -> dict[str, tuple[str, int]]:
-    """Digest and time of each of these files."""
+    """Return the digest and time of each of these files."""
     return {
         str(path.relative_to(folder)): (hashlib.sha256(path.read_bytes()).hexdigest(), int(path.stat().st_mtime))
         for path in files(folder)

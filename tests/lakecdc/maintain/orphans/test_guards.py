@@ -1,4 +1,4 @@
-"""Tables of which it cannot be told what belongs to them are left alone."""
+"""Tables whose files cannot be determined are left alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.lakecdc.maintain.orphans.support import DAY, Attic, age, contents, pl
 
 
 def prepared(attic: Attic) -> str:
-    """A table with old files, one of which is an orphan."""
+    """Create a table with old files, one of them an orphan."""
     name = attic.create(2)
     attic.append(name, 0, 5)
     age(attic.path(name))
@@ -31,7 +31,7 @@ def refused(attic: Attic, name: str, text: str) -> None:
 
 @pytest.fixture
 def another(lake: Lake, tmp_path: Path) -> Attic:
-    """A second catalog, which the first one does not know."""
+    """Return a second catalog, unknown to the first one."""
     return Attic(lake, tmp_path, f"another_{abs(hash(tmp_path))}")
 
 
@@ -43,7 +43,7 @@ def register(attic: Attic, name: str, metadata_file: str) -> None:
     attic.sql(f"CALL {{}}.system.register_table(table => '{name}', metadata_file => '{metadata_file}')")
 
 
-def test_a_table_that_is_registered_twice(attic: Attic) -> None:
+def test_a_table_registered_twice_is_refused(attic: Attic) -> None:
     name = prepared(attic)
     register(attic, "test.copy", newest_metadata_file(attic, name))
     refused(attic, name, "overlaps that of test.copy")
@@ -52,7 +52,7 @@ def test_a_table_that_is_registered_twice(attic: Attic) -> None:
     assert attic.run(name).metrics["files_taken"] == 1
 
 
-def test_a_table_inside_of_another(attic: Attic) -> None:
+def test_a_table_inside_another_is_refused(attic: Attic) -> None:
     name = prepared(attic)
     inner = attic.create(2, location=f"{attic.table(name).location}/data/inner")
     refused(attic, name, f"overlaps that of {inner}")
@@ -60,17 +60,17 @@ def test_a_table_inside_of_another(attic: Attic) -> None:
     attic.sql(f"DROP TABLE {{}}.{inner}")
 
 
-def test_a_table_of_another_catalog_at_the_same_location(attic: Attic, another: Attic) -> None:
+def test_a_table_of_another_catalog_at_the_same_location_is_refused(attic: Attic, another: Attic) -> None:
     name = prepared(attic)
     other = another.create(2, location=attic.table(name).location)
     refused(attic, name, f"metadata of table {another.table(other).uuid}")
     assert attic.run(name, dry_run=False, action="restore").outcome == "nothing"
 
 
-def test_a_table_copied_to_another_catalog_keeps_what_it_has_written_since(attic: Attic, another: Attic) -> None:
+def test_a_table_copied_to_another_catalog_keeps_its_new_files(attic: Attic, another: Attic) -> None:
     name = prepared(attic)
     register(another, "test.copy", newest_metadata_file(attic, name))
-    # a tag on another snapshot than the one that is new
+    # a tag on a snapshot other than the new one
     another.sql("ALTER TABLE {}.test.copy CREATE TAG kept")
     another.append("test.copy", 10, 15)
     age(attic.path(name), but=".metadata.json")
@@ -79,7 +79,7 @@ def test_a_table_copied_to_another_catalog_keeps_what_it_has_written_since(attic
     assert another.sql("SELECT count(*) FROM {}.test.copy").collect()[0][0] == 10
 
 
-def test_a_table_made_anew_at_its_location(attic: Attic) -> None:
+def test_a_table_recreated_at_its_location_is_refused(attic: Attic) -> None:
     name = prepared(attic)
     attic.run(name)
     location, folder = attic.table(name).location, attic.path(name)
@@ -89,14 +89,14 @@ def test_a_table_made_anew_at_its_location(attic: Attic) -> None:
     for path in folder.glob("metadata/*.metadata.json"):
         if path.stat().st_mtime < time.time() - DAY:
             path.unlink()
-    # what was taken from the table before is not deleted in the name of this one, but comes back
+    # files trashed for the former table are not deleted for this one, but restored
     with pytest.raises(UnsupportedError, match="trashed files of table"):
         attic.run(again, action="purge", now=time.time() + 8 * DAY)
     assert attic.run(again, action="restore").metrics["files_restored"] == 1
     attic.sql(f"DROP TABLE {{}}.{again}")
 
 
-def test_own_versions_from_before_the_history(attic: Attic) -> None:
+def test_own_versions_older_than_the_metadata_log_are_recognized(attic: Attic) -> None:
     name = attic.create(2, write__metadata__previous_versions_max="1")
     attic.table(name).update_properties({"write.metadata.previous-versions-max": "1"})
     for number in range(4):
@@ -107,12 +107,12 @@ def test_own_versions_from_before_the_history(attic: Attic) -> None:
     assert report.metrics["metadata_files"] == 6
 
 
-def test_tables_whose_files_others_may_own(attic: Attic) -> None:
+def test_tables_with_files_that_others_may_own_are_refused(attic: Attic) -> None:
     name = attic.create(2, gc__enabled="false")
     refused(attic, name, "gc.enabled")
 
 
-def test_a_catalog_with_a_table_that_cannot_be_loaded(another: Attic) -> None:
+def test_a_catalog_with_an_unloadable_table_is_refused(another: Attic) -> None:
     name, broken = prepared(another), another.create(2)
     for path in another.path(broken).glob("metadata/*"):
         path.unlink()
@@ -129,7 +129,7 @@ def test_a_catalog_with_a_table_that_cannot_be_loaded(another: Attic) -> None:
         ({"run": "x"}, "restore and purge"),
     ],
 )
-def test_options_that_are_refused(options: dict[str, float], text: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, float], text: str) -> None:
     with pytest.raises(SpecError, match=text):
         RemoveOrphanFilesOptions(**options)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Documents of what was taken away are held against the table's own folders before anything is done by them."""
+"""Trash documents are checked against the table's folders before they are applied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBJECT = {"location": "s3://lake/t/data/x", "bytes": 1, "modified_ms": 2, "moved
 
 @dataclass
 class Documents:
-    """A table, and its storage with one document."""
+    """A table and its storage with one document."""
 
     location: str = "file:///wh/t"
     document: str = f"file:/wh/t{RUNS}"
@@ -40,7 +40,7 @@ class Documents:
         return sum(len(batch.files) for batch in ledger.batches())
 
 
-def test_files_of_the_tables_folders_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_the_tables_folders_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = {**FILE, "location": "file:/elsewhere/t/y", "moved_to": f"file:/elsewhere/t/{TRASH}/y"}
     assert Documents(content={"files": [FILE, beside]}).files(monkeypatch) == 2
     objects = Documents("s3://lake/t", f"s3a://lake/t{RUNS}", {"files": [OBJECT]})
@@ -64,27 +64,25 @@ def test_files_of_the_tables_folders_are_read(monkeypatch: pytest.MonkeyPatch) -
         {"further": 1},
     ],
 )
-def test_files_that_the_table_has_not_taken_are_refused(
-    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
-) -> None:
+def test_documents_with_foreign_files_are_refused(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"000000-1\.json is not a list of files that a run trashed"):
         Documents(content={"files": [FILE, FILE | change]}).files(monkeypatch)
 
 
 @pytest.mark.parametrize("moved_to", [f"s3://lake/t/{TRASH}/data/x", "s3://lake/other/x", ""])
-def test_objects_are_never_elsewhere(monkeypatch: pytest.MonkeyPatch, moved_to: str) -> None:
+def test_objects_outside_the_location_are_refused(monkeypatch: pytest.MonkeyPatch, moved_to: str) -> None:
     content = {"files": [OBJECT | {"moved_to": moved_to}]}
     with pytest.raises(InputError, match="is not the place"):
         Documents("s3://lake/t", f"s3://lake/t{RUNS}", content).files(monkeypatch)
 
 
 @pytest.mark.parametrize("content", [{"run": ".."}, {"run": "another"}, {"at_ms": "soon"}, {"files": None}])
-def test_documents_of_another_kind_are_refused(monkeypatch: pytest.MonkeyPatch, content: dict[str, Any]) -> None:
+def test_invalid_documents_are_refused(monkeypatch: pytest.MonkeyPatch, content: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="is not a list of files"):
         Documents(content={"files": [FILE], **content}).files(monkeypatch)
 
 
-def test_runs_outside_of_their_folder_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_outside_their_folder_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     document = "file:/wh/t/_lakecdc_orphans/runs/../000000-1.json"
     with pytest.raises(InputError, match="its run is"):
         Documents(document=document, content={"files": [FILE], "run": ".."}).files(monkeypatch)

@@ -1,4 +1,4 @@
-"""Writers, other jobs and people go on while the job looks and takes."""
+"""Writers, other jobs and users work while the job searches and removes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ from tests.on_demand import on_demand
     "moment",
     on_demand(("before_orphans_are_taken", "after_orphans_are_taken"), in_ci=("after_orphans_are_taken",)),
 )
-def test_old_files_that_are_committed_at_that_moment(
-    attic: Attic, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_old_files_committed_meanwhile_stay(attic: Attic, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     name = attic.create(2)
     attic.append(name, 0, 5)
     late = stage_rows(attic.table(name), attic.rows(10, 15))
@@ -42,7 +40,7 @@ def test_old_files_that_are_committed_at_that_moment(
     assert attic.run(name, action="restore").metrics["files_restored"] == 1
 
 
-def test_metadata_is_read_again_before_each_batch(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_is_reread_before_each_batch(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "BATCH_FILES", 2)
     name = attic.create(3)
     attic.append(name, 0, 5)
@@ -59,7 +57,7 @@ def test_metadata_is_read_again_before_each_batch(attic: Attic, monkeypatch: pyt
     assert attic.sql(f"SELECT count(*) FROM {{}}.{name}").collect()[0][0] == 20
 
 
-def test_a_policy_that_is_set_while_files_are_searched_holds(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_set_during_the_search_is_honoured(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
     name = attic.create(2)
     attic.append(name, 0, 5)
     left = plant(attic.path(name), ["data/left.parquet"])
@@ -75,7 +73,7 @@ def test_a_policy_that_is_set_while_files_are_searched_holds(attic: Attic, monke
     assert {*left} <= {*files(attic.path(name))}
 
 
-def test_metadata_that_a_commit_removes_meanwhile(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_removed_by_a_commit_meanwhile_is_tolerated(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
     name = attic.create(2)
     attic.table(name).update_properties({"write.metadata.previous-versions-max": "1"})
     for number in range(3):
@@ -85,10 +83,10 @@ def test_metadata_that_a_commit_removes_meanwhile(attic: Attic, monkeypatch: pyt
     first = min(attic.path(name).glob("metadata/*.metadata.json"))
     looked_for = search
 
-    def then_removed(*asked: Any) -> Any:
-        found = looked_for(*asked)
+    def then_removed(*arguments: Any) -> Any:
+        answer = looked_for(*arguments)
         first.unlink()
-        return found
+        return answer
 
     monkeypatch.setattr(job, "search", then_removed)
     report = attic.run(name)
@@ -97,7 +95,7 @@ def test_metadata_that_a_commit_removes_meanwhile(attic: Attic, monkeypatch: pyt
         read_metadata(attic.table(name), str(first))
 
 
-def test_files_that_go_while_they_are_listed(attic: Attic) -> None:
+def test_files_deleted_during_the_listing_are_reported(attic: Attic) -> None:
     name = attic.create(2)
     plant(attic.path(name), [f"data/{number}.parquet" for number in range(3)])
     listing = FileIoStorage(attic.table(name)).walk(f"{attic.table(name).location}/data")
@@ -108,7 +106,7 @@ def test_files_that_go_while_they_are_listed(attic: Attic) -> None:
         list(listing)
 
 
-def test_a_table_that_is_made_anew_meanwhile(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_recreated_meanwhile_is_refused(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "BATCH_FILES", 2)
     name = attic.create(2)
     attic.append(name, 0, 5)
@@ -122,11 +120,11 @@ def test_a_table_that_is_made_anew_meanwhile(attic: Attic, monkeypatch: pytest.M
     with pytest.raises(ConflictError, match="dropped and recreated"):
         attic.run(name)
     assert len([path for path in orphans if path.exists()]) == 2
-    # the table of that name has another UUID, and the old one's files are at its location
+    # the new table has another UUID, and the files of the old one are at its location
     attic.sql(f"DROP TABLE {{}}.{name}")
 
 
-def test_snapshots_that_expire_while_they_are_read(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_that_expire_meanwhile_are_tolerated(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
     name = attic.create(2)
     for number in range(3):
         attic.append(name, number, number + 1)
@@ -146,7 +144,7 @@ def test_snapshots_that_expire_while_they_are_read(attic: Attic, monkeypatch: py
     assert live and all(location in reachable for location in live)
 
 
-def test_a_writer_that_never_stops(attic: Attic) -> None:
+def test_files_of_a_continuous_writer_stay(attic: Attic) -> None:
     name = attic.create(2)
     attic.append(name, 0, 5)
     stop, errors, written = threading.Event(), list[BaseException](), [0]
@@ -165,7 +163,7 @@ def test_a_writer_that_never_stops(attic: Attic) -> None:
     writer.start()
     try:
         for number in range(2):
-            # what has been committed is old, what is being written is not
+            # committed files are old, files being written are not
             for row in attic.table(name).metadata("all_files").select("file_path").collect():
                 os.utime(row[0].removeprefix("file:"), (time.time() - OLD,) * 2)
             planted = plant(attic.path(name), [f"data/left {number}.parquet", f"metadata/left {number}-m0.avro"])
@@ -183,7 +181,7 @@ def test_a_writer_that_never_stops(attic: Attic) -> None:
     assert len([path for path in files(attic.path(name)) if path.name.startswith("left")]) == 4
 
 
-def test_files_of_a_writer_that_writes_locations_in_another_way(attic: Attic) -> None:
+def test_files_with_locations_in_another_notation_stay(attic: Attic) -> None:
     import pyarrow as pa
     from pyiceberg.catalog.sql import SqlCatalog
 

@@ -1,4 +1,4 @@
-"""Names of files that are left alone, and sets of the names of those that are needed."""
+"""Names of files that are left alone, and sets of needed names."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ def test_hidden_names_belong_to_others(name: str, hidden: bool) -> None:
     assert is_hidden(name, {"_day", "_é"}) is hidden
 
 
-def test_versions_of_table_metadata() -> None:
-    found = ["00001-x.metadata.json", "v1.gz.metadata.json", "v1.metadata.json.gz", "metadata/version-hint.text"]
-    assert all(map(is_table_metadata, found))
+def test_versions_of_table_metadata_are_recognized() -> None:
+    names = [
+        "00001-x.metadata.json",
+        "v1.gz.metadata.json",
+        "v1.metadata.json.gz",
+        "metadata/version-hint.text",
+    ]
+    assert all(map(is_table_metadata, names))
     assert not any(map(is_table_metadata, ["x-m0.avro", "snap-1.avro", "x.stats", "data/metadata.json.parquet"]))
 
 
-def test_a_set_of_names_takes_each_once_and_more_at_any_time() -> None:
+def test_a_set_stores_each_name_once_and_can_grow() -> None:
     names = HashSet()
     for _ in range(3):
         names.update(name_hash(f"/t/{number}") for number in range(5000))

@@ -1,6 +1,6 @@
-"""Relative locations in metadata, as format version 4 allows them: no live file is taken for an orphan.
+"""Relative locations in metadata, as format version 4 allows: no live file is treated as an orphan.
 
-Iceberg 1.12 writes none, so they are forged.
+Iceberg 1.12 does not write them, so they are forged.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ def test_files_with_relative_locations_stay(attic: Attic) -> None:
 
 
 def test_references_of_delete_files_are_resolved_before_they_are_compared(attic: Attic) -> None:
-    """A vector would else be dropped as dangling, and its rows would return."""
+    """Otherwise a vector would be dropped as dangling, and its rows would return."""
     named = ["data/p=a:b/x", "/wh/t/x", "file:/wh/t/x", "s3a://lake/t/x", "a+b.c:x", "=a:b", "é:x"]
     frame = attic.lake.spark.createDataFrame([(name,) for name in named], "name string")
     for root in ("s3://lake/t", "s3://lake/t/"):
-        found = [row[0] for row in frame.select(resolved("name", root)).collect()]
-        assert found == [resolve(name, root) for name in named]
+        locations = [row[0] for row in frame.select(resolved("name", root)).collect()]
+        assert locations == [resolve(name, root) for name in named]
 
 
 def test_a_manifest_with_a_relative_location_stops_the_search() -> None:
-    """Iceberg 1.12 cannot open it, so that the files it needs are not known."""
+    """Iceberg 1.12 cannot open it, so its files are unknown."""
     java = SimpleNamespace(io=lambda: None)
     table: Any = SimpleNamespace(java=java, location="s3://lake/t", name="shop.t", spark=None)
     reader = object.__new__(ManifestReader)

@@ -1,4 +1,4 @@
-"""What nothing refers to is taken away, comes back byte by byte, and is deleted when its time is over."""
+"""Unreferenced files are trashed, restored byte for byte, and deleted after their retention."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_OTHERS = ("_delta_log/00000.json", "data/.left.parquet.crc", "metadata/99999-
 
 
 def with_everything(attic: Attic, version: int) -> str:
-    """A table with every kind of file that metadata can refer to, all of them old."""
+    """Create a table with every kind of referenced file, all old."""
     name = attic.create(version, "v")
     attic.append(name, 0, 20)
     attic.sql(f"DELETE FROM {{}}.{name} WHERE id = 3")
@@ -49,9 +49,9 @@ def with_everything(attic: Attic, version: int) -> str:
 
 
 def states(attic: Attic, name: str) -> list[Any]:
-    """The rows of every branch, tag and snapshot."""
-    found = attic.sql(f"SELECT snapshot_id FROM {{}}.{name}.snapshots ORDER BY committed_at").collect()
-    moments = ["'before'", "'side'", *(str(row[0]) for row in found)]
+    """Return the rows of every branch, tag and snapshot."""
+    snapshots = attic.sql(f"SELECT snapshot_id FROM {{}}.{name}.snapshots ORDER BY committed_at").collect()
+    moments = ["'before'", "'side'", *(str(row[0]) for row in snapshots)]
     return [
         sorted(tuple(row) for row in attic.sql(f"SELECT * FROM {{}}.{name} VERSION AS OF {moment}").collect())
         for moment in moments
@@ -59,13 +59,13 @@ def states(attic: Attic, name: str) -> list[Any]:
 
 
 @V3
-def test_orphans_are_moved_and_come_back(attic: Attic, version: int) -> None:
+def test_orphans_are_trashed_and_restored(attic: Attic, version: int) -> None:
     name = with_everything(attic, version)
     folder, rows = attic.path(name), states(attic, name)
     stage_rows(attic.table(name), attic.rows(0, 5))
     young = plant(folder, ["data/young.parquet"], 2 * DAY)
     staged = {path for path in files(folder) if path.stat().st_mtime > time.time() - DAY}
-    # as Hadoop's file system with checksums leaves them
+    # as written by Hadoop's checksum file system
     staged |= plant(folder, [f"{path.parent.relative_to(folder)}/.{path.name}.crc" for path in staged], 0)
     others = plant(folder, OF_OTHERS)
     live = files(folder) - staged - others - young
@@ -85,7 +85,7 @@ def test_orphans_are_moved_and_come_back(attic: Attic, version: int) -> None:
     done = attic.run(name)
     assert (done.outcome, done.reason) == ("done", None)
     assert (done.metrics["files_taken"], done.metrics["taken_by"]) == (len(counted), "moved")
-    # what Hadoop keeps beside a file goes with it
+    # Hadoop's checksum file is moved with its file
     assert files(folder) == live | others | young
     assert states(attic, name) == rows
     assert attic.run(name).outcome == "nothing"
@@ -97,7 +97,7 @@ def test_orphans_are_moved_and_come_back(attic: Attic, version: int) -> None:
     assert attic.run(name, action="restore").outcome == "nothing"
 
 
-def test_trash_is_deleted_when_its_time_is_over(attic: Attic) -> None:
+def test_trash_is_deleted_after_its_retention(attic: Attic) -> None:
     name = attic.create(2)
     attic.append(name, 0, 5)
     folder = attic.path(name)
@@ -120,7 +120,7 @@ def test_trash_is_deleted_when_its_time_is_over(attic: Attic) -> None:
         attic.run(name, action="restore", run=done.metrics["run"])
 
 
-def test_a_file_that_is_committed_while_it_is_in_the_trash_comes_back(attic: Attic) -> None:
+def test_a_trashed_file_that_is_committed_is_restored(attic: Attic) -> None:
     name = attic.create(3)
     attic.append(name, 0, 5)
     late = stage_rows(attic.table(name), attic.rows(10, 15))
@@ -132,7 +132,7 @@ def test_a_file_that_is_committed_while_it_is_in_the_trash_comes_back(attic: Att
     assert attic.sql(f"SELECT count(*) FROM {{}}.{name}").collect()[0][0] == 10
 
 
-def test_a_run_that_dies_is_undone(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_is_undone(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
     name = attic.create(2)
     attic.append(name, 0, 5)
     plant(attic.path(name), ORPHANS)
@@ -153,7 +153,7 @@ def test_a_run_that_dies_is_undone(attic: Attic, monkeypatch: pytest.MonkeyPatch
     assert contents(attic.path(name)) == before
 
 
-def test_a_file_in_place_of_a_trashed_one_stays(attic: Attic) -> None:
+def test_a_new_file_at_the_location_of_a_trashed_one_stays(attic: Attic) -> None:
     name = attic.create(2)
     attic.append(name, 0, 5)
     (orphan,) = plant(attic.path(name), ORPHANS[:1])
@@ -164,7 +164,7 @@ def test_a_file_in_place_of_a_trashed_one_stays(attic: Attic) -> None:
     assert orphan.read_bytes() == b"another one"
 
 
-def test_documents_that_name_files_of_others_are_refused(attic: Attic) -> None:
+def test_documents_with_foreign_files_are_refused(attic: Attic) -> None:
     name, other = attic.create(2), attic.create(2)
     attic.append(other, 0, 5)
     (victim,) = (path for path in files(attic.path(other)) if path.suffix == ".parquet")
@@ -181,7 +181,7 @@ def test_documents_that_name_files_of_others_are_refused(attic: Attic) -> None:
     assert attic.run(name, action="restore").metrics["files_restored"] == 1
 
 
-def test_data_outside_of_the_location_is_looked_at_too(attic: Attic, tmp_path: Path) -> None:
+def test_data_outside_the_location_is_searched(attic: Attic, tmp_path: Path) -> None:
     elsewhere = tmp_path / "data here"
     name = attic.create(2, write__data__path=f"file:{elsewhere}")
     attic.append(name, 0, 5)

@@ -1,4 +1,4 @@
-"""Looking through folders, in memory that does not grow with the number of files."""
+"""Search of folders in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.on_demand import on_demand
 MEMORY = """
 import resource, sys
 from lakecdc.maintain.orphans.reachable import HashSet, name_hash
-from tests.lakecdc.maintain.orphans.test_search import looked_through, location
+from tests.lakecdc.maintain.orphans.test_search import searched, location
 
 count = int(sys.argv[1])
 names = HashSet(name_hash(location(number)) for number in range(0, count, 2))
 assert len(names) == count // 2
-found = looked_through(lambda each: name_hash(each) in names, count)
-assert found.counts["files_reachable"] == found.counts["orphan_files"] == count // 2, found.counts
-assert sum(len(batch) for batch in found.batches(1000)) == count // 2
+search = searched(lambda each: name_hash(each) in names, count)
+assert search.counts["files_reachable"] == search.counts["orphan_files"] == count // 2, search.counts
+assert sum(len(batch) for batch in search.batches(1000)) == count // 2
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
@@ -33,13 +33,13 @@ def location(number: int) -> str:
 
 
 class Listing:
-    """A storage with so many files, some listings of which break off."""
+    """A storage with a number of files, where some listings fail midway."""
 
     def __init__(self, count: int, breaks: int = 0) -> None:
         self.count, self.breaks = count, breaks
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """Files by their numbers."""
+        """Yield the files by number."""
         for number in range(self.count):
             if self.breaks and number == self.count // 2:
                 self.breaks -= 1
@@ -51,7 +51,7 @@ def question(explained: object) -> Question:
     return Question("t", ["s3://lake/shop/orders"], explained, 1, set(), lambda _: False)  # type: ignore[arg-type]
 
 
-def looked_through(explained: object, count: int, breaks: int = 0) -> SearchResult:
+def searched(explained: object, count: int, breaks: int = 0) -> SearchResult:
     return search(question(explained), Listing(count, breaks))  # type: ignore[arg-type]
 
 
@@ -65,22 +65,22 @@ def test_ten_million_names_fit_into_a_gigabyte(count: int) -> None:
 def test_sources_of_the_largest_orphans_are_reported() -> None:
     folders = [f"data/lakecdc-ingest-202601{day:02}T000000Z-app{day}" for day in range(1, 25)]
     names = [f"{folder}/load-1/{n}.parquet" for day, folder in enumerate(folders, 1) for n in range(day)]
-    found = SearchResult()
+    search = SearchResult()
     for name in [*names, "data/x"]:
-        found.add_orphan(StoredFile(f"s3://lake/shop/orders/{name}", 10, 0), name)
-    told = found.metrics()
-    assert told["orphan_files"] == len(names) + 1
+        search.add_orphan(StoredFile(f"s3://lake/shop/orders/{name}", 10, 0), name)
+    metrics = search.metrics()
+    assert metrics["orphan_files"] == len(names) + 1
     most = {"job": "ingest", "started": "2026-01-24T00:00:00+00:00", "application": "app24", "files": 24, "bytes": 240}
-    assert (told["orphan_writers"][0], len(told["orphan_writers"])) == (most, 20)
+    assert (metrics["orphan_writers"][0], len(metrics["orphan_writers"])) == (most, 20)
 
 
-def test_a_listing_that_breaks_off_begins_anew() -> None:
-    found = looked_through(lambda name: "00000003" not in name, 10, breaks=2)
-    assert found.counts["files_listed"] == 10
-    assert [file.location for batch in found.batches(3) for file in batch] == [location(3)] == found.examples
+def test_an_interrupted_listing_is_restarted() -> None:
+    search = searched(lambda name: "00000003" not in name, 10, breaks=2)
+    assert search.counts["files_listed"] == 10
+    assert [file.location for batch in search.batches(3) for file in batch] == [location(3)] == search.examples
     with pytest.raises(ConflictError, match="vanish faster"):
-        looked_through(lambda _: True, 10, breaks=9)
+        searched(lambda _: True, 10, breaks=9)
 
 
-def test_folders_in_others_are_looked_at_once() -> None:
+def test_nested_folders_are_searched_once() -> None:
     assert apart(["s3://l/t/data", "s3a://l/t/", "s3://l/t2"]) == ["s3a://l/t", "s3://l/t2"]

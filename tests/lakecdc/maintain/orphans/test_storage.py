@@ -1,4 +1,4 @@
-"""A parallel listing of a real S3 server, and what is found and deleted there."""
+"""Parallel listing, lookup and deletion on a real S3 server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.services
 
 
 def fill(s3: S3Server, folder: str, count: int) -> set[str]:
-    """Write small files as objects, some with odd names; the server keeps them in its folder. Their keys."""
+    """Write small objects, some with odd names, into the server's folder; return their keys."""
     keys = {f"{folder}/data/p={number % 37}/{number:06d} a%20b+é.parquet" for number in range(count)}
     for key in keys:
         path = s3.folder / "lab" / key
@@ -31,7 +31,7 @@ def test_every_object_is_listed_once(s3: S3Server, count: int) -> None:
     assert sorted(file.location for file in listed) == sorted(f"s3a://lab/{key}" for key in keys)
     assert {file.bytes for file in listed} == {1}
     assert list(storage.walk("s3://lab/nothing/here")) == []
-    # a listing that is not read to its end leaves no thread behind
+    # a listing that is not read to the end leaves no thread behind
     next(storage.walk(f"s3://lab/listed{count}"))
 
 
@@ -39,12 +39,12 @@ def test_objects_are_found_and_deleted(s3: S3Server) -> None:
     keys = sorted(fill(s3, "deleted", 1_200))
     storage = S3Storage(s3.properties)
     locations = [f"s3://lab/{key}" for key in keys]
-    gone = "s3://lab/deleted/none"
-    found = storage.find([*locations[:50], gone])
-    assert sorted(found) == locations[:50]
+    absent = "s3://lab/deleted/none"
+    objects = storage.find([*locations[:50], absent])
+    assert sorted(objects) == locations[:50]
     listed = {file.location: file for file in storage.walk("s3://lab/deleted")}
-    assert all(listed[location] == file for location, file in found.items())
-    assert storage.delete([*locations[1:], gone]) == 0
+    assert all(listed[location] == file for location, file in objects.items())
+    assert storage.delete([*locations[1:], absent]) == 0
     assert [file.location for file in storage.walk("s3://lab/deleted")] == locations[:1]
 
 

@@ -1,4 +1,4 @@
-"""Old unfinished uploads of a table are aborted, and nobody else's."""
+"""Only old unfinished uploads of the table are aborted."""
 
 from __future__ import annotations
 

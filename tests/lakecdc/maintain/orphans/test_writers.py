@@ -1,4 +1,4 @@
-"""Files that a job has left are told by the job and its start."""
+"""Orphans are reported with the job that wrote them and its start."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_sources_of_orphans_are_reported(attic: Attic, monkeypatch: pytest.Monke
     document = {"version": 1, "job": "compact_data_files", "tables": [name]}
     document["catalog"] = {"name": attic.name, "properties": attic.properties}
     with monkeypatch.context() as dying:
-        # what dies discards nothing
+        # a killed run discards nothing
         dying.setattr(rewrite, "discard", lambda *_: None)
         dying.setenv(failpoints.VARIABLE, "rewrite_staged=raise")
         assert run(parse_spec(document), each_table(compact_data_files)).tables[0].outcome == "failed"
     left = [path for path in files(attic.path(name)) - before if path.suffix == ".parquet"]
     assert len(left) == 1
-    # a younger one is nobody's orphan yet, whatever its folder says
+    # younger files are not orphans yet, whatever their folder
     assert attic.run(name).metrics["orphan_writers"] == []
     age(attic.path(name))
     report = attic.run(name)

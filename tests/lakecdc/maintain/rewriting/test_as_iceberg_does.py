@@ -1,4 +1,4 @@
-"""Tables with a past, compacted and sorted by tasks and by Iceberg's reader and writer: the same table."""
+"""Tables with a history, compacted and sorted by tasks and by Iceberg's reader and writer, are equal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = (
     "id bigint NOT NULL, v string, d int, r float, n decimal(9, 2), at timestamp, local timestamp_ntz, day date, "
     "raw binary, yes boolean, s struct<x: int, y: array<string>>, m map<string, int>, gone string, hole double"
 )
-# by the id, of every type, with nulls, NaN and both zeros; uuids on both sides of Java's sign
+# values of every type by id, with nulls, NaN and both zeros; uuids on both sides of Java's sign bit
 VALUES = (
     "id, nullif(concat('text ', id % 13), 'text 5') v, cast(id % 2 as int) d, "
     "case id % 7 when 0 then float('NaN') when 1 then float('-0.0') when 2 then null else cast(id as float) end r, "
@@ -40,7 +40,7 @@ VALUES = (
     "if(id % 5 = 0, null, format_string('%08x-0000-4000-8000-00000000000a', id * 2654435761 % 4294967296)) u, "
     "array(format_string('%08x-0000-4000-8000-00000000000b', id)) us"
 )
-#: changes of a table, and what an insert selects afterwards
+#: changes of a table, and the columns that an insert selects afterwards
 CHANGES = {
     "rename": ("ALTER TABLE {0} RENAME COLUMN v TO text", {"v": "text"}),
     "widen": ("ALTER TABLE {0} ALTER COLUMN d TYPE bigint", {}),
@@ -57,12 +57,12 @@ STEPS = st.lists(st.sampled_from([*CHANGES, "insert", "orc", "equality"]), min_s
 
 
 def with_past(lake: Lake, version: int, steps: list[str], partitioned_by: str) -> str:
-    """Make a table of several files, between which it changes."""
+    """Create a table of several files with changes in between."""
     name = create(lake, version, partitioned_by, COLUMNS)
     table, done, low = f"lake.{name}", set[str](), 0
     types = jvm(lake.spark).org.apache.iceberg.types.Types
     uuid, update = types.UUIDType.get(), lake.table(name).java.updateSchema()
-    # SQL has no such type
+    # SQL does not have this type
     update.addColumn("u", uuid).addColumn("us", types.ListType.ofOptional(1, uuid)).commit()
     lake.sql(f"REFRESH TABLE {table}")
 
@@ -102,7 +102,7 @@ def with_past(lake: Lake, version: int, steps: list[str], partitioned_by: str) -
 
 
 def state(lake: Lake, name: str, version: int) -> dict[str, Any]:
-    """Rows with their lineage, and the statistics of data files."""
+    """Return the rows with their lineage, and the statistics of the data files."""
     lineage = ", _row_id, _last_updated_sequence_number" if version >= 3 else ""
     rows = sorted(map(repr, lake.sql(f"SELECT *{lineage} FROM lake.{name}").collect()))
     files = [
@@ -146,18 +146,20 @@ def compare(lake: Lake, patch: pytest.MonkeyPatch, version: int, steps: list[str
         in_ci=[(2, "d", compact_data_files), (3, "", sort_data_files)],
     ),
 )
-def test_tables_with_a_past(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, by: str, job: Any) -> None:
+def test_tables_with_a_history_are_rewritten_as_by_iceberg(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, by: str, job: Any
+) -> None:
     steps = ["rename", "orc", "delete", "widen", "double", "orc", "digits", "equality", "drop", "nested", "first"]
     compare(lake, monkeypatch, version, steps, by, job)
 
 
 def pyiceberg_rows(lake: Lake, name: str) -> list[str]:
-    """All rows as pyiceberg reads them, with nanoseconds."""
+    """Return all rows as pyiceberg reads them, with nanoseconds."""
     return sorted(map(repr, lake.pyiceberg().load_table(name).scan().to_arrow().to_pylist()))
 
 
 def append_nanoseconds(lake: Lake, name: str, number: int, partition: tuple[str, ...]) -> None:
-    """Append a file with rows of one day, as another writer would write it."""
+    """Append a file with rows of one day, as another writer does."""
     table, at = lake.table(name), range(DAY + number, DAY + 1000, 30)
     nano = {
         kind: pa.array([None, *at], pa.int64()).cast(pa.timestamp("ns", zone))
@@ -179,7 +181,7 @@ def append_nanoseconds(lake: Lake, name: str, number: int, partition: tuple[str,
 
 
 @pytest.mark.parametrize("by_day", (False, True))
-def test_types_that_spark_does_not_read(lake: Lake, by_day: bool) -> None:
+def test_types_that_spark_cannot_read_are_rewritten(lake: Lake, by_day: bool) -> None:
     name = create(lake, 3, columns="id bigint, v string")
     lake.sql(f"INSERT INTO lake.{name} SELECT id, concat('v', id) FROM range(0, 40, 1, 1)")
     lake.sql(f"DELETE FROM lake.{name} WHERE v = 'v7'")
@@ -222,7 +224,9 @@ def test_types_that_spark_does_not_read(lake: Lake, by_day: bool) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("version", (2, 3))
-def test_any_table_with_a_past(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_random_tables_with_a_history_are_rewritten_as_by_iceberg(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     @settings(max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(STEPS, st.sampled_from(("", "d")), st.sampled_from((compact_data_files, sort_data_files)))
     def compare_any(steps: list[str], by: str, job: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is not proven is not published."""
+"""Unproven files are not published."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_row_lineage_is_part_of_the_proof(lake: Lake, monkeypatch: pytest.Monkey
     name = create(lake, 3)
     fill(lake, name)
 
-    # nulls instead of what was read
+    # nulls instead of the values
     monkeypatch.setattr(in_tasks, "FileColumn", lambda *facts: replace(FileColumn(*facts), source=None))
     report = run(lake, compact_data_files, name)
     assert report.outcome == "failed" and "with other values" in (report.reason or "")
 
 
 @V3
-def test_equality_deletes_that_the_search_does_not_find(
+def test_equality_deletes_missed_by_the_search_stop_the_rewrite(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     name = create(lake, version)
@@ -62,17 +62,17 @@ def test_equality_deletes_that_the_search_does_not_find(
     assert head(lake, name) == before
 
 
-def test_rows_that_spark_has_observed_twice_are_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_counted_twice_by_spark_are_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2)
     fill(lake, name)
     monkeypatch.setattr(rewrite, "refusals", lambda _, __, units, ___: ["it is a test"] * len(units))
     write = verify_rows.fingerprint
     twice = iter([2])
 
-    # as after the loss of an executor, which only a cluster has
+    # as after the loss of an executor in a cluster
     def observed_twice(values: Any) -> Any:
-        found = write(values)
-        return replace(found, rows=next(twice, 1) * found.rows)
+        written = write(values)
+        return replace(written, rows=next(twice, 1) * written.rows)
 
     monkeypatch.setattr(verify_rows, "fingerprint", observed_twice)
     report = run(lake, compact_data_files, name)

@@ -1,4 +1,4 @@
-"""Every row of every file is read once, in order, and the files of a unit get equal shares."""
+"""Every row is read once, in order, and the files of a unit get equal shares."""
 
 from __future__ import annotations
 

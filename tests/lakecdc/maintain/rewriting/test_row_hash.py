@@ -1,4 +1,4 @@
-"""The hash of rows does not depend on their order, nor on who reads them; each value and each place counts."""
+"""The hash of rows does not depend on order or reader; each value and each position counts."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ ROWS = pa.table(
 
 
 def listed(values: pa.Array) -> pa.Array:
-    """Each value in a list."""
+    """Put each value into a list."""
     return pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values)
 
 
 def mapped(values: pa.Array) -> pa.Array:
-    """Each value in a map."""
+    """Put each value into a map."""
     return pa.MapArray.from_arrays(range(len(values) + 1), pa.array(["k"] * len(values)), values)
 
 
 @pytest.mark.parametrize("columns", [*([name] for name in ROWS.column_names), ROWS.column_names], ids=str)
-def test_duckdb_reads_from_a_file_what_arrow_has_written(columns: list[str], tmp_path: Path) -> None:
+def test_duckdb_and_arrow_hash_a_file_equally(columns: list[str], tmp_path: Path) -> None:
     path = str(tmp_path / "it's.parquet")
     pq.write_table(ROWS, path, store_decimal_as_integer=True)
     one = RowHash(columns)
@@ -57,7 +57,7 @@ def test_duckdb_reads_from_a_file_what_arrow_has_written(columns: list[str], tmp
     assert len({one.of(ROWS), *map(one.of, others)}) == 4
 
 
-def test_columns_do_not_change_places() -> None:
+def test_swapped_columns_change_the_hash() -> None:
     rows = pa.table({"a": [1, None], "b": [None, 1]})
     assert RowHash(["a", "b"]).of(rows.slice(0, 1)) != RowHash(["a", "b"]).of(rows.slice(1))
     assert RowHash([]).of(rows) == 0
@@ -73,12 +73,12 @@ def test_columns_do_not_change_places() -> None:
     ],
     ids=lambda values: str(values.type),
 )
-def test_what_is_empty_is_not_null(values: pa.Array) -> None:
+def test_empty_values_and_nulls_have_different_hashes(values: pa.Array) -> None:
     rows = pa.table({"a": values})
     assert len({RowHash(["a"]).of(rows.slice(n, 1)) for n in range(len(values))}) == len(values)
 
 
-def test_texts_that_are_none_are_read_by_arrow(tmp_path: Path) -> None:
+def test_invalid_texts_are_read_by_arrow(tmp_path: Path) -> None:
     path, rows = str(tmp_path / "a.parquet"), pa.table({"a": pa.array([b"\xff\xfe"]).view(pa.string())})
     pq.write_table(rows, path)
     assert RowHash(["a"]).of_file(path, rows.schema) is None and RowHash(["a"]).of(rows)
@@ -88,7 +88,7 @@ def test_texts_that_are_none_are_read_by_arrow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nested", [lambda a: a, lambda a: pa.StructArray.from_arrays([a], ["x"]), listed, mapped])
-def test_nanoseconds_in_utc_are_hashed_whole(nested: Callable[[pa.Array], pa.Array], tmp_path: Path) -> None:
+def test_nanoseconds_in_utc_are_hashed_exactly(nested: Callable[[pa.Array], pa.Array], tmp_path: Path) -> None:
     one, other = (pa.table({"a": nested(pa.array([n, None], pa.timestamp("ns", "UTC")))}) for n in (1, 2))
     assert RowHash(["a"]).of(one) != RowHash(["a"]).of(other)
     # DuckDB reads microseconds
@@ -106,7 +106,7 @@ def test_uuids_have_the_hash_of_their_text() -> None:
         assert of_spark.of(theirs) == RowHash(["a", "b"]).of(ours) != of_spark.of(theirs.take([1, 1, 0]))
 
 
-def test_names_of_folders_are_no_columns(tmp_path: Path) -> None:
+def test_folder_names_do_not_become_columns(tmp_path: Path) -> None:
     folder = tmp_path / "a=7"
     folder.mkdir()
     rows = pa.table({"a": ["x"]})

@@ -1,4 +1,4 @@
-"""Tasks that each read all files of a unit write its rows once, and prove the files that they have finished."""
+"""Tasks that each read all files of a unit write its rows once and prove their finished files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES, ROWS, OUTPUTS = 3, 400, 5
 
 
 def rewritten(folder: Path, readers: int) -> list[dict[str, Any]]:
-    """Sort files whose ids are of the whole range; return the results of the tasks."""
+    """Sort files with ids of the whole range; return the results of the tasks."""
     layout = FileLayout(str(folder), {}, tuple(FileColumn(c.id, c.name, c.type, c.required, c.name) for c in COLUMNS))
     ranges = []
     for number in range(FILES):
@@ -55,7 +55,7 @@ def rewritten(folder: Path, readers: int) -> list[dict[str, Any]]:
 
 
 def read_back(results: list[dict[str, Any]]) -> tuple[int, int]:
-    """Return the number and hash of the rows of the finished files."""
+    """Return the number and hash of the rows in the finished files."""
     files = pa.RecordBatch.from_pydict({"location": of_kind(results, "written", "location")})
     ((rows, total),) = [tuple(b.to_pylist()[0].values()) for b in ReadBackTask(("id", "v"), {})([files])]
     return rows, total
@@ -76,7 +76,7 @@ def test_each_row_is_counted_once_and_in_one_file(tmp_path: Path, readers: int) 
 
 
 def exchanged(rows: pa.Table) -> pa.Table:
-    """Exchange the texts of neighbours: each column has the same values."""
+    """Swap the texts of neighbours, so that each column keeps its values."""
     places = [place ^ 1 for place in range(rows.num_rows // 2 * 2)]
     return rows.slice(0, len(places)).set_column(1, rows.field(1), rows["v"].take(places))
 
@@ -90,9 +90,7 @@ def exchanged(rows: pa.Table) -> pa.Table:
     ],
     ids=["exchanged", "twice", "lost"],
 )
-def test_a_file_that_is_not_what_was_written_is_noticed(
-    tmp_path: Path, harm: Callable[[pa.Table], pa.Table], rows: int
-) -> None:
+def test_a_modified_file_is_detected(tmp_path: Path, harm: Callable[[pa.Table], pa.Table], rows: int) -> None:
     results = rewritten(tmp_path, 2)
     for location in of_kind(results, "written", "location"):
         pq.write_table(harm(pq.read_table(location)), location)

@@ -1,4 +1,4 @@
-"""The obvious ways to convert and to tidy up, which lose deletes; shared code with the product would prove nothing."""
+"""The naive ways to convert and clean up, which lose deletes; sharing code with the product would prove nothing."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _FILE_PATH, _POSITION = 2147483546, 2147483545
 
 
 def data_files(lake: Lake, name: str) -> list[Any]:
-    """Java's data files of the head."""
+    """Return Java's data files of the head."""
     return [task.file() for task in iterate(lake.table(name).java.newScan().planFiles())]
 
 
 def equality_deletes(table: IcebergTable) -> list[Any]:
-    """Java's equality-delete files that Iceberg's planning pairs with a data file."""
-    found = {}
+    """Return Java's equality-delete files that Iceberg's planning pairs with a data file."""
+    deletes = {}
     for task in iterate(table.java.newScan().planFiles()):
         for delete in task.deletes():
             if str(delete.content().toString()) == "EQUALITY_DELETES":
-                found[str(delete.location())] = delete
-    return list(found.values())
+                deletes[str(delete.location())] = delete
+    return list(deletes.values())
 
 
-def rows_as_they_lie(lake: Lake, name: str) -> Any:
-    """All physical rows with file and position, deleted ones included and marked."""
+def physical_rows(lake: Lake, name: str) -> Any:
+    """Return all physical rows with file and position, with deleted rows marked."""
     return lake.sql(f"SELECT *, _file, _pos, _deleted FROM lake.{name}").collect()
 
 
@@ -42,15 +42,15 @@ def convert_with_rewrite_files(lake: Lake, name: str) -> None:
     """Replace equality deletes by position deletes with ``RewriteFiles``: "delete files for delete files"."""
     table = lake.table(name)
     positions: dict[str, list[int]] = {}
-    for row in rows_as_they_lie(lake, name):
+    for row in physical_rows(lake, name):
         if row["_deleted"]:
             positions.setdefault(row["_file"], []).append(row["_pos"])
     files = {str(file.location()): file for file in data_files(lake, name)}
     rewrite = table.java.newRewrite()
     for delete in equality_deletes(table):
         rewrite.deleteFile(delete)
-    for location, found in positions.items():
-        rewrite.addFile(position_deletes(table, files[location], sorted(found)))
+    for location, deleted in positions.items():
+        rewrite.addFile(position_deletes(table, files[location], sorted(deleted)))
     rewrite.commit()
 
 
@@ -81,7 +81,7 @@ def position_deletes(table: IcebergTable, data_file: Any, positions: Sequence[in
 
 
 def dangling_by_partition(lake: Lake, name: str) -> list[str]:
-    """Equality deletes that look as if they applied to nothing: no older data file in their spec and partition."""
+    """Return equality deletes that seem to apply to nothing: no older data file in their spec and partition."""
     entries = f"(SELECT * FROM lake.{name}.entries WHERE status < 2)"
     rows = lake.sql(
         f"""SELECT d.data_file.file_path FROM {entries} d LEFT JOIN

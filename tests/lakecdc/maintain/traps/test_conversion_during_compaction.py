@@ -1,7 +1,7 @@
-"""A conversion that commits with ``RewriteFiles`` is overlooked by a compaction under way, and deleted rows are back.
+"""A running compaction overlooks a conversion committed with ``RewriteFiles``, and deleted rows return.
 
-The compaction reads at one sequence number and keeps it for its output, so that it ignores equality deletes that came
-since: they still apply. A snapshot of the operation ``replace`` is not searched for new position deletes.
+The compaction reads at one sequence number and keeps it for its output, so it ignores newer equality deletes: they
+still apply. A snapshot of the operation ``replace`` is not searched for new position deletes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.versions import V2, V3
 
 
 def compaction_around(lake: Lake, version: int, conversion: Callable[[str], object]) -> str:
-    """A compaction that begins before an equality delete and ends after its conversion."""
+    """Run a compaction that begins before an equality delete and ends after its conversion."""
     name = create(lake, "id bigint NOT NULL, v string", version)
-    # a file that stays keeps Iceberg from dropping delete files by their age, which is another trap
+    # a remaining file keeps Iceberg from dropping delete files by age, which is another trap
     insert(lake, name, "SELECT 500L AS id, 'stays' AS v")
     insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
     table = lake.table(name)
@@ -40,13 +40,13 @@ def compaction_around(lake: Lake, version: int, conversion: Callable[[str], obje
 @pytest.mark.soak
 @V3
 def test_the_naive_conversion_loses_the_deletes(lake: Lake, version: int) -> None:
-    """Should this ever fail, Iceberg has learnt to see it."""
+    """If this ever fails, Iceberg recognizes the conversion."""
     name = compaction_around(lake, version, lambda name: convert_with_rewrite_files(lake, name))
     assert {row[0] for row in spark_rows(lake, name)} == {*range(20), 500}
 
 
 @V2
-def test_ours_makes_the_compaction_fail(lake: Lake, version: int) -> None:
+def test_our_conversion_makes_the_compaction_fail(lake: Lake, version: int) -> None:
     names: list[str] = []
 
     def ours(name: str) -> None:

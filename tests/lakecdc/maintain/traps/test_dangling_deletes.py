@@ -1,6 +1,6 @@
-"""An equality delete of an old, unpartitioned spec looks as if it applied to nothing: no data file has its spec.
+"""An equality delete of an old, unpartitioned spec seems to apply to nothing: no data file has its spec.
 
-It applies to the whole table. Whoever looks for deletes without data by spec and partition removes it too early.
+It applies to the whole table. A search for deletes without data by spec and partition removes it too early.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tests.versions import V2, V3
 
 
 def global_delete_under_an_old_spec(lake: Lake, version: int) -> str:
-    """Every data file is in the partitioned spec 1, the delete of ids 0 and 1 in the unpartitioned spec 0."""
+    """Create data files in the partitioned spec 1, and a delete of ids 0 and 1 in the unpartitioned spec 0."""
     name = create(lake, "id bigint, region string", version)
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
     insert(lake, name, "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM range(10)")
-    # unpartitioned for a moment, as when a writer of the old spec comes late
+    # briefly unpartitioned, like a late writer with the old spec
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
     change(lake, name, ["id"], "SELECT id FROM range(2)", specs=[0])
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
@@ -30,17 +30,17 @@ def global_delete_under_an_old_spec(lake: Lake, version: int) -> str:
 
 @pytest.mark.soak
 @V3
-def test_the_naive_search_removes_what_is_needed(lake: Lake, version: int) -> None:
+def test_the_naive_search_removes_a_needed_delete(lake: Lake, version: int) -> None:
     name = global_delete_under_an_old_spec(lake, version)
-    table, found = lake.table(name), dangling_by_partition(lake, name)
-    doomed = [delete for delete in equality_deletes(table) if str(delete.location()) in found]
+    table, dangling = lake.table(name), dangling_by_partition(lake, name)
+    doomed = [delete for delete in equality_deletes(table) if str(delete.location()) in dangling]
     assert len(doomed) == 1
     table.java.newRowDelta().removeDeletes(doomed[0]).commit()
     assert sorted(row[0] for row in spark_rows(lake, name)) == [0, 0, *range(1, 10)]
 
 
 @V2
-def test_ours_converts_it(lake: Lake, version: int) -> None:
+def test_our_conversion_applies_it(lake: Lake, version: int) -> None:
     name = global_delete_under_an_old_spec(lake, version)
     report = convert(lake, name)
     assert (report.metrics["positions"], report.metrics["scopes"]) == (2, 1)
@@ -48,7 +48,7 @@ def test_ours_converts_it(lake: Lake, version: int) -> None:
 
 @pytest.mark.soak
 def test_iceberg_has_fixed_its_own_search(lake: Lake) -> None:
-    """Up to 1.11 ``remove-dangling-deletes`` searched by spec and partition too."""
+    """Up to 1.11 ``remove-dangling-deletes`` also searched by spec and partition."""
     name = global_delete_under_an_old_spec(lake, 2)
     for id_ in (20, 21):
         insert(lake, name, f"SELECT {id_}L AS id, 'later' AS region")
