@@ -1,4 +1,4 @@
-"""The reference for what tasks make of a batch: its events, looked through first, folded and written by Spark."""
+"""The reference for task results: Spark scans a batch, then folds and writes its events."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lakecdc.ingest.engine.run import EngineResult, FoldPlan, SecondPassError, j
 from lakecdc.ingest.sources.log import source
 from tests.on_demand import on_demand
 
-#: what folds and writes the changes of a batch
+#: the engines that fold and write the changes of a batch
 ENGINES = ("tasks", "spark")
-#: a test that holds for both of them; by Spark on demand
+#: a test for both engines; Spark on demand
 both_engines = pytest.mark.parametrize("engine", on_demand(ENGINES, in_ci=("tasks",)), indirect=True)
 
 
 @contextmanager
-def made_by(engine: str) -> Iterator[None]:
-    """Have changes folded and written by tasks, as always, or all of them by Spark.
+def with_engine(engine: str) -> Iterator[None]:
+    """Fold and write changes in tasks, as always, or all of them in Spark.
 
     :param engine: one of :data:`ENGINES`.
     """
@@ -42,15 +42,15 @@ class _LogUnfolded(LogFold):
     def run(self) -> LogRows:
         layout = replace(self.layout, folds=False)
         of = (self.cells, layout, self.size, self.target, self.partition_by, self.epoch, self.cached)
-        found = LogFold(*of).run()
-        return replace(found, rows=Rows(found.rows.frame))
+        folded = LogFold(*of).run()
+        return replace(folded, rows=Rows(folded.rows.frame))
 
 
 def _refuse(*_arguments: Any) -> None:
-    raise SecondPassError("asked for")
+    raise SecondPassError("required by the test")
 
 
 def _unfolded(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
-    made = judge_events(messages, decoding, replace(plan, every=True, folds=False))
-    assert made.rows is not None
-    return replace(made, rows=Rows(made.rows.frame))  # type: ignore[arg-type]
+    judged = judge_events(messages, decoding, replace(plan, every=True, folds=False))
+    assert judged.rows is not None
+    return replace(judged, rows=Rows(judged.rows.frame))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the tests of ingestion share."""
+"""Fixtures shared by the tests of ingestion."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lakecdc.ingest.by_spark import made_by
+from tests.lakecdc.ingest.by_spark import with_engine
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What folds and writes the changes of a batch during the test."""
-    with made_by(request.param):
+    """Choose the engine that folds and writes the changes of a batch during the test."""
+    with with_engine(request.param):
         yield request.param
 
 
 @pytest.fixture
 def proven_by_log_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let bounds of data files prove nothing of growing keys."""
+    """Let bounds of data files prove nothing about growing keys."""
     monkeypatch.setattr("lakecdc.ingest.apply.upsert.prove_by_bounds", lambda *_: None)

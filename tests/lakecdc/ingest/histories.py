@@ -1,4 +1,4 @@
-"""Random histories of a table, their Debezium events, and what the table must hold in the end."""
+"""Random histories of a table, their Debezium events, and the expected rows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class History:
 
     @classmethod
     def of(cls, seed: int, statements: int, keys: int = 12) -> Self:
-        """Play a number of random statements."""
+        """Run a number of random statements."""
         history = cls(random.Random(seed))
         for _ in range(statements):
             history.statement(keys)
         return history
 
     def statement(self, keys: int) -> None:
-        """One random insert, update, delete or key change."""
+        """Run one random insert, update, delete or key change."""
         key = self.rng.randrange(keys)
         if key not in self.rows:
             self.insert(key)
@@ -47,12 +47,12 @@ class History:
             self.update(key, touch_doc=self.rng.random() < 0.3)
 
     def insert(self, key: int) -> None:
-        """INSERT."""
+        """Insert a row."""
         self.rows[key] = {"id": key, "name": self._text("n"), "n": self.rng.randrange(1000), "doc": self._text("doc")}
         self._event("c", None, self.rows[key])
 
     def update(self, key: int, *, touch_doc: bool) -> None:
-        """UPDATE; without ``touch_doc`` the event carries the placeholder."""
+        """Update a row; without ``touch_doc`` the event has the placeholder."""
         row = self.rows[key]
         row |= {"name": self._text("u"), "n": None if self.rng.random() < 0.2 else self.rng.randrange(1000)}
         if touch_doc:
@@ -60,12 +60,12 @@ class History:
         self._event("u", None, row if touch_doc else {**row, "doc": PLACEHOLDER})
 
     def delete(self, key: int) -> None:
-        """DELETE; as with default identity the event knows the key only."""
+        """Delete a row; as with default identity, the event has the key only."""
         del self.rows[key]
         self._event("d", {"id": key, "name": "", "n": 0, "doc": None}, None)
 
     def change_key(self, key: int, new: int) -> None:
-        """UPDATE of the key: delete, tombstone, create with the large value left out, linked by a header."""
+        """Update the key: delete, tombstone and create, linked by a header; the create omits the large value."""
         row = self.rows.pop(key) | {"id": new}
         self.rows[new] = row
         self._event("d", {"id": key, "name": "", "n": 0, "doc": None}, None)
@@ -73,7 +73,7 @@ class History:
         self._event("c", None, {**row, "doc": PLACEHOLDER}, old_key=key)
 
     def expected(self) -> list[tuple[Any, ...]]:
-        """The rows the source holds, sorted by key."""
+        """Return the rows of the source, sorted by key."""
         return [(r["id"], r["name"], r["n"], r["doc"]) for _, r in sorted(self.rows.items())]
 
     def _event(self, op: str, before: Row | None, after: Row | None, old_key: int | None = None) -> None:
@@ -101,5 +101,5 @@ class History:
 
 
 def lines(events: list[dict[str, Any]]) -> str:
-    """Events as dumped Kafka records, one a line."""
+    """Return events as dumped Kafka records, one per line."""
     return "".join(json.dumps(event) + "\n" for event in events)

@@ -1,4 +1,4 @@
-"""Letting a job end or pause at a named moment, in this process or as a script of its own."""
+"""End or pause a job at a named moment, in this process or in its own process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def act_at(monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
 class Run:
     """One run of a job's script.
 
-    :param folder: takes spec and report.
+    :param folder: for spec and report.
     :param spec: the spec document.
     :param failpoint: see ``lakecdc.runtime.failpoints``.
     """
@@ -48,11 +48,11 @@ class Run:
             self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
 
     def was_killed(self) -> bool:
-        """Wait for the end; tell whether SIGKILL made it and no report was written."""
+        """Wait for the end; check that SIGKILL ended the process and no report was written."""
         return self.process.wait(PATIENCE) == -signal.SIGKILL and not self.report_file.exists()
 
     def wait_for(self, flag: Path) -> None:
-        """Wait until the process has made a file."""
+        """Wait until the process has written a file."""
         deadline = time.monotonic() + PATIENCE
         while not flag.exists():
             assert self.process.poll() is None and time.monotonic() < deadline
@@ -61,5 +61,5 @@ class Run:
     def report(self) -> dict[str, Any]:
         """Wait for the end and read the report."""
         self.process.wait(PATIENCE)
-        found: dict[str, Any] = json.loads(self.report_file.read_text())
-        return found
+        report: dict[str, Any] = json.loads(self.report_file.read_text())
+        return report

@@ -1,4 +1,4 @@
-"""Rows are cleaned on their way, whatever the order of events, unchanged values and filters bring."""
+"""Rows are cleaned during ingestion, with any order of events, unchanged values and filters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def event(lsn: int, op: str, row: dict[str, Any] | None, table: str = "t") -> st
 
 
 class Fed:
-    """A table fed from event files, one run a file."""
+    """A table fed from event files, one run per file."""
 
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.lake, self.folder, self.files = lake, folder, 0
@@ -75,7 +75,7 @@ CLEAN = {
 }
 
 
-def test_rename_compute_select_and_watermark(lake: Lake, tmp_path: Path) -> None:
+def test_clean_renames_computes_selects_and_moves_the_watermark(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean=CLEAN, partition_by=["bucket(2, customer_id)"])
     first = fed.done(
         event(1, "c", row(1, "Ann", "28.02.1990", {"city": "Bonn"})),
@@ -83,7 +83,7 @@ def test_rename_compute_select_and_watermark(lake: Lake, tmp_path: Path) -> None
         event(2, "c", row(3, "Cid", "27.02.1990", {"city": "Bern"})),
     )
     assert first["watermark"] == "1990-02-28T23:00:00+00:00"
-    # the document stays as it is; what is computed from it and from the new name is computed again
+    # the document is unchanged; columns computed from it and from the new name are computed again
     fed.done(
         event(3, "u", row(1, "Anna", "28.02.1990", UNCHANGED)),
         event(4, "d", {"id": 2}),
@@ -97,7 +97,7 @@ def test_rename_compute_select_and_watermark(lake: Lake, tmp_path: Path) -> None
 
 def test_a_run_without_events_of_the_table_does_nothing(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean=CLEAN)
-    # as long as there is no table, and then where the table does not keep what is computed from
+    # first without a table, then with one that lacks the input columns
     for lsn in (1, 3):
         report = fed.run(event(lsn, "c", {"id": 7}, table="other")).tables[0]
         assert report.outcome == "nothing", report.reason
@@ -107,7 +107,7 @@ def test_a_run_without_events_of_the_table_does_nothing(lake: Lake, tmp_path: Pa
     assert fed.rows("customer_id, city") == [(1, "Bonn")]
 
 
-def test_a_late_event_is_still_recognised_under_a_renamed_key(lake: Lake, tmp_path: Path) -> None:
+def test_a_late_event_is_recognized_under_a_renamed_key(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean={"rename": {"id": "key"}})
     fed.done(event(5, "c", {"id": 1, "n": 5}), event(6, "c", {"id": 2, "n": 6}), event(7, "d", {"id": 2}))
     fed.done(event(3, "u", {"id": 1, "n": 3}), event(4, "u", {"id": 2, "n": 4}))
@@ -126,14 +126,14 @@ def test_an_update_that_leaves_the_filter_deletes(lake: Lake, tmp_path: Path) ->
 
 
 @pytest.mark.soak
-def test_an_update_outside_the_filter_needs_nothing_of_what_it_leaves_out(lake: Lake, tmp_path: Path) -> None:
+def test_an_update_outside_the_filter_needs_no_omitted_value(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean={"filter": "n > 10"})
     fed.options = {"quarantine_table": lake.new_name("quarantine"), "max_quarantined_fraction": 0.5}
     fed.done(event(1, "c", {"id": 1, "n": 5, "doc": "a"}), event(2, "c", {"id": 2, "n": 20, "doc": "b"}))
     left = [event(i + 2, "u", {"id": i, "n": 6, "doc": UNCHANGED}) for i in (1, 2)]
     assert "quarantined" not in fed.done(*left)
     assert fed.rows("id") == []
-    # inside again, nobody knows what has not changed
+    # inside the filter again, its unchanged values are unknown
     again = event(5, "u", {"id": 1, "n": 30, "doc": UNCHANGED})
     assert fed.done(again, event(6, "c", {"id": 3, "n": 30, "doc": "c"}))["quarantined"] == 1
     assert fed.rows("id, n, doc") == [(3, 30, "c")]
@@ -143,8 +143,8 @@ def test_an_update_outside_the_filter_needs_nothing_of_what_it_leaves_out(lake: 
 def test_an_invalid_moment_moves_no_watermark(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean={"event_time": "day"})
     days = ["2026-01-02", "soon", "+12026-01-01", None]
-    found = fed.done(*[event(i, "c", {"id": i, "day": day}) for i, day in enumerate(days)])
-    assert found["watermark"] == "2026-01-02T00:00:00+00:00"
+    metrics = fed.done(*[event(i, "c", {"id": i, "day": day}) for i, day in enumerate(days)])
+    assert metrics["watermark"] == "2026-01-02T00:00:00+00:00"
     assert len(fed.rows("id")) == len(days)
 
 
@@ -154,7 +154,7 @@ def test_history_shows_an_update_that_leaves_the_filter_as_a_delete(lake: Lake, 
     assert fed.rows("id, _lakecdc_op, n") == [(2, "c", 20), (2, "d", None)]
 
 
-def test_a_computed_column_whose_input_is_not_kept_stops_at_a_placeholder(lake: Lake, tmp_path: Path) -> None:
+def test_a_computed_column_without_its_input_stops_at_a_placeholder(lake: Lake, tmp_path: Path) -> None:
     clean = {"compute": {"city": "get_json_object(doc, '$.city')"}, "select": ["name", "city"]}
     fed = Fed(lake, tmp_path, clean=clean)
     fed.done(event(1, "c", row(1, "Ann", "", {"city": "Bonn"})))
@@ -164,9 +164,9 @@ def test_a_computed_column_whose_input_is_not_kept_stops_at_a_placeholder(lake: 
 
 
 @pytest.mark.parametrize(
-    ("clean", "says"),
+    ("clean", "message"),
     [
-        ({"filter": "whatever = 1"}, "whatever"),
+        ({"filter": "absent = 1"}, "absent"),
         ({"rename": {"gone": "x"}}, "gone"),
         ({"rename": {"n": "id"}}, "the name of another"),
         ({"select": ["gone"]}, "gone"),
@@ -179,17 +179,17 @@ def test_a_computed_column_whose_input_is_not_kept_stops_at_a_placeholder(lake: 
         ({"select": ["id"], "event_time": "n"}, "clean.event_time"),
     ],
 )
-def test_what_cannot_work_is_refused(spark: SparkSession, clean: dict[str, Any], says: str) -> None:
+def test_invalid_clean_settings_are_refused(spark: SparkSession, clean: dict[str, Any], message: str) -> None:
     target = Target("test.t", ("id",), clean=Cleaning(**{"select": (), **clean}))
     columns = (Column("id", "bigint"), Column("n", "bigint"))
-    # whose rows are not looked at before
+    # its rows are not checked before
     batch = Batch(target, ("id",), columns, Rows(spark.range(0)), Position("test", "1", {}))
     with pytest.raises(InputError) as refused:
         cleaned(spark, batch)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_what_cannot_work_is_refused_before_anything_is_written(lake: Lake, tmp_path: Path) -> None:
+def test_invalid_clean_settings_are_refused_before_any_write(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean={"compute": {"x": "nope + 1"}})
     report = fed.run(event(1, "c", {"id": 1, "n": 1})).tables[0]
     assert report.failure_class == "bad input" and "nope" in str(report.reason)
@@ -199,7 +199,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(lake: Lake, tmp_
 @pytest.mark.parametrize(
     "mode", ["upsert", *(pytest.param(other, marks=pytest.mark.soak) for other in ("no json", "history", "merge"))]
 )
-def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path, mode: str) -> None:
+def test_rows_that_fail_an_expression_are_quarantined(lake: Lake, tmp_path: Path, mode: str) -> None:
     clean = {"compute": {"day": "to_date(day, 'dd.MM.yyyy')"}, "filter": "100 / n > 1"}
     fed = Fed(lake, tmp_path, clean=clean, columns={"day": "string"})
     quarantine = lake.new_name("quarantine")
@@ -216,7 +216,7 @@ def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path,
         *(["{no json"] if mode == "no json" else []),
     )
     assert metrics["quarantined"] == 2 + (mode == "no json") and metrics["commits"] == 1
-    # what came before a bad update stays
+    # the state before a bad update stays
     assert fed.rows("id, day::text") == [(1, "2024-01-01"), (2, "2024-01-02")]
     rows = lake.sql(f"SELECT rule, reason, CAST(raw_value AS string) v FROM lake.{quarantine} ORDER BY rule, reason")
     assert [(r["rule"], r["reason"].rpartition(": ")[2]) for r in rows.collect()][:2] == [
@@ -226,12 +226,12 @@ def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path,
     assert [json.loads(r["v"])["after"] for r in rows.collect()[:2]] == [bad, odd]
     if mode in ("history", "merge"):
         history = lake.duckdb_rows(fed.target["history_table"], "id, n")
-        assert sorted(history) == [(1, 1), (2, 1), (4, 500)], "what is in quarantine is there alone"
+        assert sorted(history) == [(1, 1), (2, 1), (4, 500)], "quarantined rows are not in the history"
     assert fed.done(event(6, "u", {"id": 1, "day": "05.01.2024", "n": 1}))["commits"] == 1
     assert fed.rows("id, day::text")[0] == (1, "2024-01-05")
 
 
-def test_only_what_an_expression_cannot_take_is_set_apart_of_rows_of_one_order(spark: SparkSession) -> None:
+def test_only_failing_rows_of_one_order_are_quarantined(spark: SparkSession) -> None:
     order = order_key(1, 5)
     events = [("u", 1, "01.01.2024", None), ("u", 2, "no day", None), ("d", 3, None, None), ("u", 4, "no day", 3)]
     rows = [
@@ -264,7 +264,7 @@ def test_truncate_is_applied(lake: Lake, tmp_path: Path) -> None:
     assert fed.rows("id, n") == [(3, 3)]
 
 
-def test_what_comes_too_late_for_a_truncate_stays_out(lake: Lake, tmp_path: Path) -> None:
+def test_events_late_for_a_truncate_are_dropped(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path)
     fed.done(event(1, "c", {"id": 1, "n": 1}), TRUNCATE, event(6, "c", {"id": 3, "n": 3}))
     fed.done(event(7, "u", {"id": 3, "n": 7}))
@@ -281,7 +281,7 @@ def test_a_truncate_of_one_shard_does_not_remove_the_others(lake: Lake, tmp_path
     assert fed.rows("id, shard") == [(1, "s.t1"), (1, "s.t2")]
 
 
-def test_truncate_is_only_marked_or_stops(lake: Lake, tmp_path: Path) -> None:
+def test_a_truncate_can_be_marked_or_stop_the_table(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, on_truncate="mark")
     fed.done(event(1, "c", {"id": 1, "n": 1}))
     metrics = fed.done(event(4, "u", {"id": 1, "n": 4}), TRUNCATE, event(6, "c", {"id": 3, "n": 3}))

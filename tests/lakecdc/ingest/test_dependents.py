@@ -1,4 +1,4 @@
-"""An update that leaves out a large value waits for the message in quarantine that may have changed it."""
+"""An update that omits a large value waits for the quarantined message that may have changed it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ UNCHANGED = "__debezium_unavailable_value"
 
 
 def moved(lsn: int, key: int, row: dict[str, Any]) -> str:
-    told = json.loads(event(lsn, "u", row))
-    return json.dumps({**told, "before": {"id": key, "n": None, "doc": None}})
+    document = json.loads(event(lsn, "u", row))
+    return json.dumps({**document, "before": {"id": key, "n": None, "doc": None}})
 
 
 def repair(fed: Fed) -> None:
-    """What did not fit does now."""
+    """Correct the quarantined values and replay them."""
     table = f"lake.{fed.quarantine}"
     fed.lake.sql(f"UPDATE {table} SET raw_value = CAST(replace(CAST(raw_value AS string), '\"x\"', '2') AS binary)")
     report = fed.run("replay_quarantine").tables[0]
@@ -37,7 +37,7 @@ def test_the_next_whole_row_ends_the_wait(lake: Lake, tmp_path: Path, apart: boo
         event(4, "u", {"id": 2, "n": 4, "doc": UNCHANGED}),
         event(5, "u", {"id": 2, "n": 5, "doc": "c"}),
         event(6, "u", {"id": 2, "n": 6, "doc": UNCHANGED}),
-        # the row goes on under another key
+        # the row continues under another key
         moved(7, 3, {"id": 4, "n": 7, "doc": UNCHANGED}),
         event(8, "u", {"id": 4, "n": 8, "doc": UNCHANGED}),
         event(9, "c", {"id": 5, "n": 9, "doc": "a"}),
@@ -49,9 +49,9 @@ def test_the_next_whole_row_ends_the_wait(lake: Lake, tmp_path: Path, apart: boo
     columns = "id, n, doc"
     assert sorted(lake.duckdb_rows(fed.name, columns)) == [(1, 1, "a"), (2, 6, "c"), (3, 1, "a"), (5, 9, "a")]
     rules = [rule for rule, _ in fed.quarantined_rows()]
-    # what the next whole row follows in its batch need not wait, but does
+    # rows followed by a whole row in their batch need not wait, but do
     assert rules.count("type") == 3 and rules.count("unchanged") == 4
-    # a replay of these alone keeps what cannot go yet; the table holds a newer row of one
+    # replayed alone, rows that must wait are kept; the table has a newer row of one
     fed.run("replay_quarantine", rules=["unchanged"])
     assert [rule for rule, _ in fed.quarantined_rows()].count("unchanged") == 3
     repair(fed)
@@ -60,7 +60,7 @@ def test_the_next_whole_row_ends_the_wait(lake: Lake, tmp_path: Path, apart: boo
 
 
 @pytest.mark.soak
-def test_checks_hold_for_a_batch_that_is_looked_through_for_what_waits(lake: Lake, tmp_path: Path) -> None:
+def test_checks_apply_to_a_batch_with_dependent_updates(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, n="int", doc="string")
     fed.target |= {"publish": "audited", "checks": [{"type": "condition", "condition": "n < 5"}]}
     fed.write(*(event(1, "c", {"id": i, "n": 1, "doc": "a"}) for i in (1, 2)), event(2, "u", {"id": 1, "n": "x"}))

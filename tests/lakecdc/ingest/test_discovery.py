@@ -1,4 +1,4 @@
-"""Patterns become targets, and shards one table."""
+"""Patterns become targets, and shards become one table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
-FOUND = ["pg.shop.orders", "pg.shop.lines", "pg.crm.orders", "pg.shop.tmp_1"]
+SOURCE_TABLES = ["pg.shop.orders", "pg.shop.lines", "pg.crm.orders", "pg.shop.tmp_1"]
 
 
 def names(*targets: Target) -> dict[str, str | None]:
-    return {t.table: t.source_table for t in named_targets(targets, FOUND)[0]}
+    return {t.table: t.source_table for t in named_targets(targets, SOURCE_TABLES)[0]}
 
 
 def test_a_pattern_selects_every_table_it_matches() -> None:
@@ -34,32 +34,32 @@ def test_a_pattern_selects_every_table_it_matches() -> None:
     }
 
 
-def test_what_is_named_is_left_to_its_own_target() -> None:
+def test_a_named_table_is_excluded_from_patterns() -> None:
     own = Target("lake.mine", source_table="pg.shop.orders")
     twin = Target("lake.lines")
     pattern = Target("lake.{table}", source_tables=(r"shop\..*",), exclude_source_tables=("tmp_.",))
     assert names(own, twin, pattern) == {"lake.mine": "pg.shop.orders", "lake.lines": None}
 
 
-def test_two_tables_of_one_name_are_refused_and_the_others_are_not() -> None:
-    targets, shared = named_targets([Target("lake.{table}", source_tables=(r".*orders|.*lines",))], FOUND)
+def test_only_tables_that_share_a_target_are_refused() -> None:
+    targets, shared = named_targets([Target("lake.{table}", source_tables=(r".*orders|.*lines",))], SOURCE_TABLES)
     assert [t.table for t in targets] == ["lake.orders", "lake.lines"]
     assert list(shared) == ["lake.orders"]
     assert "pg.shop.orders and pg.crm.orders would both feed it" in str(shared["lake.orders"])
 
 
 def test_a_pattern_never_matches_tables_of_lakecdc() -> None:
-    found = ["s.a", "s.a_lakecdc_deletes", "s.A_LAKECDC_FILES", "s.lakecdc_quarantine", "s.lakecdc_parked", "s.kept"]
+    tables = ["s.a", "s.a_lakecdc_deletes", "s.A_LAKECDC_FILES", "s.lakecdc_quarantine", "s.lakecdc_parked", "s.kept"]
     pattern = Target("lake.{table}", source_tables=(".*",))
-    assert [t.table for t in named_targets([pattern], found, quarantine="lake.kept")[0]] == ["lake.a"]
+    assert [t.table for t in named_targets([pattern], tables, quarantine="lake.kept")[0]] == ["lake.a"]
     each = named_targets([pattern], ["s.a", "s.a_bad"], quarantine="{namespace}.{table}_bad")[0]
     assert [t.table for t in each] == ["lake.a"]
     beside = Target("lake.{table}", source_tables=(".*",), history_table="lake.{table}_lakecdc_files")
-    assert named_targets([beside], found) == ((), {})
+    assert named_targets([beside], tables) == ((), {})
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    ("target", "message"),
     [
         ({"table": "a.{nope}", "source_tables": [".*"]}, "Only {schema} and {table}"),
         ({"table": "a.{schema}", "source_tables": [".*"]}, 'contains "{table}"'),
@@ -71,10 +71,10 @@ def test_a_pattern_never_matches_tables_of_lakecdc() -> None:
         ({"table": "a.b", "fold_case": True, "exclude_columns": ["c"]}, "both set"),
     ],
 )
-def test_what_makes_no_sense_is_refused(target: dict[str, Any], says: str) -> None:
+def test_contradictory_targets_are_refused(target: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as error:
         parse_targets(target)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def event(lsn: int, table: str, op: str, row: dict[str, Any]) -> str:
@@ -103,5 +103,5 @@ def test_shards_feed_one_table(lake: Lake, tmp_path: Path, apart: bool) -> None:
     report = run(spec, ingest).tables[0]
     assert report.outcome == "done", report.reason
     rows = sorted(lake.duckdb_rows(name, "shard, id, v"))
-    kept = [("s.orders_2", 1, "c")] if apart else []
-    assert rows == sorted([*kept, ("s.orders_2", 2, "b")])
+    first_shard = [("s.orders_2", 1, "c")] if apart else []
+    assert rows == sorted([*first_shard, ("s.orders_2", 2, "b")])

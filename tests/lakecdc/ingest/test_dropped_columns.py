@@ -1,4 +1,4 @@
-"""Columns that the source has dropped are kept, dropped or stop the table, as the target says."""
+"""Columns dropped at the source are kept, dropped or stop the table, as the target configures."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ KINDS = {"id": "int32", "a": "int32", "b": "string"}
 
 
 def event(lsn: int, **row: Any) -> str:
-    """An event with the schema of its row."""
+    """Return an event with the schema of its row."""
     fields = [{"field": name, "type": KINDS[name]} for name in row]
     source = {"connector": "postgresql", "schema": "s", "table": "t", "lsn": lsn, "ts_ms": lsn, "snapshot": "false"}
     payload = {"op": "c", "before": None, "after": row, "source": source}
     return json.dumps({"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": payload}) + "\n"
 
 
-def test_a_policy_for_dropped_columns(lake: Lake, tmp_path: Path) -> None:
+def test_dropped_columns_follow_the_policy(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("dropped")
 
     def fed(policy: str, number: int, *events: str) -> TableReport:
@@ -42,7 +42,7 @@ def test_a_policy_for_dropped_columns(lake: Lake, tmp_path: Path) -> None:
     report = fed("drop", 3, event(4, id=4, b="w"))
     assert report.metrics["schema_changes"] == ["dropped a"], report.reason
     assert "a" not in lake.table(name).column_names
-    # the change that stops the table, and stops it no more once it was let through
+    # the change stops the table until it is accepted once
     report = fed("stop", 4, event(5, id=5))
     assert report.outcome == "failed" and "dropped the columns b" in str(report.reason)
     assert fed("keep", 4, event(5, id=5)).outcome == "done"

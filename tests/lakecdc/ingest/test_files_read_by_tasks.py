@@ -1,4 +1,4 @@
-"""Files of plain events that tasks read, fold and write by themselves leave the table that the JVM leaves."""
+"""Files of plain events read, folded and written by tasks give the same table as the JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakecdc.ingest.engine import pieces
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
-from tests.lakecdc.ingest.by_spark import ENGINES, made_by
+from tests.lakecdc.ingest.by_spark import ENGINES, with_engine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 TYPES = {"id": "bigint", "code": "string", "amount": "decimal(12,2)", "at": "timestamp", "day": "date", "ok": "boolean"}
 TYPES |= {"raw": "binary", "price": "decimal(20,4)", "rate": "decimal(38,18)", "clock": "string"}
 ENCODINGS = {"price": "decimal_bytes", "clock": "time_micros"}
-# arrival, the last part of the order key, is numbered by each engine in its own way
-KEPT = "rule, reason, place, raw_value"
+# each engine numbers arrivals, the last part of the order key, in its own way
+QUARANTINE_COLUMNS = "rule, reason, place, raw_value"
 SAME = 'id, code, amount, "at", day, ok, raw, price, rate, clock, substr(_lakecdc_order, 1, 49), _lakecdc_source_time'
 
 
@@ -46,9 +46,9 @@ def event(rng: random.Random, lsn: int) -> dict[str, Any]:
 
 def take(lake: Lake, folder: Path, name: str, engine: str, **target: Any) -> TableReport:
     source = {"type": "files", "path": f"{folder}/*", "format": "debezium-json"}
-    wanted = {"table": name, "source_table": "t", "columns": TYPES, "encodings": ENCODINGS, **target}
-    with made_by(engine):
-        report = run(parse_spec(lake.spec("ingest", source=source, target=wanted)), ingest)
+    target_document = {"table": name, "source_table": "t", "columns": TYPES, "encodings": ENCODINGS, **target}
+    with with_engine(engine):
+        report = run(parse_spec(lake.spec("ingest", source=source, target=target_document)), ingest)
     assert not report.error and report.tables[0].outcome == "done", report.error or report.tables[0].reason
     return report.tables[0]
 
@@ -67,7 +67,7 @@ def test_both_engines_leave_the_same_table(
     monkeypatch.setattr("lakecdc.ingest.engine.pieces._SMALLEST", 2000)
     rng, names = random.Random(str(target)), {engine: lake.new_name(engine) for engine in ENGINES}
     events = [event(rng, lsn) for lsn in range(1, 121)]
-    # the second batch holds repetitions, late events and odd ones as well
+    # the second batch has repetitions, late events and odd ones as well
     late = events[20:30] + events[90:]
     rng.shuffle(late)
     odd = [event(rng, lsn) for lsn in (40, 200, 201)]
@@ -75,27 +75,27 @@ def test_both_engines_leave_the_same_table(
         one |= {"op": "u", "before": None, "after": {**(one["after"] or one["before"]), **values}}
     for number, part in enumerate((events[:20] + events[30:90], late)):
         lines = [json.dumps(e) + "\n" for e in part]
-        lines[3:3] = [*(json.dumps(e) + "\n" for e in odd), "é is no JSON\n"] if number else []
+        lines[3:3] = [*(json.dumps(e) + "\n" for e in odd), "é is not JSON\n"] if number else []
         (tmp_path / f"{number}.jsonl").write_text("".join(lines[::2]))
         (tmp_path / f"{number}b.jsonl.gz").write_bytes(gzip.compress("".join(lines[1::2]).encode()))
         reports = {engine: take(lake, tmp_path, name, engine, **target) for engine, name in names.items()}
         auto, by_spark = reports["tasks"].metrics, reports["spark"].metrics
         more = ", then another over 1 of the messages: text that is not JSON" if number else ""
-        assert auto["decoding"] == f"one pass{more}" and by_spark["decoding"] == "two passes: asked for"
+        assert auto["decoding"] == f"one pass{more}" and by_spark["decoding"] == "two passes: required by the test"
         same = ("events", "keys", "events_c", "events_u", "events_d", "rows_written", "read_through")
         assert {name: auto[name] for name in same} == {name: by_spark[name] for name in same}
-    found = [sorted(lake.duckdb_rows(name, f"{SAME}, new"), key=str) for name in names.values()]
-    assert found[0] == found[1] and len(found[0]) > 10 and {row[-1] for row in found[0]} >= {"x"}
-    quarantined = lake.duckdb_rows(reports["tasks"].metrics["quarantine_table"], f"target, {KEPT}")
-    kept = [sorted(row for target, *row in quarantined if target == name) for name in names.values()]
-    assert kept[0] == kept[1] and len(kept[0]) == 2
+    rows = [sorted(lake.duckdb_rows(name, f"{SAME}, new"), key=str) for name in names.values()]
+    assert rows[0] == rows[1] and len(rows[0]) > 10 and {row[-1] for row in rows[0]} >= {"x"}
+    quarantined = lake.duckdb_rows(reports["tasks"].metrics["quarantine_table"], f"target, {QUARANTINE_COLUMNS}")
+    quarantined_rows = [sorted(row for target, *row in quarantined if target == name) for name in names.values()]
+    assert quarantined_rows[0] == quarantined_rows[1] and len(quarantined_rows[0]) == 2
 
 
 def test_lines_of_files_are_not_searched_for_repeated_events(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def search(_: object) -> None:
-        raise AssertionError("each line has an order key of its own")
+        raise AssertionError("each line has a separate order key")
 
     monkeypatch.setattr(packed, "hashes_of_events", search)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(event(random.Random(2), lsn)) + "\n" for lsn in range(1, 9)))
@@ -118,13 +118,13 @@ NULLS = ["ok", "bucket(2, raw)", "truncate(1, code)", "hours(_lakecdc_source_tim
     ],
     ids=["buckets", "every transform", "nulls"],
 )
-def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Path, target: dict[str, Any]) -> None:
+def test_files_of_tasks_have_the_metrics_of_icebergs_writer(lake: Lake, tmp_path: Path, target: dict[str, Any]) -> None:
     rng, names = random.Random(1), {engine: lake.new_name(engine) for engine in ENGINES}
     events = [event(rng, lsn) for lsn in range(1, 60)]
     for one in events[:10]:
         (one["after"] or one["before"])["code"] = "__HIVE_DEFAULT_PARTITION__"
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
-    told = {}
+    described = {}
     for engine, name in names.items():
         take(lake, tmp_path, name, engine, properties={BLOOM: "true"}, **target)
         columns = [f"readable_metrics.{c}.{b}" for c in TYPES if c not in ("day", "clock") for b in BOUNDS]
@@ -132,8 +132,8 @@ def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Pat
             f"SELECT content, to_json(partition), record_count, equality_ids, {', '.join(columns)}, "
             f"substr(readable_metrics._lakecdc_order.lower_bound, 1, 49) FROM lake.{name}.files"
         )
-        told[engine] = sorted((tuple(row) for row in files.collect()), key=str)
-    assert told["tasks"] == told["spark"]
+        described[engine] = sorted((tuple(row) for row in files.collect()), key=str)
+    assert described["tasks"] == described["spark"]
     written = [row[0] for row in lake.sql(f"SELECT file_path FROM lake.{names['tasks']}.data_files").collect()]
     # Iceberg's own writer names files by its tasks
     assert all(Path(file).stem.count("-") == 4 and _has_bloom_filter(file, "code") for file in written)
@@ -155,7 +155,7 @@ BOUNDS = ("lower_bound", "upper_bound", "null_value_count", "value_count")
 
 @dataclass(frozen=True)
 class Cutting(pieces.Lines):
-    """Reads files that are cut short once a task has decoded their first lines."""
+    """Reads files that are truncated once a task has decoded their first lines."""
 
     driver: int = os.getpid()
 
@@ -166,9 +166,7 @@ class Cutting(pieces.Lines):
             yield batch
 
 
-def test_a_file_that_is_cut_short_while_it_is_read_is_named(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_truncated_during_reading_is_named(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, plan = lake.new_name("tasks"), pieces.plan
     text = json.dumps(event(random.Random(1), 1)) + "\n"
     (tmp_path / "a.jsonl").write_text(text * (12 * 1024 * 1024 // len(text)))

@@ -1,4 +1,4 @@
-"""Files of Debezium events become tables that equal the source, whatever the split, the order and the repetition."""
+"""Files of Debezium events become tables that equal the source, with any split, order and repetition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def assert_done(report: JobReport) -> None:
 
 
 def whole_statements(history: History, *cuts: int) -> list[int]:
-    """Bounds of batches; the two events of a key change stay together."""
+    """Return bounds of batches; the two events of a key change stay together."""
     moved = {i for i, event in enumerate(history.events) if event["headers"]}
     return [0, *(cut + (cut in moved) for cut in cuts), len(history.events)]
 
@@ -55,7 +55,9 @@ def by_key(expected: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("seed", "version"), [(2, 3), *[pytest.param(seed, 2, marks=pytest.mark.soak) for seed in (1, 3)]]
 )
-def test_random_history_in_several_batches(lake: Lake, tmp_path: Path, seed: int, version: int) -> None:
+def test_a_random_history_in_several_batches_equals_the_source(
+    lake: Lake, tmp_path: Path, seed: int, version: int
+) -> None:
     name = lake.new_name("files")
     history = History.of(seed, 60)
     target = {"table": name, "key": ["id"], "format_version": version, "partition_by": ["bucket(2, id)"]}
@@ -68,7 +70,7 @@ def test_random_history_in_several_batches(lake: Lake, tmp_path: Path, seed: int
     assert again.tables[0].outcome == "nothing"
 
 
-def test_shuffled_and_repeated_events_in_one_batch(lake: Lake, tmp_path: Path) -> None:
+def test_shuffled_and_repeated_events_in_one_batch_equal_the_source(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History.of(7, 80)
     events = history.events + history.events[10:40]
@@ -87,7 +89,7 @@ def test_an_older_batch_changes_nothing(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(lines(history.events))
     target = {"table": name, "key": ["id"]}
     run_ingest(lake, tmp_path, target)
-    # a replay of some older states of rows that still exist
+    # replays older states of rows that still exist
     late = [
         e
         for e in history.events[:20]
@@ -137,7 +139,7 @@ def test_in_order_batch_reads_no_data_file(lake: Lake, tmp_path: Path) -> None:
     assert rows(lake, name) == by_key(history.expected())
 
 
-def test_growing_keys_leave_no_delete(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_keys_need_no_delete(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = lake.new_name("files")
     history, target = History.of(21, 0), {"table": name, "key": ["id"]}
 
@@ -158,7 +160,7 @@ def test_growing_keys_leave_no_delete(lake: Lake, tmp_path: Path, monkeypatch: p
     assert take(1, 30).metrics.get("deletes_left_out") is None
     before = deletes()
     assert before > 0
-    # another writer adds a row of the batch's key between its staging and its commit
+    # another writer adds a row with a key of the batch between staging and commit
     insert = f"INSERT INTO lake.{name} (id, name, n, doc) VALUES (40, 'other', 1, 'x')"
     meanwhile(monkeypatch, "before_commit", lambda: lake.sql(insert))
     assert take(40, 41).metrics.get("deletes_left_out") is None
@@ -181,8 +183,8 @@ def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tm
     deletes = lake.table(name).metadata("delete_files").select("file_path", "spec_id").collect()
     assert {row["spec_id"] for row in deletes} == {0, 2} and all("/frame-" in row["file_path"] for row in deletes)
     # DuckDB 1.5.5 fails on equality deletes of two partition specs, so Spark reads until they are gone
-    found = [tuple(row) for row in lake.sql(f"SELECT {COLUMNS} FROM lake.{name} ORDER BY id").collect()]
-    assert found == history.expected()
+    table_rows = [tuple(row) for row in lake.sql(f"SELECT {COLUMNS} FROM lake.{name} ORDER BY id").collect()]
+    assert table_rows == history.expected()
     assert run_maintenance(lake, rewrite_delete_files, name).outcome == "done"
     assert rows(lake, name) == by_key(history.expected())
 
@@ -243,7 +245,7 @@ def test_events_of_several_tables_need_a_name(lake: Lake, tmp_path: Path) -> Non
 
 
 @both_engines
-def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path: Path, engine: str) -> None:
+def test_every_table_gets_the_rows_of_its_source_table(lake: Lake, tmp_path: Path, engine: str) -> None:
     names = [lake.new_name("own") for _ in "ab"]
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "maxwell-json"}
     targets = [{"table": name, "key": ["id"]} for name in names]
@@ -273,8 +275,8 @@ def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
         message = {**place, "type": "insert", "data": {"id": number}}
         (tmp_path / f"{number}.jsonl").write_text(json.dumps(message) + "\n")
         source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "maxwell-json"}
-        wanted = {"table": name, "key": ["id"], **target}
-        spec = lake.spec("ingest", source=source, target=wanted)
+        target_document = {"table": name, "key": ["id"], **target}
+        spec = lake.spec("ingest", source=source, target=target_document)
         return run(parse_spec(spec), ingest).tables[0]
 
     assert take(1, "a").outcome == "done"
@@ -283,11 +285,11 @@ def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
     assert f"The events are of b.{table}, and it has been fed from a.{table}." in str(report.reason)
     assert take(4, "a", source_table=f"a.{table}").outcome == "done"
     assert sorted(rows(lake, name, "id")) == [(1,), (4,)]
-    # a table that has moved
+    # a table in another schema
     assert take(5, "c", source_table=f"c.{table}").outcome == "done"
 
 
-def test_plain_envelopes_with_schemas(lake: Lake, tmp_path: Path) -> None:
+def test_plain_envelopes_with_schemas_are_read(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History(random.Random(3))
     history.insert(1)
@@ -300,7 +302,7 @@ def test_plain_envelopes_with_schemas(lake: Lake, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_table_without_events_is_not_made(lake: Lake, tmp_path: Path) -> None:
+def test_a_table_without_events_is_not_created(lake: Lake, tmp_path: Path) -> None:
     name, history = lake.new_name("files"), History.of(91, 4)
     (tmp_path / "a.jsonl").write_text(lines(history.events))
     target = {"table": name, "key": ["id"], "source_table": "shop.elsewhere"}
@@ -324,7 +326,7 @@ def truncate(history: History) -> None:
     )
 
 
-def test_truncate_within_a_batch_and_too_late(lake: Lake, tmp_path: Path) -> None:
+def test_a_truncate_within_a_batch_or_late_is_applied(lake: Lake, tmp_path: Path) -> None:
     name, history = lake.new_name("files"), History(random.Random(4))
     for key in range(5):
         history.insert(key)
@@ -347,7 +349,7 @@ def test_truncate_within_a_batch_and_too_late(lake: Lake, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("moment", "version"), on_demand([("before_commit", 3), ("after_staging", 2)], in_ci=[("before_commit", 3)])
 )
-def test_a_batch_is_staged_anew_if_rows_have_moved_to_another_spec(
+def test_a_changed_partition_spec_stages_an_upsert_again(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, version: int
 ) -> None:
     name = lake.new_name("files")
@@ -368,5 +370,5 @@ def test_a_batch_is_staged_anew_if_rows_have_moved_to_another_spec(
     (tmp_path / "last.jsonl").write_text(lines(history.events[slice(*last)]))
     assert_done(run_ingest(lake, tmp_path, target))
     # DuckDB 1.5.5 fails on deletes of two partition specs
-    found = [tuple(row) for row in lake.sql(f"SELECT {COLUMNS} FROM lake.{name} ORDER BY id").collect()]
-    assert found == history.expected()
+    rows = [tuple(row) for row in lake.sql(f"SELECT {COLUMNS} FROM lake.{name} ORDER BY id").collect()]
+    assert rows == history.expected()

@@ -1,4 +1,4 @@
-"""Rows below the floor of a table stay out, whatever brings them, and are counted."""
+"""Rows below a table's floor are dropped, whatever event brings them, and are counted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def row(id: int, at: str | None, doc: str = "x") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", on_demand(("upsert", "merge"), in_ci=("upsert",)))
-def test_rows_cross_the_floor(lake: Lake, tmp_path: Path, mode: str) -> None:
+def test_rows_leave_and_return_across_the_floor(lake: Lake, tmp_path: Path, mode: str) -> None:
     fed = Fed(lake, tmp_path, mode=mode, columns=COLUMNS)
     fed.options = {"quarantine_table": lake.new_name("quarantine")}
     first = [row(1, OLD), row(2, NEW), row(3, NEW), row(4, None), row(5, NEW)]
@@ -49,17 +49,17 @@ def test_rows_cross_the_floor(lake: Lake, tmp_path: Path, mode: str) -> None:
         event(14, "c", row(6, OLD)),
         event(15, "c", row(7, NEW)),
         event(16, "c", row(8, None)),
-        # nobody has to know what an expired row has left out
+        # an expired row needs none of its omitted values
         event(17, "u", row(9, OLD, UNCHANGED)),
     )
     assert done["rows_below_floor"] == 3 and "quarantined" not in done
     assert [id for (id,) in fed.rows("id")] == [1, 4, 5, 7, 8]
-    # a late event does not bring back what a later one has taken below
+    # a late event does not restore a row that a later one took below the floor
     assert fed.done(event(21, "u", row(5, NEW, "y")), event(9, "u", row(2, NEW)))["rows_below_floor"] == 0
     assert [id for (id,) in fed.rows("id")] == [1, 4, 5, 7, 8]
 
 
-def test_a_floor_that_is_recorded_during_a_batch_holds_for_it(
+def test_a_floor_recorded_during_a_batch_applies_to_it(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fed = Fed(lake, tmp_path, columns=COLUMNS, history_table=lake.new_name("history"))
@@ -68,10 +68,10 @@ def test_a_floor_that_is_recorded_during_a_batch_holds_for_it(
     done = fed.done(event(2, "c", row(2, OLD)), event(3, "c", row(3, NEW)))
     assert done["rows_below_floor"] == 1 and done["commits"] == 1
     assert fed.rows("id") == [(1,), (3,)]
-    # what has happened stays told, once
+    # the history keeps past events, once
     history = fed.target["history_table"]
     assert sorted(lake.duckdb_rows(history, "id")) == [(1,), (2,), (3,)]
-    # until it expires there as well
+    # until they expire there as well
     set_floor(lake, history)
     fed.done(event(4, "c", row(4, NEW)), event(5, "c", row(5, OLD)), event(6, "d", row(1, NEW)))
     assert sorted(lake.duckdb_rows(history, "id, _lakecdc_op")) == [
@@ -81,7 +81,7 @@ def test_a_floor_that_is_recorded_during_a_batch_holds_for_it(
 
 
 @pytest.mark.soak
-def test_a_table_that_is_appended_to_has_a_floor_too(lake: Lake, tmp_path: Path) -> None:
+def test_an_append_table_has_a_floor(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, mode="append", columns=COLUMNS)
     fed.done(event(1, "c", row(1, OLD)))
     set_floor(lake, fed.target["table"])
@@ -90,7 +90,7 @@ def test_a_table_that_is_appended_to_has_a_floor_too(lake: Lake, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", on_demand(("timestamp", "timestamp_ntz", "date"), in_ci=("timestamp",)))
-def test_a_full_load_leaves_them_out_whatever_the_type_of_the_column(lake: Lake, kind: str) -> None:
+def test_a_full_load_omits_rows_below_a_floor_of_any_type(lake: Lake, kind: str) -> None:
     name = lake.new_name("floor")
     lake.sql(f"CREATE TABLE lake.{name} (id bigint NOT NULL, at {kind}, n int) USING iceberg")
     set_floor(lake, name)
@@ -100,18 +100,18 @@ def test_a_full_load_leaves_them_out_whatever_the_type_of_the_column(lake: Lake,
         f"CAST(NULL AS array<string>) AS open, struct(id, CAST(day AS {kind}) AS At, CAST(id AS int) AS n) AS row "
         f"FROM VALUES {values} AS v(id, day)"
     )
-    # the source writes the column otherwise, and the spec's own filter holds as well
+    # the source writes the column differently, and the spec's own filter applies too
     columns = (Column("id", "bigint", True), Column("At", kind), Column("n", "int"))
     target = Target(name, key=("id",), clean=Cleaning(filter="n < 4 OR n > 4"))
     batch = Batch(target, ("id",), columns, Rows(changes), Position("x", "x", {}), full_load=True)
     batch = cleaned(lake.spark, held_against(batch, lake.table(name)))
     assert batch.rows is not None and batch.commit.floor is not None
-    assert sorted(found[0] for found in batch.rows.frame.select("key.id").collect()) == [2, 3]
+    assert sorted(row[0] for row in batch.rows.frame.select("key.id").collect()) == [2, 3]
     assert batch.commit.floor.rows() == 1
 
 
 @pytest.mark.soak
-def test_a_floor_of_a_column_that_is_gone_leaves_nothing_out(lake: Lake, tmp_path: Path) -> None:
+def test_a_floor_of_a_dropped_column_omits_nothing(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, columns=COLUMNS)
     fed.done(event(1, "c", row(1, OLD)))
     table = lake.table(fed.target["table"])

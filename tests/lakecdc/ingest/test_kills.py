@@ -1,4 +1,4 @@
-"""Killed at any moment and run again, the table equals the source; an overtaken run is refused."""
+"""Killed at any moment and run again, the table equals the source; a run overtaken by others is refused."""
 
 from __future__ import annotations
 
@@ -28,20 +28,18 @@ def outcome(spec: dict[str, Any]) -> str:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("moment", "then"), [("after_staging", "done"), ("after_commit", "nothing")])
-def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str) -> None:
+def test_a_killed_run_can_be_repeated(lake: Lake, tmp_path: Path, moment: str, then: str) -> None:
     name, history = lake.new_name("kill"), History.of(5, 20)
     (tmp_path / "a.jsonl").write_text(lines(history.events))
     spec = spec_of(lake, tmp_path, name)
     assert Run(tmp_path, spec, f"{moment}=kill").was_killed()
     assert outcome(spec) == then
     written = [row[0] for row in lake.table(name).metadata("files").select("file_path").collect()]
-    assert {"ingest"} == {found.job if (found := mark_in(location)) else None for location in written}
+    assert {"ingest"} == {mark.job if (mark := mark_in(location)) else None for location in written}
     assert sorted(lake.duckdb_rows(name, "id, name, n, doc")) == history.expected()
 
 
-def test_a_run_is_refused_once_others_have_moved_on(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_overtaken_run_is_refused(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, history = lake.new_name("kill"), History.of(6, 30)
     (tmp_path / "a.jsonl").write_text(lines(history.events[:10]))
     spec = spec_of(lake, tmp_path, name)

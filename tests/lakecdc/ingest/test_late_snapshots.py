@@ -1,4 +1,4 @@
-"""A snapshot's row that is written late never overwrites a change nor brings a deleted key back."""
+"""A late row of a snapshot never overwrites a change nor restores a deleted key."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def maxwell(op: str, row: Row, second: int) -> str:
         pytest.param("maxwell-json", maxwell, marks=pytest.mark.soak),
     ],
 )
-def test_changes_are_newer(lake: Lake, tmp_path: Path, name: str, event: Callable[[str, Row, int], str]) -> None:
+def test_changes_are_newer_than_late_snapshot_rows(
+    lake: Lake, tmp_path: Path, name: str, event: Callable[[str, Row, int], str]
+) -> None:
     table = lake.new_name("late")
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": name}
     target = {"table": table, "source_table": "t", "key": ["id"], "columns": {"id": "bigint", "n": "bigint"}}
@@ -58,7 +60,7 @@ def test_changes_are_newer(lake: Lake, tmp_path: Path, name: str, event: Callabl
     def row(id: int, n: int) -> Row:
         return {"id": id, "n": n}
 
-    # of one batch, then the load's rest in the next
+    # in one batch, then the rest of the load in the next
     first = [event("u", row(1, 2), 5), event("r", row(1, 1), 9), event("u", row(2, 2), 6), event("d", row(3, 1), 7)]
     assert rows(*first) == [(1, 2), (2, 2)]
     assert rows(*[event("r", row(id, 1), 9) for id in (2, 3, 4)]) == [(1, 2), (2, 2), (4, 1)]

@@ -1,4 +1,4 @@
-"""What tasks fold and write of messages is what Spark and Iceberg's writer make of them."""
+"""Tasks fold and write messages as Spark and Iceberg's writer do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
-from tests.lakecdc.ingest.by_spark import made_by
+from tests.lakecdc.ingest.by_spark import with_engine
 from tests.lakecdc.ingest.histories import PLACEHOLDER, History, Row
 from tests.lakecdc.ingest.sources.log_ways import WAYS, files_of, rows_of
 
@@ -28,39 +28,39 @@ LEFT_OUT = {"doc": PLACEHOLDER, "raw": base64.b64encode(PLACEHOLDER.encode()).de
 
 
 class Large(History):
-    """Two large values, which updates may leave out; a delete is followed by its tombstone.
+    """Two large values, which updates may omit; a delete is followed by its tombstone.
 
-    Keys may be dealt out to shards.
+    Keys may be divided among shards.
     """
 
     shards = 1
 
     def statement(self, keys: int) -> None:
-        """One random insert, update or delete."""
+        """Run one random insert, update or delete."""
         key = self.rng.randrange(keys)
         if key not in self.rows:
             self.insert(key)
         elif self.rng.random() < 0.15:
             self.delete(key)
-            gone = self.events[-1]
-            self.events.append({**gone, "offset": gone["offset"] + 1, "value": None})
+            deleted = self.events[-1]
+            self.events.append({**deleted, "offset": deleted["offset"] + 1, "value": None})
         else:
             self.change(key, self.rng.sample(sorted(LEFT_OUT), self.rng.randrange(3)))
 
     def insert(self, key: int) -> None:
-        """INSERT."""
+        """Insert a row."""
         self.rows[key] = {"id": key, "name": self._text("n"), "n": 0, **self._large()}
         self._event("c", None, self.rows[key])
 
     def change(self, key: int, left_out: list[str]) -> None:
-        """UPDATE that leaves some large values out."""
+        """Update a row and omit some large values."""
         large = {name: value for name, value in self._large().items() if name not in left_out}
         self.rows[key] |= {"name": self._text("u"), "n": self.rng.randrange(1000), **large}
         self._event("u", None, {**self.rows[key], **{name: LEFT_OUT[name] for name in left_out}})
 
     def _event(self, op: str, before: Row | None, after: Row | None, old_key: int | None = None) -> None:
         super()._event(op, before, after, old_key)
-        # some of them in an hour
+        # several within an hour
         event = self.events[-1]
         event["value"]["source"]["ts_ms"] += self.lsn * 60_000
         shard = f"t{event['key']['id'] % self.shards}"
@@ -75,9 +75,9 @@ class Large(History):
 
 
 class Ways:
-    """Two tables of one feed, by what fills them.
+    """Two tables of one feed, by the engine that fills them.
 
-    :param target: settings of the target; in texts ``{way}`` stands for the way.
+    :param target: settings of the target; ``{way}`` in texts becomes the table's name.
     """
 
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
@@ -91,29 +91,29 @@ class Ways:
             self.feeds[way] = Feed(lake, folder, settings, table=self.of(way))
 
     def of(self, way: str) -> str:
-        """The name of a table."""
+        """Return the name of a table."""
         return f"{self.name}_{way}"
 
     def take(self, events: list[dict[str, Any]], files: int = 3) -> dict[str, TableReport]:
-        """Feed a batch of several files into both tables, which must tell the same of it."""
+        """Feed a batch of several files into both tables; their reports must be the same."""
         for part in range(files):
             self.feeds["by_tasks"].write(events[part::files])
         reports = {}
         for way, feed in self.feeds.items():
-            with made_by(WAYS[way]):
+            with with_engine(WAYS[way]):
                 reports[way] = feed.run()
         assert [r.outcome for r in reports.values()] == ["done", "done"], [r.reason for r in reports.values()]
-        told = {way: {fact: report.metrics.get(fact) for fact in _COUNTED} for way, report in reports.items()}
-        assert told["by_tasks"] == told["by_spark"]
+        counts = {way: {fact: report.metrics.get(fact) for fact in _COUNTED} for way, report in reports.items()}
+        assert counts["by_tasks"] == counts["by_spark"]
         decoded_by = {way: report.metrics["decoding"] for way, report in reports.items()}
-        assert decoded_by == {"by_tasks": "one pass", "by_spark": "two passes: asked for"}
+        assert decoded_by == {"by_tasks": "one pass", "by_spark": "two passes: required by the test"}
         return reports
 
     def rows(self, suffix: str = "", columns: str = COLUMNS) -> list[str]:
-        """The rows of both tables, which must be the same, down to order keys and source times."""
-        found = [rows_of(self.lake, self.of(way) + suffix, columns) for way in WAYS]
-        assert found[0] == found[1]
-        return found[0]
+        """Return the rows of both tables, which must be the same, down to order keys and source times."""
+        rows_by_way = [rows_of(self.lake, self.of(way) + suffix, columns) for way in WAYS]
+        assert rows_by_way[0] == rows_by_way[1]
+        return rows_by_way[0]
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ class Ways:
     ],
     ids=str,
 )
-def test_updates_that_leave_values_out_are_folded_by_tasks(
+def test_incomplete_updates_are_folded_by_tasks(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
 ) -> None:
-    # few rows are worth files of their own
+    # even a few rows get their own files
     monkeypatch.setattr("lakecdc.ingest.apply.packed._FEW_ROWS", 0)
     ways, history = Ways(lake, tmp_path, **target), Large(random.Random(5))
     history.shards = 1 + ("source_column" in target)
@@ -143,7 +143,7 @@ def test_updates_that_leave_values_out_are_folded_by_tasks(
     ways.take(history.events)
     done = len(history.events)
     for key in sorted(history.rows):
-        # all is told by the table, by the batch, or by one of them each
+        # the values come from the table, from the batch, or one from each
         for left_out in (["doc", "raw"], ["doc"])[: 1 + key % 2]:
             history.change(key, left_out)
     for _ in range(20):
@@ -151,15 +151,15 @@ def test_updates_that_leave_values_out_are_folded_by_tasks(
     reports = ways.take(history.events[done:])
     metrics = reports["by_tasks"].metrics
     assert 0 < metrics["completion_lookups"] < metrics["completions"]
-    found = sorted(lake.duckdb_rows(ways.of("by_tasks"), "id, name, n, doc"))
-    assert found == [r for r in history.expected() if "clean" not in target or r[2] < 900]
-    assert len(ways.rows()) == len(found)
+    rows = sorted(lake.duckdb_rows(ways.of("by_tasks"), "id, name, n, doc"))
+    assert rows == [r for r in history.expected() if "clean" not in target or r[2] < 900]
+    assert len(ways.rows()) == len(rows)
     if "history_table" in target:
         assert len(ways.rows("_log", EVENTS)) == sum(e["value"] is not None for e in history.events)
         assert {writer for writer, *_ in files_of(lake, f"{ways.of('by_tasks')}_log")} == {"events"}
     if "partition_by" in target:
         written = {way: [writer for writer, *_ in files_of(lake, ways.of(way))] for way in WAYS}
-        # of each bucket and batch; what the table has told is written as a frame
+        # one per bucket and batch; values from the table are written as a frame
         assert (
             written["by_tasks"].count("ingest") == 6 < len(written["by_tasks"]) and "ingest" not in written["by_spark"]
         )
@@ -176,7 +176,7 @@ def test_updates_that_leave_values_out_are_folded_by_tasks(
     ],
     ids=str,
 )
-def test_events_that_are_only_added_are_written_by_tasks(lake: Lake, tmp_path: Path, target: dict[str, Any]) -> None:
+def test_appended_events_are_written_by_tasks(lake: Lake, tmp_path: Path, target: dict[str, Any]) -> None:
     appends = target["mode"] == "append"
     ways, history = Ways(lake, tmp_path, **target), Large(random.Random(6))
     for key in range(12):
@@ -189,13 +189,13 @@ def test_events_that_are_only_added_are_written_by_tasks(lake: Lake, tmp_path: P
     for key in range(20, 29):
         history.insert(key)
     fresh = history.events[len(first) :]
-    # events of the third batch are there twice, one of the last came before
+    # the third batch has its events twice, and the last one repeats an earlier event
     for events in (first, fresh[:3], [*fresh[3:6], *fresh[3:6]], [*fresh[6:], first[0]]):
         ways.take(events)
         written.append([writer for writer, *_ in files_of(lake, ways.of("by_tasks"))])
     columns = COLUMNS if appends else EVENTS
     assert len(ways.rows(columns=columns)) == sum(e["value"] is not None for e in history.events)
     by_tasks = "bucket" not in str(target)
-    assert [set(found) == {"events"} for found in written] == [by_tasks, by_tasks, False, False]
+    assert [set(outputs) == {"events"} for outputs in written] == [by_tasks, by_tasks, False, False]
     assert written[3].count("events") == written[1].count("events")
     assert "events" not in {writer for writer, *_ in files_of(lake, ways.of("by_spark"))}

@@ -1,4 +1,4 @@
-"""Names of a source are data: none of them is taken for a part of a statement, and none is refused for its letters."""
+"""Names of a source are data: no name becomes part of a statement, and none is refused for its characters."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.sources.files.conftest import Fed
 from tests.on_demand import on_demand
 
-# a struct's member that would end the list of columns and begin the rest of the statement
+# a struct's member that would end the column list and start the rest of the statement
 EVIL = "x:int>) USING iceberg LOCATION 'file:///tmp/lakecdc-elsewhere' --"
 ODD = ["order-line", "a b", "c.d", "tick`s", "it's", 'say "so"', "Zeile\n2", "back\\slash", "end", EVIL]
-# no path of Spark's variants can name some of these
+# paths of Spark's variants cannot name some of these
 JSON_ODD = [*ODD, "what?", " blank", "[0]", "$", "a]b", "{}", "%s", "1st", "日本"]
 
 
@@ -33,7 +33,7 @@ def fed(lake: Lake, tmp_path: Path) -> Fed:
     return Fed(lake, tmp_path / "in")
 
 
-def test_members_of_parquet_s_structs(fed: Fed) -> None:
+def test_members_of_parquet_structs_keep_their_names(fed: Fed) -> None:
     def write(name: str, first: int, *, more: bool = False) -> None:
         members = {member: n for n, member in enumerate(ODD)}
         kind = pa.struct([(member, pa.int32()) for member in ODD])
@@ -50,9 +50,9 @@ def test_members_of_parquet_s_structs(fed: Fed) -> None:
     rows = fed.lake.table(fed.name).read().select("id", "s", "l", "m").orderBy("id").collect()
     assert [row["id"] for row in rows] == [1, 2]
     for row in rows:
-        for found in (row["s"], row["l"][0], row["m"]["k"]):
-            assert found.asDict() == {member: n for n, member in enumerate(ODD)}
-    # the row without a key is JSON by now
+        for struct in (row["s"], row["l"][0], row["m"]["k"]):
+            assert struct.asDict() == {member: n for n, member in enumerate(ODD)}
+    # the row without a key is JSON
     corrected = 'cast(replace(cast(raw_value AS string), \'{"s":\', \'{"id":3,"s":\') AS binary)'
     fed.lake.sql(f"UPDATE {quoted('lake.' + fed.quarantine)} SET raw_value = {corrected}")
     fed.run("replay_quarantine")
@@ -61,7 +61,7 @@ def test_members_of_parquet_s_structs(fed: Fed) -> None:
 
 
 @pytest.mark.soak
-def test_members_of_nested_xml(fed: Fed) -> None:
+def test_members_of_nested_xml_keep_their_names(fed: Fed) -> None:
     fed.source = {"format": "xml", "xml": {"row_tag": "b"}}
     nested = '<b _n="1"><id>{}</id><order-line><x.y>{}</x.y><of-all>{}</of-all></order-line></b>'
     fed.write("a.xml", "<bs>" + nested.format(1, "p", "q") + "</bs>")
@@ -69,14 +69,14 @@ def test_members_of_nested_xml(fed: Fed) -> None:
     fed.write("b.xml", "<bs>" + nested.format(2, "r", "s") + "</bs>")
     fed.run()
     rows = fed.lake.table(fed.name).read().select("id", "order-line").orderBy("id").collect()
-    assert [(i, told.asDict()) for i, told in rows] == [
+    assert [(i, struct.asDict()) for i, struct in rows] == [
         ("1", {"x.y": "p", "of-all": "q"}),
         ("2", {"x.y": "r", "of-all": "s"}),
     ]
 
 
 @both_engines
-def test_columns_and_members_of_json(lake: Lake, tmp_path: Path, engine: str) -> None:
+def test_columns_and_members_of_json_keep_their_names(lake: Lake, tmp_path: Path, engine: str) -> None:
     name = lake.new_name("odd")
     target: dict[str, Any] = {"table": name, "key": ["id"], "source_table": "t"}
     row = {member: f"{n}" for n, member in enumerate(JSON_ODD)}
@@ -92,7 +92,7 @@ def test_columns_and_members_of_json(lake: Lake, tmp_path: Path, engine: str) ->
 
 
 @pytest.mark.parametrize("mode", on_demand(("upsert", "merge"), in_ci=("upsert",)))
-def test_a_table_with_a_backtick_in_its_name(lake: Lake, tmp_path: Path, mode: str) -> None:
+def test_a_table_name_may_contain_a_backtick(lake: Lake, tmp_path: Path, mode: str) -> None:
     name = f"{lake.new_name('ti')}`ck"
     target = {"table": name, "source_table": "t", "key": ["id"], "mode": mode, "columns": {"n": "int"}}
     target["history_table"] = f"{name}_history"

@@ -1,4 +1,4 @@
-"""First batches that tell nothing of a table's columns: there is no table until a row comes, and nothing is lost."""
+"""First batches that define no columns of a table: it is created with the first row, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRUNCATE = 5
 
 
 class Fed:
-    """A table fed from dumped records; every file is a batch of its own."""
+    """A table fed from dumped records; every file is a separate batch."""
 
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.lake, self.folder = lake, folder
@@ -67,21 +67,21 @@ def fed(lake: Lake, tmp_path: Path) -> Fed:
     return Fed(lake, tmp_path, key=["id"])
 
 
-def test_a_truncate_before_any_row_makes_no_table_and_voids_older_rows(fed: Fed) -> None:
+def test_a_truncate_before_any_row_creates_no_table_and_drops_older_rows(fed: Fed) -> None:
     fed.write(event(TRUNCATE, "t"), {"key": {"id": 3}}, {"value": "{broken"})
     assert fed.run(dry_run=True).outcome == "nothing"
     for _ in range(2):
         report = fed.run()
         assert report.outcome == "nothing", report.reason
         assert not fed.exists
-    # a tombstone of its own, then late rows and new ones
+    # a separate tombstone, then late rows and new ones
     fed.write({"key": {"id": 4}})
     fed.write(event(TRUNCATE - 1, "c", 1), event(TRUNCATE + 1, "c", 2))
     report = fed.run()
     assert (report.outcome, report.metrics["commits"]) == ("done", 1), report.reason
     assert fed.lake.duckdb_rows(fed.name, "id, n") == [(2, TRUNCATE + 1)]
     assert fed.lake.duckdb_rows(fed.quarantine, "rule, raw_value") == [("not-json", b"{broken")]
-    # it is remembered beyond the run, as is the next one, alone in its batch
+    # the delete is remembered beyond the run, as is the next one, alone in its batch
     fed.write(event(TRUNCATE - 2, "c", 5), event(TRUNCATE + 2, "c", 6))
     fed.write(event(TRUNCATE + 3, "t"))
     report = fed.run()
@@ -89,7 +89,7 @@ def test_a_truncate_before_any_row_makes_no_table_and_voids_older_rows(fed: Fed)
     assert fed.lake.duckdb_rows(fed.name, "id, n") == []
 
 
-def test_deletes_alone_tell_the_key_and_are_remembered(fed: Fed) -> None:
+def test_deletes_without_rows_define_the_key_and_are_remembered(fed: Fed) -> None:
     fed.write(event(3, "d", 7), event(2, "d"))
     report = fed.run()
     assert (report.outcome, report.metrics["quarantined"]) == ("done", 1), report.reason
@@ -111,7 +111,7 @@ def test_the_row_of_an_early_truncate_is_in_the_change_log(lake: Lake, tmp_path:
 
 @both_engines
 @pytest.mark.parametrize("key", on_demand(("", "id"), in_ci=("",)))
-def test_rows_in_json_are_appended(lake: Lake, tmp_path: Path, engine: str, key: str) -> None:
+def test_json_rows_are_appended(lake: Lake, tmp_path: Path, engine: str, key: str) -> None:
     name = lake.new_name("appended")
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "json"}
     target = {"table": name, "mode": "append", "key": [key] if key else []}
@@ -124,7 +124,7 @@ def test_rows_in_json_are_appended(lake: Lake, tmp_path: Path, engine: str, key:
 
 
 @pytest.mark.soak
-def test_a_table_that_is_refused_is_not_made(fed: Fed) -> None:
+def test_a_refused_table_is_not_created(fed: Fed) -> None:
     fed.target |= {"mode": "append"}
     fed.write(event(1, "c", 1), event(2, "u", 1))
     report = fed.run()
@@ -132,16 +132,16 @@ def test_a_table_that_is_refused_is_not_made(fed: Fed) -> None:
     assert not fed.exists
 
 
-def test_where_no_key_is_named_a_truncate_alone_needs_none(spark: SparkSession) -> None:
+def test_a_lone_truncate_needs_no_key(spark: SparkSession) -> None:
     lines, target = [json.dumps({"topic": "pg.shop.t", "headers": [], **event(TRUNCATE, "t")})], Target("shop.t")
-    found = decode_lines(spark, "debezium-json", lines, target, records=True)
-    assert found.rows is None and found.truncate_order
+    decoded = decode_lines(spark, "debezium-json", lines, target, records=True)
+    assert decoded.rows is None and decoded.truncate_order
     known = Known({"id": "bigint", "n": "bigint"}, key=("id",))
-    found = decode_lines(spark, "debezium-json", lines, target, known, records=True)
-    assert found.rows is not None and found.key == ("id",) and found.truncate_order
+    decoded = decode_lines(spark, "debezium-json", lines, target, known, records=True)
+    assert decoded.rows is not None and decoded.key == ("id",) and decoded.truncate_order
 
 
-def test_lines_that_end_with_carriage_returns_make_a_table(lake: Lake, tmp_path: Path) -> None:
+def test_lines_may_end_with_carriage_returns(lake: Lake, tmp_path: Path) -> None:
     lines = [json.dumps(event(number, "c", number)["value"]) for number in (1, 2)]
     (tmp_path / "old.jsonl").write_bytes("\r".join(lines).encode() + b"\n")
     name = lake.new_name("new")

@@ -1,4 +1,4 @@
-"""Keys with names that SQL would take apart, and keys that change in flattened events."""
+"""Keys with names that SQL would split, and keys that change in flattened events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def event(lsn: int, op: str, row: dict[str, Any]) -> str:
 
 
 def flat(lsn: int, op: str, row: dict[str, Any], old_key: dict[str, Any] | None = None) -> str:
-    """A dumped record of a flattened event."""
+    """Return a dumped record of a flattened event."""
     facts = {"__op": op, "__table": "t", "__lsn": lsn, "__deleted": str(op == "d").lower()}
     headers = [["__debezium.oldkey", json.dumps(old_key)]] if old_key else []
     record = {"topic": "pg.s.t", "partition": 0, "offset": lsn, "key": {"id": row["id"]}, "headers": headers}
@@ -31,7 +31,7 @@ def flat(lsn: int, op: str, row: dict[str, Any], old_key: dict[str, Any] | None 
 
 
 class Fed:
-    """A table fed from files of events, one run a file."""
+    """A table fed from files of events, one run per file."""
 
     def __init__(self, lake: Lake, folder: Path, key: str, **source: str) -> None:
         self.lake, self.folder, self.files = lake, folder, 0
@@ -57,7 +57,7 @@ def test_a_key_with_a_dot_is_looked_up_and_remembered(lake: Lake, tmp_path: Path
     assert fed.rows(f'"{key}", doc, n') == [(1, "big", 5)]
 
 
-def test_a_flattened_key_change_keeps_what_was_left_out(lake: Lake, tmp_path: Path) -> None:
+def test_a_flattened_key_change_keeps_omitted_values(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, "id", format="debezium-flat-json", records="kafka")
     fed.done(flat(1, "c", {"id": 1, "doc": "big"}))
     fed.done(flat(5, "d", {"id": 1, "doc": None}), flat(6, "c", {"id": 2, "doc": UNCHANGED}, {"id": 1}))

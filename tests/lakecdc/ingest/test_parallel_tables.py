@@ -1,4 +1,4 @@
-"""Tables of one run are written at once: by a session whose threads are new, into a namespace that is not there yet."""
+"""Tables of one run are written in parallel, by a session with new threads, into a new namespace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = 4
 
 @pytest.fixture
 def fresh(lake: Lake) -> SparkSession:
-    """A session that has not opened any catalog but the lake's, as every job's session is when it begins."""
+    """Return a session that has opened only the lake's catalog, like every job's session at its start."""
     session = lake.spark.newSession()
     use_catalog(session, Catalog(CATALOG, lake.properties))
     session.conf.set("spark.sql.shuffle.partitions", "2")
@@ -31,7 +31,7 @@ def event(lsn: int, table: str, row: dict[str, Any]) -> str:
     return json.dumps({"op": "c", "before": None, "after": row, "source": source})
 
 
-def test_a_table_that_cannot_be_decoded_fails_alone(lake: Lake, tmp_path: Path) -> None:
+def test_only_the_table_that_cannot_be_decoded_fails(lake: Lake, tmp_path: Path) -> None:
     rows: dict[str, dict[str, Any]] = {"t0": {"id": 1}, "t1": {"id": 1}, "t2": {"id": 1.5}, "t3": {"id": 1, "_pos": 1}}
     (tmp_path / "a.jsonl").write_text("\n".join(event(n, t, row) for n, (t, row) in enumerate(rows.items(), 1)))
     names = [lake.new_name("alone") for _ in rows]
@@ -47,7 +47,7 @@ def test_a_table_that_cannot_be_decoded_fails_alone(lake: Lake, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake, tmp_path: Path, beside: bool) -> None:
+def test_only_the_table_with_unreadable_metadata_fails(lake: Lake, tmp_path: Path, beside: bool) -> None:
     names = [lake.new_name("sound"), lake.new_name("broken")]
     targets: list[dict[str, Any]] = [
         {"table": name, "key": ["id"], "source_table": f"s.t{n}"} for n, name in enumerate(names)
@@ -60,11 +60,11 @@ def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake, tmp_pat
         (tmp_path / f"{batch}.jsonl").write_text(
             "\n".join(event(9 * batch + n, f"t{n}", {"id": batch}) for n in (0, 1))
         )
-        mend = lake.break_metadata(targets[1].get("history_table", names[1])) if batch else None
+        restore = lake.break_metadata(targets[1].get("history_table", names[1])) if batch else None
         reports = ingest(lake.spark, spec)
         assert [r.outcome for r in reports] == expected, [r.reason for r in reports]
-    assert mend is not None and "Cannot load the table" in str(reports[1].reason)
-    mend()
+    assert restore is not None and "Cannot load the table" in str(reports[1].reason)
+    restore()
     assert [r.outcome for r in ingest(lake.spark, spec)] == ["nothing", "done"]
     assert [sorted(lake.duckdb_rows(name, "id")) for name in names] == [[(0,), (1,)]] * 2
 
@@ -78,7 +78,7 @@ def spec_of(lake: Lake, folder: Path, namespace: str, **options: Any) -> Any:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_new_tables_are_written_at_once(lake: Lake, fresh: SparkSession, tmp_path: Path, attempt: int) -> None:
+def test_new_tables_are_written_in_parallel(lake: Lake, fresh: SparkSession, tmp_path: Path, attempt: int) -> None:
     namespace = lake.new_name("at_once").replace("test.", "parallel_")
     spec = spec_of(lake, tmp_path, namespace)
     for batch in range(2):
@@ -90,7 +90,7 @@ def test_new_tables_are_written_at_once(lake: Lake, fresh: SparkSession, tmp_pat
         assert sorted(lake.duckdb_rows(f"{namespace}.t{n}", "id, n")) == [(0, n), (1, n)]
 
 
-def test_tables_that_share_a_new_quarantine(lake: Lake, fresh: SparkSession, tmp_path: Path) -> None:
+def test_tables_may_share_a_new_quarantine(lake: Lake, fresh: SparkSession, tmp_path: Path) -> None:
     namespace = lake.new_name("at_once").replace("test.", "parallel_")
     events = [event(n, f"t{n}", {"id": 1, "n": n}) for n in range(TABLES)]
     wrong = [event(50 + n, f"t{n}", {"n": n}) for n in range(TABLES)]
@@ -98,5 +98,5 @@ def test_tables_that_share_a_new_quarantine(lake: Lake, fresh: SparkSession, tmp
     reports = ingest(fresh, spec_of(lake, tmp_path, namespace, max_quarantined_fraction=1))
     assert [(r.outcome, r.reason) for r in reports] == [("done", None)] * TABLES
     assert [r.metrics["quarantined"] for r in reports] == [1] * TABLES
-    kept = lake.duckdb_rows(f"{namespace}.lakecdc_quarantine", "target")
-    assert sorted(kept) == [(f"{namespace}.t{n}",) for n in range(TABLES)]
+    quarantined = lake.duckdb_rows(f"{namespace}.lakecdc_quarantine", "target")
+    assert sorted(quarantined) == [(f"{namespace}.t{n}",) for n in range(TABLES)]

@@ -1,4 +1,4 @@
-"""Messages made, or happening, to bring a decoder down: each is kept by itself, and its neighbours are applied."""
+"""Messages that might crash a decoder are quarantined one by one, and their neighbours are applied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_schema(schema: str, number: int) -> str:
     return f'{{"schema":{schema},"payload":{good(number)}}}'
 
 
-#: messages by the rule they break; by None such that are applied, where they are not kept
+#: messages by the rule they break; None for messages that are applied
 POISON = [
     ("not-json", good(1000).replace('"x"', "[" * DEEP + "]" * DEEP)),
     ("not-json", good(1001).replace('"x"', '{"a":' * DEEP + "1" + "}" * DEEP)),
@@ -46,7 +46,7 @@ POISON = [
     (None, with_schema('{"type":"struct","fields":[{"field":"after","fields":[{"type":"int32"}]}]}', 2004)),
     (None, with_schema('"x"', 2005)),
     (None, with_schema("7", 2006)),
-    # a column of text keeps each digit
+    # a text column keeps each digit
     (None, good(2007).replace('"x"', "1" * 2000)),
 ]
 
@@ -63,20 +63,20 @@ def take(lake: Lake, folder: Path, name: str) -> TableReport:
 
 
 @both_engines
-def test_poisoned_json(lake: Lake, tmp_path: Path, engine: str) -> None:
+def test_poisoned_json_is_quarantined(lake: Lake, tmp_path: Path, engine: str) -> None:
     name = lake.new_name("poisoned")
     first, last = [good(n) for n in range(20)], [good(n) for n in range(20, 40)]
     (tmp_path / "0.jsonl").write_text("\n".join([*first, *(text for _, text in POISON), *last]))
     take(lake, tmp_path, name)
-    kept = lake.duckdb_rows(f"{name}_kept", "rule, raw_value")
-    assert sorted(kept) == sorted((rule, text.encode()) for rule, text in POISON if rule)
+    quarantined = lake.duckdb_rows(f"{name}_kept", "rule, raw_value")
+    assert sorted(quarantined) == sorted((rule, text.encode()) for rule, text in POISON if rule)
     applied = [json.loads(text).get("payload", json.loads(text))["after"]["id"] for rule, text in POISON if not rule]
     assert sorted(i for (i,) in lake.duckdb_rows(name, "id")) == [*range(40), *applied]
     assert lake.table(name).column_names[:2] == ["id", "v"]
-    # and a first message of this kind tells nothing of the columns that come after it
+    # and a first message of this kind defines no columns for later messages
     (tmp_path / "1.jsonl").write_text("\n".join([good(3000, **{"": 1}), good(3001)]))
     take(lake, tmp_path, name)
-    assert len(lake.duckdb_rows(f"{name}_kept", "rule")) == len(kept) + 1
+    assert len(lake.duckdb_rows(f"{name}_kept", "rule")) == len(quarantined) + 1
 
 
 @pytest.mark.soak
@@ -99,7 +99,7 @@ def test_a_line_without_end_fails_its_table_and_names_the_file(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_a_line_of_two_gigabytes(lake: Lake, tmp_path: Path, engine: str) -> None:
+def test_a_line_of_two_gigabytes_is_refused(lake: Lake, tmp_path: Path, engine: str) -> None:
     with gzip.open(tmp_path / "1.jsonl.gz", "wb", 1) as file:
         for _ in range(2200):
             file.write(b"x" * 1_000_000)

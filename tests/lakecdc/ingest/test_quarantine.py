@@ -1,4 +1,4 @@
-"""What cannot be applied is kept, once, and enters again with the order key it had."""
+"""Messages that cannot be applied are quarantined once, and replayed with their former order key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def event(lsn: int, op: str, row: dict[str, Any]) -> str:
 
 
 class Fed:
-    """A table fed from event files, its quarantine in the test's own table."""
+    """A table fed from event files, with a separate quarantine table."""
 
     def __init__(self, lake: Lake, folder: Path, **columns: str) -> None:
         self.lake, self.folder = lake, folder
@@ -61,12 +61,12 @@ class Fed:
 
 
 @both_engines
-def test_bad_messages_are_kept_whole_and_the_rest_is_applied(lake: Lake, tmp_path: Path, engine: str) -> None:
+def test_bad_messages_are_quarantined_whole_and_others_applied(lake: Lake, tmp_path: Path, engine: str) -> None:
     fed = Fed(lake, tmp_path, n="int")
     fed.encoding = "latin-1"
     two = event(5, "c", {"id": 5, "n": 5}) + event(6, "c", {"id": 6, "n": 6})
     bad = [event(2, "c", {"id": 2, "n": "many"}), "{broken", event(3, "c", {"n": 3}), '{"op": "z"}', two]
-    # what is no UTF-8 is kept as it is
+    # bytes outside UTF-8 are kept unchanged
     bad.append(event(7, "c", {"id": 7, "n": "?"}).replace("?", "\u00fc"))
     fed.write(event(1, "c", {"id": 1, "n": 1}), *bad, event(4, "c", {"id": 4, "n": None}))
     report = fed.run().tables[0]
@@ -90,7 +90,7 @@ def test_too_many_bad_messages_fail_the_table_and_nothing_is_written(lake: Lake,
 
 
 @both_engines
-def test_messages_that_cannot_be_read_count_among_all(lake: Lake, tmp_path: Path, engine: str) -> None:
+def test_unreadable_messages_count_in_the_quarantined_fraction(lake: Lake, tmp_path: Path, engine: str) -> None:
     fed = Fed(lake, tmp_path, n="int")
     good = [event(n, "c", {"id": n, "n": n}) for n in range(18)]
     fed.write(*good, "{broken", '{"op": "z"}', event(18, "c", {"id": 18, "n": "x"}))
@@ -102,7 +102,7 @@ def test_messages_that_cannot_be_read_count_among_all(lake: Lake, tmp_path: Path
 
 
 @pytest.mark.parametrize("key", [pytest.param(["id"], marks=pytest.mark.soak), []])
-def test_equal_messages_are_kept_and_enter_again_each_by_itself(lake: Lake, tmp_path: Path, key: list[str]) -> None:
+def test_equal_messages_are_quarantined_and_replayed_one_by_one(lake: Lake, tmp_path: Path, key: list[str]) -> None:
     fed = Fed(lake, tmp_path, n="int")
     fed.target |= {"mode": "append", "key": key}
     bad = event(2, "c", {"id": 2, "n": "x"})
@@ -119,7 +119,7 @@ def test_equal_messages_are_kept_and_enter_again_each_by_itself(lake: Lake, tmp_
         assert fed.quarantined_rows() == [("not-json", b"{broken")] * 2
 
 
-def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> None:
+def test_a_replay_never_overwrites_newer_rows(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, n="int")
     fed.write(
         event(1, "c", {"id": 1, "n": 1}),
@@ -131,7 +131,7 @@ def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> 
     )
     fed.run()
     assert fed.rows() == [(1, 4)] and len(fed.quarantined_rows()) == 3
-    # nothing has been corrected: all stay, kept once
+    # nothing has been corrected: all stay, once each
     still = fed.run("replay_quarantine").tables[0]
     assert still.metrics["quarantined_still"] == 3 and len(fed.quarantined_rows()) == 3
     lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN m string")
@@ -147,7 +147,7 @@ def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> 
     assert fed.run("replay_quarantine").tables[0].outcome == "nothing"
 
 
-def test_excluded_columns_are_in_no_quarantine_and_each_target_may_have_its_own(lake: Lake, tmp_path: Path) -> None:
+def test_no_quarantine_has_excluded_columns_and_targets_may_have_separate_ones(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, n="int")
     fed.target["exclude_columns"] = ["ssn"]
     fed.write(
@@ -159,7 +159,7 @@ def test_excluded_columns_are_in_no_quarantine_and_each_target_may_have_its_own(
     report = fed.run(quarantine_table=own).tables[0]
     assert report.metrics["quarantine_table"] == fed.quarantine
     assert fed.quarantined_rows() == [("not-json", None), ("type", event(2, "c", {"id": 2, "n": "many"}).encode())]
-    # what has been withheld stays, the rest enters again
+    # withheld rows stay, the rest are applied
     lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
     lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN n string")
     fed.target["columns"]["n"] = "string"
@@ -170,9 +170,7 @@ def test_excluded_columns_are_in_no_quarantine_and_each_target_may_have_its_own(
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_values_are_reported_only_where_that_is_wanted(
-    lake: Lake, shown: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_values_are_reported_only_if_enabled(lake: Lake, shown: bool, caplog: pytest.LogCaptureFixture) -> None:
     place = f"{order_key(1, 5, 0, 0)} 078-05-1120"
     row = (place, "type", "values do not fit their columns: n", order_key(1, 5, 0, 0))
     rejected = lake.spark.createDataFrame([row], "place string, rule string, reason string, `order` string")
@@ -224,7 +222,7 @@ def test_incomplete_row_is_quarantined_until_replay(lake: Lake, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("key", [("id",), pytest.param((), marks=pytest.mark.soak)], ids=["key", "no key"])
-def test_rows_of_a_full_load_are_kept_once_whenever_they_are_read(lake: Lake, key: tuple[str, ...]) -> None:
+def test_rows_of_a_full_load_are_quarantined_once(lake: Lake, key: tuple[str, ...]) -> None:
     name, target = lake.new_name("quarantine"), Target("test.read", key=key)
 
     def read(position: int, *rows: tuple[int, str]) -> int:
@@ -237,14 +235,14 @@ def test_rows_of_a_full_load_are_kept_once_whenever_they_are_read(lake: Lake, ke
         batch = Batch(target, key, (), Rows(frame), Position("test", "1", {}), full_load=True)
         rejected = quarantine.of_events(batch, frame, "clean", F.lit("bad"))
         assert rejected.count == len(rows)
-        kept = quarantine.create_quarantine(lake.spark, "lake", name)
-        return quarantine.keep(kept, replace(batch, rejected=rejected), None)
+        table = quarantine.create_quarantine(lake.spark, "lake", name)
+        return quarantine.keep(table, replace(batch, rejected=rejected), None)
 
     assert read(5, (1, "a"), (2, "b"), *([] if key else [(2, "b")])) == (2 if key else 3)
     assert read(5, (1, "a"), (2, "b")) == 0
-    # another snapshot shows them as they are now
+    # another snapshot shows their present values
     assert read(7, (1, "a"), (2, "c")) == 2
     text = "CAST(raw_value AS string)"
     rows = lake.sql(f"SELECT get_json_object({text}, '$.row.day') d, substr(order_key, 20, 1) o FROM lake.{name}")
-    kept = sorted((row["d"], row["o"]) for row in rows.collect())
-    assert kept == ([("a", "7"), ("c", "7")] if key else [("a", "7"), ("b", "5"), ("b", "5"), ("c", "7")])
+    quarantined = sorted((row["d"], row["o"]) for row in rows.collect())
+    assert quarantined == ([("a", "7"), ("c", "7")] if key else [("a", "7"), ("b", "5"), ("b", "5"), ("c", "7")])

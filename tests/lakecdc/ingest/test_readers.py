@@ -1,4 +1,4 @@
-"""The report of ingestion says whether a table has the form and the freshness that its readers were promised."""
+"""The report of ingestion shows whether a table has the promised form and freshness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.maintain.support import run
 
 
-def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, tmp_path: Path) -> None:
+def test_a_new_table_gets_the_promised_form_and_an_existing_one_a_warning(lake: Lake, tmp_path: Path) -> None:
     history = History.of(5, 40)
     first, second, third = history.events[:10], history.events[10:30], history.events[30:]
     feed = Feed(lake, tmp_path, {})
@@ -29,8 +29,8 @@ def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, 
         "warning": None,
     }
 
-    kept = suited.metrics["freshness_promised_seconds"], suited.metrics["freshness_late_seconds"]
-    assert kept == (99999 * 86400.0, 0.0) and "freshness_late_seconds" not in plain.metrics
+    promised = suited.metrics["freshness_promised_seconds"], suited.metrics["freshness_late_seconds"]
+    assert promised == (99999 * 86400.0, 0.0) and "freshness_late_seconds" not in plain.metrics
 
     feed.target = {"readers": ["databricks"]}
     report = feed.take(third)
@@ -40,7 +40,7 @@ def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, 
     left = "Databricks Runtime 18 cannot read position deletes"
     warning = f"The table has format version 2, and {left}. Run the job set_readers."
     assert report.reason == report.metrics["readers"]["warning"] == warning
-    # nothing new is no reason to be silent
+    # a run without new events still reports it
     feed.target = {**feed.target, "freshness": "1s"}
     late = feed.run()
     assert f"{warning}; readers see its source as of " in str(late.reason)

@@ -1,4 +1,4 @@
-"""Sources that send again what they have sent: the table equals the source all the same, and nothing is quarantined."""
+"""If a source sends events again, the table still equals the source, and nothing is quarantined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Events = list[dict[str, Any]]
 
 
 class Replay:
-    """A table whose source sends from some earlier event again at every batch, with new places of arrival."""
+    """A table whose source repeats events in every batch, with new arrival numbers."""
 
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.feed = Feed(lake, folder, {"partition_by": ["bucket(2, id)"], **target})
@@ -32,7 +32,7 @@ class Replay:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("seed", "mode"), [(3, "upsert"), (2, "merge")])
-def test_every_batch_reaches_back(lake: Lake, tmp_path: Path, seed: int, mode: str) -> None:
+def test_batches_that_repeat_earlier_events_equal_the_source(lake: Lake, tmp_path: Path, seed: int, mode: str) -> None:
     replay, history, rng = Replay(lake, tmp_path, mode=mode), History.of(seed, 70, keys=8), random.Random(seed)
     sent: Events = []
     for events in in_batches(history, 25, 40, 52):
@@ -44,8 +44,8 @@ def test_every_batch_reaches_back(lake: Lake, tmp_path: Path, seed: int, mode: s
     assert replay.feed.rows() == final_rows(history)
 
 
-def test_a_key_change_sent_again_is_not_followed(lake: Lake, tmp_path: Path) -> None:
-    """The old key's row is gone from every snapshot; the new key's row knows all there is to know."""
+def test_a_repeated_key_change_is_not_followed(lake: Lake, tmp_path: Path) -> None:
+    """The old key's row is in no snapshot; the new key's row is complete."""
     replay, history = Replay(lake, tmp_path), History(random.Random(1))
     history.insert(1)
     history.change_key(1, 2)
@@ -60,8 +60,8 @@ def test_a_key_change_sent_again_is_not_followed(lake: Lake, tmp_path: Path) -> 
     assert first == 3
 
 
-def test_a_value_sent_again_is_not_taken_for_the_newest(lake: Lake, tmp_path: Path) -> None:
-    """Of two changes of a large value the older one alone arrives again, before an update that leaves it out."""
+def test_a_repeated_value_is_not_the_newest(lake: Lake, tmp_path: Path) -> None:
+    """Of two changes of a large value, only the older one arrives again, before an update that omits it."""
     replay, history = Replay(lake, tmp_path), History(random.Random(2))
     history.insert(1)
     history.update(1, touch_doc=True)

@@ -1,4 +1,4 @@
-"""Columns widen with their source, and one that cannot stops its table, whatever decodes and where batches are cut."""
+"""Columns widen with their source, or stop their table if they cannot, with any engine and batches."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ WIDE = {"id": "bigint", "f": "double", "d": "decimal(12,2)"}
 _CONNECT = {"int": "int32", "bigint": "int64", "float": "float", "double": "double", "text": "string"}
 
 
-def canal(number: int, types: Types, row: dict[str, Any], table: str = "t", *, gone: bool = False) -> str:
+def canal(number: int, types: Types, row: dict[str, Any], table: str = "t", *, delete: bool = False) -> str:
     place = {"database": "shop", "table": table, "es": 5000, "ts": 6000, "id": number, "isDdl": False, "old": None}
     data = {name: str(value) for name, value in row.items()}
-    return json.dumps({**place, "type": "DELETE" if gone else "INSERT", "mysqlType": types, "data": [data]})
+    return json.dumps({**place, "type": "DELETE" if delete else "INSERT", "mysqlType": types, "data": [data]})
 
 
-def debezium(number: int, types: Types, row: dict[str, Any], table: str = "t", *, gone: bool = False) -> str:
-    """An event whose decimals are numbers, as Connect's ``decimal.format`` NUMERIC has it."""
+def debezium(number: int, types: Types, row: dict[str, Any], table: str = "t", *, delete: bool = False) -> str:
+    """Return an event with decimals as numbers, as Connect's ``decimal.format`` NUMERIC writes them."""
     source = {"connector": "postgresql", "schema": "shop", "table": table, "lsn": number, "ts_ms": 1_700_000_000_000}
     fields: list[dict[str, Any]] = []
     for name, kind in types.items():
@@ -51,7 +51,7 @@ def debezium(number: int, types: Types, row: dict[str, Any], table: str = "t", *
         else:
             fields.append({"field": name, "type": _CONNECT[kind]})
     schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
-    images = {"op": "d", "before": row, "after": None} if gone else {"op": "c", "before": None, "after": row}
+    images = {"op": "d", "before": row, "after": None} if delete else {"op": "c", "before": None, "after": row}
     payload = {**images, "source": source}
     return json.dumps({"schema": schema, "payload": payload})
 
@@ -63,7 +63,7 @@ NEW_IN_CI = [("canal-json", "tasks", False)]
 
 
 class Fed:
-    """A table fed from files of events, one run a file."""
+    """A table fed from files of events, one run per file."""
 
     def __init__(self, lake: Lake, folder: Path, name: str) -> None:
         self.lake, self.folder, self.make = lake, folder, MAKE[name]
@@ -71,13 +71,13 @@ class Fed:
         self.target: dict[str, Any] = {"table": lake.new_name("typed"), "key": ["id"], "source_table": "t"}
         self.quarantine, self.files = lake.new_name("quarantine"), 0
 
-    def take(self, *events: tuple[Types, dict[str, Any]], gone: int | None = None) -> TableReport:
+    def take(self, *events: tuple[Types, dict[str, Any]], deleted: int | None = None) -> TableReport:
         """Feed a batch.
 
-        :param gone: place of the event that is a delete.
+        :param deleted: place of the event that is a delete.
         """
         self.files += 1
-        lines = [self.make(100 * self.files + i, *e, gone=i == gone) + "\n" for i, e in enumerate(events)]
+        lines = [self.make(100 * self.files + i, *e, delete=i == deleted) + "\n" for i, e in enumerate(events)]
         (self.folder / f"{self.files}.jsonl").write_text("".join(lines))
         return self.run()
 
@@ -96,9 +96,9 @@ class Fed:
 def test_columns_widen_with_their_source(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
     fed = Fed(lake, tmp_path, name)
     first = {"id": 1, "f": 1.5, "d": 12.25}
-    assert fed.take((NARROW, first), (NARROW, first | {"id": 7}), gone=1).outcome == "done"
+    assert fed.take((NARROW, first), (NARROW, first | {"id": 7}), deleted=1).outcome == "done"
     large = {"id": 2**40, "f": 9.00000000009, "d": 1234567890.25}
-    # one that was written before the change comes with those after it
+    # an event from before the change arrives among later ones
     report = fed.take((WIDE, large), (NARROW, {"id": 1, "f": 2.5, "d": 12.5}))
     assert report.outcome == "done" and not report.metrics.get("quarantined"), report.reason
     assert sorted(report.metrics["schema_changes"]) == [
@@ -108,15 +108,15 @@ def test_columns_widen_with_their_source(lake: Lake, tmp_path: Path, name: str, 
     ]
     expected = [(1, 2.5, Decimal("12.50")), (2**40, 9.00000000009, Decimal("1234567890.25"))]
     assert fed.rows() == expected
-    # keys are found under their new type, narrower events change no type, and deletes are remembered
-    report = fed.take((NARROW, {"id": 1, "f": 3.5, "d": 0}), (WIDE, large), gone=1)
+    # keys match under their new type, narrower events change no type, and deletes are remembered
+    report = fed.take((NARROW, {"id": 1, "f": 3.5, "d": 0}), (WIDE, large), deleted=1)
     assert report.outcome == "done" and "schema_changes" not in report.metrics, report.reason
     assert fed.rows() == [(1, 3.5, Decimal("0.00"))]
     assert sorted(lake.duckdb_rows(f"{fed.target['table']}_lakecdc_deletes", "id")) == [(7,), (2**40,)]
 
 
 @pytest.mark.parametrize(("name", "engine"), on_demand(FED, in_ci=IN_CI), indirect=["engine"])
-def test_what_iceberg_cannot_widen_stops_the_table(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
+def test_types_that_iceberg_cannot_widen_stop_the_table(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
     fed = Fed(lake, tmp_path, name)
     assert fed.take((NARROW, {"id": 1, "f": 1.5, "d": 12.25})).outcome == "done"
     before = lake.table(fed.target["table"]).head()
@@ -125,7 +125,7 @@ def test_what_iceberg_cannot_widen_stops_the_table(lake: Lake, tmp_path: Path, n
     assert (report.outcome, report.failure_class) == ("failed", "bad input")
     assert "Cannot change column 'd' from decimal(10,2) to decimal(10,4)" in str(report.reason)
     assert lake.table(fed.target["table"]).head() == before
-    # the way out
+    # the remedy
     fed.target["columns"] = {"d": "decimal(10,2)"}
     report = fed.run()
     assert (report.outcome, report.metrics["quarantined"]) == ("done", 1), report.reason
@@ -133,7 +133,7 @@ def test_what_iceberg_cannot_widen_stops_the_table(lake: Lake, tmp_path: Path, n
 
 
 @pytest.mark.parametrize(("name", "engine", "shards"), on_demand(NEW, in_ci=NEW_IN_CI))
-def test_the_types_of_a_new_table_hold_all_that_come_first(
+def test_a_new_table_gets_the_widest_types_of_its_first_batch(
     spark: SparkSession, name: str, engine: str, shards: bool
 ) -> None:
     row = {"id": 1, "f": 1.5, "d": 12.25}
@@ -143,15 +143,15 @@ def test_the_types_of_a_new_table_hold_all_that_come_first(
     target = Target("shop.t", key=("id",), **settings)  # type: ignore[arg-type]
     for pair in ((NARROW, WIDE), (WIDE, NARROW)):
         lines = [MAKE[name](i, types, {**row, "id": i}, tables[i]) for i, types in enumerate(pair)]
-        found = decode_lines(spark, name, lines, target, Known({}), engine=engine)
-        assert {c.name: c.type for c in found.columns} == WIDE
-        assert state(found, ("id", "d")) == [(0, Decimal("12.25")), (1, Decimal("12.25"))]
+        decoded = decode_lines(spark, name, lines, target, Known({}), engine=engine)
+        assert {c.name: c.type for c in decoded.columns} == WIDE
+        assert state(decoded, ("id", "d")) == [(0, Decimal("12.25")), (1, Decimal("12.25"))]
         spark.catalog.clearCache()
 
 
 @both_engines
 @pytest.mark.parametrize("change", on_demand(["int text", "bigint double", "text int"], in_ci=["bigint double"]))
-def test_other_changes_of_a_type(spark: SparkSession, engine: str, change: str) -> None:
+def test_other_type_changes_become_text_or_are_refused(spark: SparkSession, engine: str, change: str) -> None:
     old, new = change.split()
     lines = [canal(1, {"id": "int", "v": new}, {"id": 1, "v": 5})]
     known = Known({"id": "int", "v": "string" if old == "text" else old})
@@ -164,21 +164,24 @@ def test_other_changes_of_a_type(spark: SparkSession, engine: str, change: str) 
 
 
 @pytest.mark.parametrize(("engine", "is_new"), on_demand(product(ENGINES, (True, False)), in_ci=[("tasks", True)]))
-def test_a_damaged_type_spoils_its_own_message_alone(spark: SparkSession, engine: str, is_new: bool) -> None:
+def test_a_damaged_type_rejects_only_its_message(spark: SparkSession, engine: str, is_new: bool) -> None:
     types = {"id": "int(11)", "v": "decimal(10,2)"}
     damaged: list[Types] = [types | {"id": "ilt(11)"}, types | {"v": "decimal(1,22)"}, {"id": "int(11)", "w": "int"}]
-    lines = [canal(i, told, {"id": i, "v": "1.50"}) for i, told in enumerate([*damaged, types, types])]
+    lines = [
+        canal(i, types_of_message, {"id": i, "v": "1.50"})
+        for i, types_of_message in enumerate([*damaged, types, types])
+    ]
     known = Known({} if is_new else {"id": "int", "v": "decimal(10,2)"})
-    found = decode_lines(spark, "canal-json", lines, TARGET, known, engine=engine)
-    assert {c.name: c.type for c in found.columns} == {"id": "int", "v": "decimal(10,2)"}
-    assert state(found, ("id", "v")) == [(3, Decimal("1.50")), (4, Decimal("1.50"))]
-    assert rejections(found) == [
+    decoded = decode_lines(spark, "canal-json", lines, TARGET, known, engine=engine)
+    assert {c.name: c.type for c in decoded.columns} == {"id": "int", "v": "decimal(10,2)"}
+    assert state(decoded, ("id", "v")) == [(3, Decimal("1.50")), (4, Decimal("1.50"))]
+    assert rejections(decoded) == [
         ("unknown-type", "mysqlType lacks a column of the row"),
         ("unknown-type", "the source has no such type as the message tells of id"),
         ("unknown-type", "the source has no such type as the message tells of v"),
     ]
-    # what people say of a column counts more
+    # the user's choice for a column comes first
     fixed = Target("shop.t", key=("id",), columns={"id": "int", "v": "decimal(10,2)"})
-    found = decode_lines(spark, "canal-json", lines, fixed, known)
-    assert [i for (i,) in state(found, ("id",))] == [0, 1, 3, 4] and found.rejections == 1
+    decoded = decode_lines(spark, "canal-json", lines, fixed, known)
+    assert [i for (i,) in state(decoded, ("id",))] == [0, 1, 3, 4] and decoded.rejections == 1
     spark.catalog.clearCache()

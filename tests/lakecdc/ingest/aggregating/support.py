@@ -1,4 +1,4 @@
-"""Tables aggregated from files of events, and what they must hold, told plainly."""
+"""Tables aggregated from files of events, and a plain Python model of the expected rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lakecdc.ingest.apply.support import Events, Feed
 from tests.lakecdc.ingest.histories import History
 
 SUMS = {"total": "sum(n)", "numbers": "count(n)", "rows": "count(*)"}
-#: of these, most cannot take a value back
+#: aggregates, most of which cannot subtract a value
 ALL = {
     **SUMS,
     "order": "min(n)",
@@ -28,7 +28,7 @@ ALL = {
 
 @dataclass
 class Grouped(History):
-    """A source table whose rows have one of few names, and with an update often another one."""
+    """A source table whose rows share a few names; an update often changes the name."""
 
     def _text(self, stem: str) -> str:
         return f"{stem if stem == 'doc' else 'name'} {self.rng.randrange(4)}"
@@ -36,7 +36,7 @@ class Grouped(History):
 
 @dataclass
 class AggregateFeed(Feed):
-    """Files of events, the history table that they feed, and the table that is aggregated from it."""
+    """Files of events, the history table they feed, and the table aggregated from it."""
 
     target: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=lambda: ALL)
@@ -52,7 +52,7 @@ class AggregateFeed(Feed):
         return report.tables[-1]
 
     def groups(self, table: str = "") -> dict[str, dict[str, Any]]:
-        """Return the rows by name, as DuckDB reads them."""
+        """Return the rows by name, read by DuckDB."""
         names = ["name", *self.columns, "_lakecdc_rows"]
         rows = self.lake.duckdb_rows(table or self.table, ", ".join(f'"{name}"' for name in names))
         assert len({row[0] for row in rows}) == len(rows)
@@ -60,7 +60,7 @@ class AggregateFeed(Feed):
 
 
 def expected(history: History, columns: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Aggregate the rows that the source has."""
+    """Aggregate the rows of the source."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for row in history.rows.values():
         by_name.setdefault(row["name"], []).append(row)
@@ -90,11 +90,11 @@ def _value(function: str, known: list[Any]) -> Any:
 
 
 def again(events: Iterable[dict[str, Any]], offset: int) -> Events:
-    """Return events as a connector that was restarted sends them again, at other offsets."""
+    """Return the events as a restarted connector sends them again, at other offsets."""
     return [{**event, "offset": offset + number} for number, event in enumerate(events)]
 
 
 def cut(rng: random.Random, events: Events, parts: int) -> list[Events]:
-    """Cut events anywhere."""
+    """Cut the events at random places."""
     places = [0, *sorted(rng.randrange(len(events)) for _ in range(parts - 1)), len(events)]
     return [events[low:high] for low, high in zip(places[:-1], places[1:], strict=True) if high > low]

@@ -1,4 +1,4 @@
-"""Aggregated tables against the rows of their source."""
+"""Aggregated tables equal an aggregation of their source's rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rebuilt(feed: AggregateFeed, **options: Any) -> TableReport:
 
 
 @pytest.mark.parametrize("columns", [SUMS, ALL], ids=["sums", "all"])
-def test_a_history_cut_anywhere(lake: Lake, tmp_path: Path, columns: dict[str, str]) -> None:
+def test_a_history_in_any_batches_is_aggregated(lake: Lake, tmp_path: Path, columns: dict[str, str]) -> None:
     feed, history, rng = AggregateFeed(lake, tmp_path, columns=columns), played(7), random.Random(8)
     seen: Events = []
     for part in cut(rng, history.events, 3):
@@ -54,7 +54,7 @@ def test_a_history_cut_anywhere(lake: Lake, tmp_path: Path, columns: dict[str, s
     assert feed.groups() == expected(history, columns)
 
 
-def test_events_in_any_order(lake: Lake, tmp_path: Path) -> None:
+def test_events_in_any_order_are_aggregated(lake: Lake, tmp_path: Path) -> None:
     feed, history = (
         AggregateFeed(lake, tmp_path, {"deletes": "resolved", "format_version": 3}),
         Grouped(random.Random(3)),
@@ -73,7 +73,7 @@ def test_events_in_any_order(lake: Lake, tmp_path: Path) -> None:
     assert feed.groups() == expected(history, ALL)
 
 
-def test_a_thousand_events_that_come_again_change_nothing(lake: Lake, tmp_path: Path) -> None:
+def test_a_thousand_repeated_events_change_nothing(lake: Lake, tmp_path: Path) -> None:
     feed, history = AggregateFeed(lake, tmp_path, columns=SUMS), played(5, 1000)
     feed.take(history.events)
     report = feed.take(again(history.events[-1000:], 50_000))
@@ -81,22 +81,20 @@ def test_a_thousand_events_that_come_again_change_nothing(lake: Lake, tmp_path: 
     assert feed.groups() == expected(history, SUMS)
 
 
-def test_one_row_more_or_less(lake: Lake, tmp_path: Path) -> None:
+def test_single_row_changes_update_the_totals(lake: Lake, tmp_path: Path) -> None:
     feed, log = AggregateFeed(lake, tmp_path, columns={"total": "sum(n)"}), Log()
     rows = [{"id": 1, "name": "a", "n": 80}, {"id": 2, "name": "a", "n": 20}, {"id": 3, "name": "b", "n": None}]
     feed.take([log.event("t", "c", row) for row in rows])
     report = feed.take([log.event("t", "d", rows[1])])
     assert feed.groups() == {"a": {"total": 80, "_lakecdc_rows": 1}, "b": {"total": None, "_lakecdc_rows": 1}}
     assert report.metrics["groups_built_anew"] == 0
-    # a row moves, and a sum without values is null, not 0
+    # a row changes its group; a sum without values is null, not 0
     report = feed.take([log.event("t", "u", {"id": 3, "name": "a", "n": None}), log.event("t", "d", rows[0])])
     assert feed.groups() == {"a": {"total": None, "_lakecdc_rows": 1}}
     assert report.metrics["groups_built_anew"] == 1
 
 
-def test_a_truncate_and_a_run_that_ends_before_the_table_is_written(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_truncate_survives_an_interrupted_run(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history = AggregateFeed(lake, tmp_path), played(9, 30)
     feed.take(history.events)
     begun = len(history.events)
@@ -107,18 +105,20 @@ def test_a_truncate_and_a_run_that_ends_before_the_table_is_written(
     feed.write(history.events[begun:])
     assert feed.run().outcome == "failed"
     act_at(monkeypatch, "")
-    # without anything new at the source
+    # nothing new at the source
     assert feed.run().outcome == "done"
     assert feed.groups() == expected(history, ALL)
     assert feed.run().outcome == "nothing"
-    # events that a person removes are taken back
+    # rows deleted from the history by hand leave the totals
     lake.sql(f"DELETE FROM lake.{feed.table}_history WHERE id = 1")
     del history.rows[1]
     assert feed.run().outcome == "done"
     assert feed.groups() == expected(history, ALL)
 
 
-def test_rows_that_others_change_meanwhile(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_changed_by_others_meanwhile_are_aggregated(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     feed, log = AggregateFeed(lake, tmp_path, columns={"total": "sum(n)"}), Log()
     feed.take([log.event("t", "c", {"id": n, "name": "a", "n": n}) for n in (1, 2)])
     feed.write([log.event("t", "c", {"id": 3, "name": "a", "n": 3})])
@@ -139,14 +139,14 @@ def test_rows_that_others_change_meanwhile(lake: Lake, tmp_path: Path, monkeypat
     assert report.outcome == "failed" and "has not the columns name" in str(report.reason)
 
 
-def test_a_key_changes_and_its_event_leaves_the_group_out(lake: Lake, tmp_path: Path) -> None:
+def test_a_key_change_that_omits_its_group_is_aggregated(lake: Lake, tmp_path: Path) -> None:
     feed, log = AggregateFeed(lake, tmp_path, columns={"total": "sum(n)"}), Log()
     first = log.event("t", "c", {"id": 1, "name": "a", "n": 1})
     late = log.event("t", "u", {"id": 1, "name": "b", "n": 1})
-    gone = log.event("t", "d", {"id": 1, "name": "", "n": 0})
+    deleted = log.event("t", "d", {"id": 1, "name": "", "n": 0})
     moved = log.event("t", "c", {"id": 2, "name": PLACEHOLDER, "n": 1})
     moved["headers"] = [["__debezium.oldkey", json.dumps({"id": 1})]]
-    feed.take([first, gone, moved])
+    feed.take([first, deleted, moved])
     assert feed.groups() == {"a": {"total": 1, "_lakecdc_rows": 1}}
     assert rebuilt(feed, keys=[{"name": "a"}]).outcome == "done"
     assert feed.groups() == {"a": {"total": 1, "_lakecdc_rows": 1}}
@@ -161,7 +161,7 @@ def test_a_key_changes_and_its_event_leaves_the_group_out(lake: Lake, tmp_path: 
         assert report.outcome == "failed" and "aggregated from the history table" in str(report.reason), report
 
 
-def test_new_rules(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_rules_need_rebuild_keys(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history = AggregateFeed(lake, tmp_path, columns={"total": "sum(n)", "rows": "count(*)"}), played(11, 30)
     feed.take(history.events[:20])
     new = {"total": "sum(n)", "most": "max(n)"}
@@ -177,7 +177,7 @@ def test_new_rules(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     act_at(monkeypatch, "before_aggregate=fail")
     assert rebuilt(other, rules=new).outcome == "failed"
     act_at(monkeypatch, "")
-    # the table has its old rows, and its rules are the new ones
+    # the table keeps its old rows, and its rules are the new ones
     assert other.run().outcome == "failed"
     assert rebuilt(other).outcome == "done"
     assert other.groups() == expected(history, new)
@@ -195,7 +195,7 @@ def test_new_rules(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"every": "bool_and(n)"}, {}, "for boolean columns"),
     ],
 )
-def test_what_cannot_be_aggregated_stops_the_table(
+def test_values_that_cannot_be_aggregated_stop_the_table(
     lake: Lake, tmp_path: Path, columns: dict[str, str], row: Row, message: str
 ) -> None:
     feed, log = AggregateFeed(lake, tmp_path, columns=columns), Log()
@@ -205,18 +205,18 @@ def test_what_cannot_be_aggregated_stops_the_table(
     assert report.outcome == "failed" and message in str(report.reason), report.reason
 
 
-def test_the_totals_of_the_documentation(lake: Lake, tmp_path: Path) -> None:
+def test_the_documented_totals_are_right(lake: Lake, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "concepts" / "merging.md").read_text()
     target = next(json.loads(text) for text in re.findall(r"```json target\n(.*?)```", page, re.S) if "totals" in text)
     table = lake.new_name("totals")
     feed = AggregateFeed(lake, tmp_path, target | {"table": table, "history_table": f"{table}_history"}, table)
     log, rng = Log(), random.Random(2)
-    told = [
+    events = [
         log.event("orders", op, row)
         for op, row in json.loads(re.findall(r"```json aggregated\n(.*?)```", page, re.S)[0])
     ]
-    for batch in (rng.sample(told, 5), [*rng.sample(told, 7), *again(told[:3], 99)]):
+    for batch in (rng.sample(events, 5), [*rng.sample(events, 7), *again(events[:3], 99)]):
         feed.take(batch)
-    found = lake.duckdb_rows(table, "country, total, orders, last_order, array_to_string(shops, ', ')")
+    rows = lake.duckdb_rows(table, "country, total, orders, last_order, array_to_string(shops, ', ')")
     expected_rows = re.findall(r"^\| ([A-Z]{2} .*) \|$", page, re.M)
-    assert [" | ".join(map(str, row)) for row in sorted(found)] == expected_rows
+    assert [" | ".join(map(str, row)) for row in sorted(rows)] == expected_rows

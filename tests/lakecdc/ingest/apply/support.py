@@ -1,4 +1,4 @@
-"""Feeding tables from files of events, and what they must hold then."""
+"""Feed tables from files of events, and compute the expected rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVENT_COLUMNS = f"_lakecdc_op, {COLUMNS}, _lakecdc_unchanged, _lakecdc_old_key"
 
 
 class PlainHistory(History):
-    """Events that need nothing from before: whole images and no key changes, so that any order of arrival will do."""
+    """Events that need no earlier event: whole images and no key changes, so they may arrive in any order."""
 
     def statement(self, keys: int) -> None:
         key = self.rng.randrange(keys)
@@ -68,9 +68,9 @@ class Loads:
         return Batch(self.target, ("id",), columns, Rows(changes), position, full_load=full_load)
 
     def feed(self, batch: Batch, *, interrupted: bool = False) -> None:
-        """One run of one batch.
+        """Run one batch.
 
-        :param interrupted: it ends between its commits to the history table and to the table.
+        :param interrupted: end between its commits to the history table and to the table.
         """
         table = None
         if self.lake.spark.catalog.tableExists(f"lake.{self.target.table}"):
@@ -119,7 +119,7 @@ class Feed:
         return self.lake.spec("ingest", source=source, target=target, options=self.options)
 
     def write(self, events: Events) -> None:
-        """One more file."""
+        """Write one more file."""
         (self.folder / f"{self.files:04d}.jsonl").write_text(lines(events))
         self.files += 1
 
@@ -129,26 +129,26 @@ class Feed:
         return report.tables[0]
 
     def take(self, events: Events) -> TableReport:
-        """One more file, and a run that must succeed."""
+        """Write one more file and run; the run must succeed."""
         self.write(events)
         report = self.run()
         assert report.outcome == "done", report.reason
         return report
 
     def rows(self, table: str = "", columns: str = COLUMNS) -> list[tuple[Any, ...]]:
-        """What DuckDB reads."""
+        """Return the rows that DuckDB reads."""
         return sorted(self.lake.duckdb_rows(table or self.table, columns), key=str)
 
 
 def in_batches(history: History, *cuts: int) -> list[Events]:
-    """The events in order, cut so that the two events of a key change stay together."""
+    """Cut the events into batches, in order; the two events of a key change stay together."""
     moved = {i for i, event in enumerate(history.events) if event["headers"]}
     places = [0, *(cut + (cut in moved) for cut in cuts), len(history.events)]
     return [history.events[low:high] for low, high in itertools.pairwise(places)]
 
 
 def scattered(history: History, seed: int, batches: int) -> list[Events]:
-    """The events in any order over some batches, a third of them twice."""
+    """Shuffle the events over some batches, a third of them twice."""
     rng = random.Random(seed)
     events = history.events + rng.sample(history.events, len(history.events) // 3)
     rng.shuffle(events)
@@ -157,12 +157,12 @@ def scattered(history: History, seed: int, batches: int) -> list[Events]:
 
 
 def final_rows(history: History) -> list[tuple[Any, ...]]:
-    """The rows the source holds."""
+    """Return the rows of the source."""
     return sorted(history.expected(), key=str)
 
 
 def event_rows(events: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What a change log must hold of events."""
+    """Return the expected rows of the change log."""
     return sorted((_event_row(event) for event in events), key=str)
 
 
@@ -177,7 +177,7 @@ def _event_row(event: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def truncate(history: History) -> dict[str, Any]:
-    """A TRUNCATE at the source."""
+    """Record a TRUNCATE at the source."""
     history.rows.clear()
     history.lsn += 10
     sequence = json.dumps([str(history.lsn), str(history.lsn)])

@@ -27,13 +27,13 @@ def audited(lake: Lake, folder: Path, **target: Any) -> Feed:
 
 
 def history(seed: int, statements: int = 40) -> PlainHistory:
-    found = PlainHistory.of(seed, statements)
-    assert isinstance(found, PlainHistory)
-    return found
+    plain = PlainHistory.of(seed, statements)
+    assert isinstance(plain, PlainHistory)
+    return plain
 
 
 def with_bad_row(past: PlainHistory) -> None:
-    """One more event, of a row that no check takes, and its correction is not there yet."""
+    """Add an event whose row fails every check; its correction comes later."""
     key = next(iter(past.rows))
     past.rows[key]["n"] = 5000
     past._event("u", None, past.rows[key])
@@ -44,14 +44,14 @@ def files(lake: Lake, name: str, snapshot_id: int) -> set[str]:
 
 
 def asides(lake: Lake, name: str) -> list[int]:
-    """Ids of the snapshots that never were main's."""
+    """Return the ids of the snapshots that were never on main."""
     table = lake.table(name)
     mains = {snapshot.id for snapshot in table.ancestors()}
     return [id for id in snapshots(lake, name) if id not in mains]
 
 
 def act_before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[str]:
-    """Let others act once, when the next batch has been checked; the moments at which they have."""
+    """Act once, after the checks of the next batch; return the moments at which it happened."""
     acted: list[str] = []
 
     def reach(moment: str) -> None:
@@ -68,7 +68,7 @@ def compact(feed: Feed) -> None:
 
 
 @V2
-def test_what_passes_is_published_with_the_files_that_were_checked(lake: Lake, tmp_path: Path, version: int) -> None:
+def test_a_passed_batch_is_published_with_the_checked_files(lake: Lake, tmp_path: Path, version: int) -> None:
     table_checks = [{"type": "unique", "columns": ["id"]}, {"type": "row_count", "max": 12}]
     feed = audited(lake, tmp_path, format_version=version, table_checks=table_checks)
     past = history(version)
@@ -79,22 +79,22 @@ def test_what_passes_is_published_with_the_files_that_were_checked(lake: Lake, t
         assert AUDIT_BRANCH not in read_refs(lake.table(feed.table))
         assert lake.table(feed.table).head().summary[POSITIONS]  # type: ignore[union-attr]
     assert feed.rows() == final_rows(past)
-    # what was there besides main goes, and takes no file of it along
+    # snapshots outside main expire and take no file with them
     run(lake, expire_snapshots, feed.table, older_than="2999-01-01", retain_last=1)
     assert asides(lake, feed.table) == []
     assert feed.rows() == final_rows(past)
 
 
 @V3
-def test_what_fails_waits_on_a_branch_until_it_is_corrected(lake: Lake, tmp_path: Path, version: int) -> None:
+def test_a_failed_batch_waits_on_a_branch_until_corrected(lake: Lake, tmp_path: Path, version: int) -> None:
     feed = audited(lake, tmp_path, format_version=version)
     past = history(3)
     feed.take(past.events)
     before, rows = head(lake, feed.table), feed.rows()
     assert asides(lake, feed.table) == [], "the rows of a batch are checked without a commit"
-    taken = len(past.events)
+    applied = len(past.events)
     with_bad_row(past)
-    feed.write(past.events[taken:])
+    feed.write(past.events[applied:])
     for options, shown in (({}, False), ({"report_values": True}, True)):
         feed.options = options
         report = feed.run()
@@ -103,17 +103,17 @@ def test_what_fails_waits_on_a_branch_until_it_is_corrected(lake: Lake, tmp_path
         assert ('"n":5000' in str(report.reason)) is shown
         assert (head(lake, feed.table), feed.rows()) == (before, rows)
         assert lake.duckdb_rows(feed.table, "max(n)", ref=AUDIT_BRANCH) == [(5000,)]
-    # the source corrects the row, and both events are read together
+    # the source corrects the row; both events are read together
     bad = next(key for key, row in past.rows.items() if row["n"] == 5000)
-    taken = len(past.events)
+    applied = len(past.events)
     past.update(bad, touch_doc=True)
-    feed.take(past.events[taken:])
+    feed.take(past.events[applied:])
     assert feed.rows() == final_rows(past)
     assert AUDIT_BRANCH not in read_refs(lake.table(feed.table))
 
 
 @pytest.mark.parametrize("moment", on_demand(("after_staging", "before_commit"), in_ci=("before_commit",)))
-def test_a_run_that_ends_between_the_checks_and_the_commit_is_done_again(
+def test_a_run_interrupted_before_the_commit_is_repeated(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     feed = audited(lake, tmp_path, table_checks=[{"type": "row_count", "min": 1}])
@@ -146,7 +146,7 @@ def test_the_table_is_checked_again_if_others_commit_meanwhile(
 
 
 @pytest.mark.parametrize("drops", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_expiry_before_the_commit_takes_no_file_of_the_checked_batch(
+def test_expiry_before_the_commit_keeps_files_of_the_checked_batch(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drops: bool
 ) -> None:
     feed = audited(lake, tmp_path, checks=[], table_checks=[{"type": "row_count", "min": 1}])
@@ -172,21 +172,21 @@ def test_expiry_before_the_commit_takes_no_file_of_the_checked_batch(
         assert feed.rows() == final_rows(past)
 
 
-def test_what_a_truncate_leaves_is_what_is_checked(lake: Lake, tmp_path: Path) -> None:
-    wanted = [{"type": "row_count", "max": 2}]
-    feed = audited(lake, tmp_path, checks=[], table_checks=[{**wanted[0], "severity": "warn"}])
+def test_rows_left_by_a_truncate_are_checked(lake: Lake, tmp_path: Path) -> None:
+    checks = [{"type": "row_count", "max": 2}]
+    feed = audited(lake, tmp_path, checks=[], table_checks=[{**checks[0], "severity": "warn"}])
     past = history(6)
     report = feed.take(past.events)
     assert len(past.rows) > 2 and [each["passed"] for each in report.metrics["checks"]] == [False]
-    feed.target["table_checks"], taken = wanted, len(past.events)
+    feed.target["table_checks"], applied = checks, len(past.events)
     truncate(past)
     past.insert(1)
-    feed.take(past.events[taken:])
+    feed.take(past.events[applied:])
     assert feed.rows() == final_rows(past)
 
 
 @pytest.mark.parametrize("mode", on_demand(("append", "history"), in_ci=("history",)))
-def test_tables_that_are_only_appended_to(lake: Lake, tmp_path: Path, mode: str) -> None:
+def test_append_tables_are_checked(lake: Lake, tmp_path: Path, mode: str) -> None:
     feed = audited(lake, tmp_path, mode=mode, table_checks=[{"type": "row_count", "max": 8}])
     past = PlainHistory.of(7, 0)
     for key in range(8):
@@ -206,7 +206,7 @@ def test_tables_that_are_only_appended_to(lake: Lake, tmp_path: Path, mode: str)
         assert feed.rows() == final_rows(past)
 
 
-def test_checks_that_do_not_fit_are_refused_before_anything_is_written(lake: Lake, tmp_path: Path) -> None:
+def test_invalid_checks_are_refused_before_any_write(lake: Lake, tmp_path: Path) -> None:
     feed = Feed(lake, tmp_path, {})
     past = history(8)
     first, second = in_batches(past, 20)

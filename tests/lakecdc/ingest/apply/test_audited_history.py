@@ -1,4 +1,4 @@
-"""Audited batches of a table with a history table: in both exactly once, or in neither."""
+"""An audited batch of a table with a history table is in both exactly once, or in neither."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.lakecdc.maintain.support import head
 
 
 def failed(feed: Feed) -> str:
-    """The reason why a run has failed at the checks, with the heads of both tables where they were."""
+    """Run and return why the checks failed; neither table has changed."""
     log = str(feed.target["history_table"])
     before = [head(feed.lake, name) for name in (feed.table, log)]
     report = feed.run()
@@ -44,25 +44,25 @@ def test_a_batch_is_in_both_tables_or_in_neither(lake: Lake, tmp_path: Path) -> 
     report = feed.take(past.events)
     assert [check["passed"] for check in report.metrics["checks"]] == [True]
     assert_both(feed, log, past)
-    # the source corrects the row, and both events are read together
-    taken = len(past.events)
+    # the source corrects the row; both events are read together
+    applied = len(past.events)
     with_bad_row(past)
-    feed.write(past.events[taken:])
+    feed.write(past.events[applied:])
     assert "1 of 1 checks failed: condition(n < 1000): 1 row" in failed(feed)
-    taken = len(past.events)
+    applied = len(past.events)
     past.update(next(key for key, row in past.rows.items() if row["n"] == 5000), touch_doc=True)
-    feed.take(past.events[taken:])
+    feed.take(past.events[applied:])
     assert_both(feed, log, past)
 
 
 @pytest.mark.soak
-def test_a_check_that_has_failed_may_be_a_warning_for_one_run(lake: Lake, tmp_path: Path) -> None:
+def test_a_failed_check_may_be_a_warning_for_one_run(lake: Lake, tmp_path: Path) -> None:
     feed, log = with_history(lake, tmp_path, publish="audited", checks=[FEW])
     past = history(21)
     feed.take(past.events)
-    taken = len(past.events)
+    applied = len(past.events)
     with_bad_row(past)
-    feed.write(past.events[taken:])
+    feed.write(past.events[applied:])
     assert "ahead" not in failed(feed)
     feed.target["checks"] = [{**FEW, "severity": "warn"}]
     assert feed.run().metrics["history_rows"] == 1
@@ -70,7 +70,7 @@ def test_a_check_that_has_failed_may_be_a_warning_for_one_run(lake: Lake, tmp_pa
 
 
 @pytest.mark.parametrize("ended", ["raise", pytest.param("kill", marks=pytest.mark.soak)])
-def test_what_has_passed_before_the_run_ended_is_taken_once_it_passes_again(
+def test_an_interrupted_batch_is_applied_once_its_checks_pass_again(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
     feed, log = with_history(lake, tmp_path, publish="audited", checks=[FEW])
@@ -87,7 +87,7 @@ def test_what_has_passed_before_the_run_ended_is_taken_once_it_passes_again(
         act_at(monkeypatch, "")
     entered = event_rows([*first, *second])
     assert feed.rows() == before and feed.rows(log, EVENT_COLUMNS) == entered
-    # what arrives meanwhile must not become part of the batch
+    # events that arrive meanwhile must not join the batch
     feed.write(third)
     feed.target["checks"] = [{"type": "condition", "condition": "n < 0"}]
     reason = failed(feed)
@@ -100,7 +100,7 @@ def test_what_has_passed_before_the_run_ended_is_taken_once_it_passes_again(
     assert_both(feed, log, past)
 
 
-def test_a_batch_that_is_staged_and_checked_again_is_entered_once(
+def test_a_batch_staged_and_checked_again_is_applied_once(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, log = with_history(lake, tmp_path, publish="audited", table_checks=[{"type": "row_count", "min": 1}])
@@ -136,7 +136,7 @@ def test_a_failed_truncate_is_not_in_the_history(lake: Lake, tmp_path: Path) -> 
     assert feed.rows(log, "_lakecdc_op, id") == [("c", 1), ("c", 2), ("c", 3), ("t", None)]
 
 
-def test_a_full_load_that_fails_is_in_neither(lake: Lake) -> None:
+def test_a_failed_full_load_is_in_neither_table(lake: Lake) -> None:
     loads, few = Loads(lake), Condition(condition="v < 'm'")
 
     def load(place: int, rows: dict[int, str]) -> None:

@@ -1,4 +1,4 @@
-"""Mode auto takes what the measured facts speak for, and delete debt has a limit."""
+"""Mode auto chooses by measured facts, and delete debt has a limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_few_keys_are_upserted_and_many_merged(lake: Lake, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("proven_by_log_alone")
-def test_commits_made_anew_are_counted(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_commits_are_counted(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history = Feed(lake, tmp_path, {"mode": "upsert"}), inserted(2)
     assert feed.take(history.events[:1]).metrics["retries"] == 0
 
@@ -82,7 +82,7 @@ def test_a_late_truncate_is_merged_and_reported(lake: Lake, tmp_path: Path, rows
     assert feed.rows() == final_rows(history)
 
 
-def test_debt_makes_auto_merge(lake: Lake, tmp_path: Path) -> None:
+def test_delete_debt_makes_auto_choose_merge(lake: Lake, tmp_path: Path) -> None:
     feed, history = Feed(lake, tmp_path, {"mode": "auto"}, options={"max_delete_files": 1}), inserted(20)
     feed.take(history.events)
     for expected in ("upsert", "merge"):
@@ -93,7 +93,7 @@ def test_debt_makes_auto_merge(lake: Lake, tmp_path: Path) -> None:
     assert feed.rows() == final_rows(history)
 
 
-def test_debt_stops_upsert_until_it_is_paid(lake: Lake, tmp_path: Path) -> None:
+def test_delete_debt_stops_upsert_until_rewritten(lake: Lake, tmp_path: Path) -> None:
     log = f"{lake.new_name('log')}"
     feed = Feed(lake, tmp_path, {"history_table": log}, options={"max_delete_files": 1})
     history = inserted(10)

@@ -1,4 +1,4 @@
-"""Format version 4 as Iceberg 1.12 writes it: no equality delete is added, and whatever resolves its deletes works."""
+"""Format version 4 as Iceberg 1.12 writes it: no job adds an equality delete, and resolved deletes work."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ V4 = {"properties": {"format-version": "4"}}
 
 
 def rows(feed: Feed) -> list[tuple[Any, ...]]:
-    """Rows as Spark reads them: no other engine of the tests reads version 4."""
+    """Return the rows that Spark reads: no other engine of the tests reads version 4."""
     return sorted(map(tuple, feed.lake.table(feed.table).read(columns=COLUMNS.split(", ")).collect()), key=str)
 
 
 @pytest.mark.parametrize("mode", ["upsert", "auto"])
-def test_a_target_cannot_ask_for_equality_deletes_in_version_4(mode: str) -> None:
+def test_equality_deletes_are_refused_in_version_4(mode: str) -> None:
     target = {"table": "shop.orders", "key": ["id"], "mode": mode, **V4}
     with pytest.raises(SpecError, match=r"shop.orders: It has format version 4.* \"deletes\": \"resolved\""):
         parse_targets(target)
@@ -40,14 +40,14 @@ def test_a_target_cannot_ask_for_equality_deletes_in_version_4(mode: str) -> Non
         parse_targets({**target, **other})
 
 
-def test_a_table_of_version_4_is_read_by_spark_alone_and_never_chosen_with_equality_deletes() -> None:
+def test_version_4_is_read_by_spark_and_never_combined_with_equality_deletes() -> None:
     assert equality_refusal(3) is None and equality_refusal(4)
     assert readable_by(4, 0, 1) == ["Apache Spark with Iceberg 1.12"]
     assert "DuckDB 1.5" in refused_by(4, 0, 0)
     assert choose_form(["spark"], (4,)).deletes == "resolved"
 
 
-def test_equality_ingestion_leaves_a_table_of_version_4_alone(lake: Lake, tmp_path: Path) -> None:
+def test_ingestion_with_equality_deletes_does_not_change_a_version_4_table(lake: Lake, tmp_path: Path) -> None:
     feed, history = Feed(lake, tmp_path, {"mode": "upsert"}), PlainHistory.of(4, 40)
     first, last = in_batches(history, 25)
     feed.take(first)
@@ -61,7 +61,7 @@ def test_equality_ingestion_leaves_a_table_of_version_4_alone(lake: Lake, tmp_pa
         'Set "deletes": "resolved" in its target, or use mode merge.'
     )
     assert str(lake.table(feed.table).java.operations().current().metadataFileLocation()) == metadata
-    # what was taken before the upgrade is converted, and the batch comes in
+    # equality deletes from before the upgrade are converted, then the batch is applied
     feed.target["deletes"] = "resolved"
     assert feed.run().outcome == "done"
     assert rows(feed) == final_rows(history)

@@ -1,4 +1,4 @@
-"""Full loads that tasks write by themselves: what they leave, and that nothing is left when they fail or give up."""
+"""Full loads written by tasks: the rows they write, and that they leave nothing behind when they fail or give up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TYPED = TypeRows(tuple(TextColumn(c.name, "decimal", c.type) for c in COLUMNS), 
 ROWS = 1000
 AVRO = {"write.format.default": "avro"}
 BLOOM = "write.parquet.bloom-filter-enabled.column.p0"
-# coprime to the number of rows, so that every key comes once and none in order
+# coprime to the number of rows: every key comes once, and not in order
 STEP = 77
 _MANY = "Spark: the rows have more than 32 partitions"
 
@@ -53,8 +53,8 @@ class Share:
     """Half of the rows for each of two tasks, in two batches.
 
     :param log: file that notes each reading.
-    :param misfits: rows whose keys are multiples of this have a number that does not fit; 0 is none.
-    :param odd: what a task raises between its batches.
+    :param misfits: rows whose key is a multiple of this have a number that does not fit; 0 for none.
+    :param odd: the error that a task raises between its batches.
     """
 
     log: str = os.devnull
@@ -78,16 +78,16 @@ class Share:
 def load(
     lake: Lake, name: str = "", *, share: Share = Share(), misfits: dict[int, str] | None = None, **target: Any
 ) -> tuple[str, Applied]:
-    """Load a new table from two tasks, or from one that fails: another might still write when the job has ended.
+    """Load a new table from two tasks, or from one that fails: a second one might outlive the job.
 
     :param name: of the table; default: a new one.
-    :param misfits: takes what is told of rows that do not fit.
+    :param misfits: receives the texts of the rows that do not fit, by key.
     """
     settings, order = Target(name or lake.new_name("load"), key=("p0",), **target), order_key(1, 5, 0, 0)
 
-    def keep(found: DataFrame, rows: int) -> None:
+    def keep(unfit: DataFrame, rows: int) -> None:
         assert misfits is not None and rows == ROWS
-        misfits.update({row["key"]["p0"]: str(row["texts"]) for row in found.collect()})
+        misfits.update({row["key"]["p0"]: str(row["texts"]) for row in unfit.collect()})
 
     rows = load_rows(plan_load(lake.spark, TYPED, LoadMark(order, TIME), share, share, 1 if share.odd else 2)).rows
     commit = CommitPlan(keep_misfits=keep)
@@ -130,7 +130,7 @@ def test_the_tasks_write_the_table(lake: Lake, target: dict[str, Any]) -> None:
     # two tasks for each of three buckets, or for each first digit and null
     assert len(files) == applied.data_files == {1: 6, 2: 20}.get(len(target.get("partition_by", ())), 2)
     assert sum(file["value_count"] for file in files) == ROWS
-    # a partition whose bucket is not that of its keys would hide them
+    # a file in the wrong bucket would hide its keys
     for key in range(0, ROWS, 97):
         assert table.scan(row_filter=f"p0 == {key}").to_arrow()["p0"].to_pylist() == [key]
     assert lake.sql(f"SELECT count(*) FROM lake.{name} WHERE p0 = 97").first()[0] == 1
@@ -145,13 +145,13 @@ def test_a_dropped_partition_field_of_an_older_table_stays_null(lake: Lake) -> N
         "TBLPROPERTIES ('format-version'='1')"
     )
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS p0")
-    # version 1 keeps the field, as one that is always null
+    # version 1 keeps the field as always null
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD name")
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='2')")
     _, applied = load(lake, name)
     assert applied.staged.written_by == "tasks" and rows_of(lake, name) == expected()
-    told = lake.sql(f"SELECT DISTINCT to_json(partition) FROM lake.{name}.files").collect()
-    assert {row[0] for row in told} == {'{"p0_bucket":0}', '{"p0_bucket":1}'}
+    partitions = lake.sql(f"SELECT DISTINCT to_json(partition) FROM lake.{name}.files").collect()
+    assert {row[0] for row in partitions} == {'{"p0_bucket":0}', '{"p0_bucket":1}'}
 
 
 def test_files_end_at_the_target_size_and_are_sorted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_unfit_rows_are_separated(
     assert "".join(sorted(log.read_text())) == "".join(sorted(readings)), "tasks read their shares once"
 
 
-def test_rows_that_do_not_fit_stop_a_reading_that_has_no_quarantine(lake: Lake) -> None:
+def test_misfits_stop_a_load_without_a_quarantine(lake: Lake) -> None:
     shares = {misfits: Share(misfits=misfits) for misfits in (0, 100)}
     mark = LoadMark("", TIME)
     planned = {misfits: plan_load(lake.spark, TYPED, mark, share, share, 2) for misfits, share in shares.items()}
@@ -193,17 +193,17 @@ def test_rows_that_do_not_fit_stop_a_reading_that_has_no_quarantine(lake: Lake) 
         all_fitting(planned[100].judged).count()
 
 
-def test_a_load_in_which_no_row_fits(lake: Lake) -> None:
+def test_a_load_without_fitting_rows_creates_an_empty_table(lake: Lake) -> None:
     misfits = dict[int, str]()
     name, applied = load(lake, share=Share(misfits=1), misfits=misfits)
     assert (applied.staged.written_by, applied.data_files, len(misfits)) == ("tasks", 0, ROWS)
     assert rows_of(lake, name) == []
 
 
-def test_tasks_that_fail_leave_nothing(lake: Lake) -> None:
+def test_failed_tasks_leave_no_files(lake: Lake) -> None:
     name = lake.new_name("load")
-    with pytest.raises(PySparkException, match="told to"):
-        load(lake, name, share=Share(odd="told to"), partition_by=["bucket(2, p0)"])
+    with pytest.raises(PySparkException, match="failed by the test"):
+        load(lake, name, share=Share(odd="failed by the test"), partition_by=["bucket(2, p0)"])
     assert lake.table(name).head() is None and files_below(lake, name) == set()
 
 
@@ -217,11 +217,11 @@ def test_tasks_that_fail_leave_nothing(lake: Lake) -> None:
         pytest.param({"properties": AVRO}, "Spark: write.format.default is avro", marks=pytest.mark.soak),
     ],
 )
-def test_what_tasks_do_not_know_is_left_to_spark(lake: Lake, target: dict[str, Any], why: str) -> None:
+def test_unsupported_tables_are_left_to_spark(lake: Lake, target: dict[str, Any], why: str) -> None:
     name, applied = load(lake, **target)
     assert applied.staged.written_by == why and lake.sql(f"SELECT * FROM lake.{name}").count() == ROWS
     there = {row[0].rpartition("/")[2] for row in lake.sql(f"SELECT file_path FROM lake.{name}.files").collect()}
-    assert {Path(file).name for file in files_below(lake, name)} == there, "what tasks had written was left"
+    assert {Path(file).name for file in files_below(lake, name)} == there, "files written by tasks were left"
     assert definition.live_specs(lake.table(name))
 
 

@@ -1,4 +1,4 @@
-"""A change log beside a table of current rows: one pass, one position, nothing twice."""
+"""A change log beside a table of current rows: one pass, one position, no event twice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def assert_both(feed: Feed, log: str, history: History) -> None:
 
 
 @pytest.mark.parametrize("mode", ["upsert", pytest.param("merge", marks=pytest.mark.soak)])
-def test_both_tables_from_one_pass(lake: Lake, tmp_path: Path, mode: str) -> None:
+def test_one_pass_feeds_both_tables(lake: Lake, tmp_path: Path, mode: str) -> None:
     feed, log = with_history(lake, tmp_path, mode=mode, partition_by=["bucket(2, id)"])
     history = History.of(1, 40)
     for events in in_batches(history, 20):
@@ -63,14 +63,14 @@ def test_both_tables_from_one_pass(lake: Lake, tmp_path: Path, mode: str) -> Non
 
 
 @pytest.mark.soak
-def test_scattered_events(lake: Lake, tmp_path: Path) -> None:
+def test_scattered_events_reach_both_tables(lake: Lake, tmp_path: Path) -> None:
     (feed, log), history = with_history(lake, tmp_path), PlainHistory.of(2, 40)
     for events in scattered(history, 2, 3):
         feed.take(events)
     assert_both(feed, log, history)
 
 
-def test_truncate_reaches_both(lake: Lake, tmp_path: Path) -> None:
+def test_a_truncate_reaches_both_tables(lake: Lake, tmp_path: Path) -> None:
     (feed, log), history = with_history(lake, tmp_path), PlainHistory(random.Random(3))
     history.insert(1)
     history.insert(2)
@@ -83,7 +83,9 @@ def test_truncate_reaches_both(lake: Lake, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["upsert", pytest.param("merge", marks=pytest.mark.soak)])
-def test_failing_between_the_commits(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+def test_a_failure_between_the_commits_repeats_nothing(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
     feed, log = with_history(lake, tmp_path, mode=mode)
     history = History.of(4, 40)
     first, second, third = in_batches(history, 15, 28)
@@ -93,7 +95,7 @@ def test_failing_between_the_commits(lake: Lake, tmp_path: Path, monkeypatch: py
         monkeypatch.setenv("LAKECDC_FAILPOINT", "after_side_tables=raise")
         assert "after_side_tables" in (feed.run().reason or "")
         monkeypatch.delenv("LAKECDC_FAILPOINT")
-        # what arrives meanwhile must not become part of the interrupted batch
+        # events that arrive meanwhile must not join the interrupted batch
         if failing is second:
             feed.write(third)
         else:
@@ -104,7 +106,7 @@ def test_failing_between_the_commits(lake: Lake, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.soak
-def test_killed_between_the_commits(lake: Lake, tmp_path: Path) -> None:
+def test_a_kill_between_the_commits_repeats_nothing(lake: Lake, tmp_path: Path) -> None:
     (feed, log), history = with_history(lake, tmp_path), History.of(5, 30)
     first, second, third = in_batches(history, 10, 20)
     feed.take(first)
@@ -116,7 +118,9 @@ def test_killed_between_the_commits(lake: Lake, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_file_of_the_interrupted_batch_is_gone(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_of_the_interrupted_batch_is_refused(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (feed, log), history = with_history(lake, tmp_path), PlainHistory.of(6, 20)
     first, second = in_batches(history, 10)
     feed.take(first)
@@ -142,7 +146,7 @@ def test_a_separately_fed_table_is_not_a_history_table(lake: Lake, tmp_path: Pat
     assert len(feed.rows(log)) == len(history.events)
 
 
-def test_a_full_load_that_was_interrupted_is_taken_back(lake: Lake) -> None:
+def test_an_interrupted_full_load_is_retracted(lake: Lake) -> None:
     loads = Loads(lake)
     loads.feed(loads.batch(5, {1: "a", 2: "b", 3: "gone"}), interrupted=True)
     assert len(loads.rows()) == 3
@@ -153,7 +157,7 @@ def test_a_full_load_that_was_interrupted_is_taken_back(lake: Lake) -> None:
 
 
 @pytest.mark.soak
-def test_the_log_goes_on_where_its_target_is_dropped_and_loaded_anew(lake: Lake) -> None:
+def test_the_history_continues_after_its_target_is_loaded_again(lake: Lake) -> None:
     loads = Loads(lake)
     loads.feed(loads.batch(7, {1: "a2", 2: "b"}))
     loads.feed(loads.batch(9, {1: "a3"}, full_load=False))
@@ -182,7 +186,7 @@ def test_a_batch_with_a_row_that_cannot_be_computed_is_not_entered(lake: Lake, m
     assert entered == [mode]
 
 
-def test_smaller_batches_than_the_interrupted_one(lake: Lake) -> None:
+def test_batches_smaller_than_the_interrupted_one_repeat_nothing(lake: Lake) -> None:
     loads = Loads(lake)
     loads.feed(loads.batch(1, {1: "a"}))
     one, two = (loads.batch(place, {place: "b"}, full_load=False) for place in (2, 3))
@@ -193,7 +197,7 @@ def test_smaller_batches_than_the_interrupted_one(lake: Lake) -> None:
     assert loads.rows() == [("r", 1, "a", "0001"), ("u", 2, "b", "0002"), ("u", 3, "b", "0003")]
 
 
-def test_same_place_ignores_what_was_applied() -> None:
+def test_same_place_ignores_applied_orders() -> None:
     here = Position("files", "x", {"a": 1}, "2026-01-01", "00ff")
     assert same_place(here, Position("files", "x", {"a": 1}))
     assert not same_place(here, Position("files", "y", {"a": 1}, "2026-01-01", "00ff"))

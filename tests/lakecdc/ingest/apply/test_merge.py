@@ -1,4 +1,4 @@
-"""Mode merge: the table equals the fold whatever arrives when, rows move between partitions, nobody is overtaken."""
+"""Mode merge: the table equals the fold in any order of arrival, and no concurrent commit is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def merged(lake: Lake, folder: Path, **target: Any) -> Feed:
 
 
 def merged_with_an_update(lake: Lake, folder: Path, seed: int) -> tuple[Feed, PlainHistory]:
-    """A table with a row, whose update the next run takes in."""
+    """Make a table with a row whose update comes in the next run."""
     feed, history = merged(lake, folder), PlainHistory(random.Random(seed))
     history.insert(1)
     feed.take(history.events)
@@ -38,8 +38,8 @@ def merged_with_an_update(lake: Lake, folder: Path, seed: int) -> tuple[Feed, Pl
 
 
 def refs(lake: Lake, table: str) -> dict[str, int]:
-    found = lake.table(table).java.refs()
-    return {str(name): found.get(name).snapshotId() for name in found.keySet()}
+    snapshot_refs = lake.table(table).java.refs()
+    return {str(name): snapshot_refs.get(name).snapshotId() for name in snapshot_refs.keySet()}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def refs(lake: Lake, table: str) -> dict[str, int]:
         pytest.param(3, {"format_version": 3, "partition_by": ["truncate(1, name)"]}, marks=pytest.mark.soak),
     ],
 )
-def test_whole_images_in_any_order(lake: Lake, tmp_path: Path, seed: int, target: dict[str, Any]) -> None:
+def test_whole_images_are_merged_in_any_order(lake: Lake, tmp_path: Path, seed: int, target: dict[str, Any]) -> None:
     feed, history = merged(lake, tmp_path, **target), PlainHistory.of(seed, 50)
     for events in scattered(history, seed, 3):
         feed.take(events)
@@ -59,7 +59,7 @@ def test_whole_images_in_any_order(lake: Lake, tmp_path: Path, seed: int, target
     assert set(refs(lake, feed.table)) == {"main", names.POSITIONS_TAG}
 
 
-def test_placeholders_and_key_changes(lake: Lake, tmp_path: Path) -> None:
+def test_placeholders_and_key_changes_are_merged(lake: Lake, tmp_path: Path) -> None:
     feed, history = merged(lake, tmp_path, partition_by=["truncate(3, name)"]), History.of(4, 60)
     first, second = in_batches(history, 30)
     feed.take(first)
@@ -90,7 +90,7 @@ def test_merge_mode_changes_an_existing_table(lake: Lake, tmp_path: Path) -> Non
     assert feed.rows() == final_rows(history)
 
 
-def test_only_files_that_can_hold_the_keys_are_read(lake: Lake, tmp_path: Path) -> None:
+def test_only_files_that_may_have_the_keys_are_read(lake: Lake, tmp_path: Path) -> None:
     feed, history = merged(lake, tmp_path, partition_by=["bucket(8, id)"]), PlainHistory(random.Random(7))
     for key in range(40):
         history.insert(key)
@@ -107,7 +107,7 @@ def test_only_files_that_can_hold_the_keys_are_read(lake: Lake, tmp_path: Path) 
     assert feed.rows() == final_rows(history)
 
 
-def test_truncate_before_and_within_a_batch(lake: Lake, tmp_path: Path) -> None:
+def test_a_truncate_before_or_within_a_batch_is_merged(lake: Lake, tmp_path: Path) -> None:
     feed, history = merged(lake, tmp_path), PlainHistory(random.Random(8))
     for key in range(4):
         history.insert(key)
@@ -134,7 +134,9 @@ def test_rows_without_an_order_key_are_older_than_any_event(lake: Lake, tmp_path
     assert feed.rows() == final_rows(history)
 
 
-def test_another_writer_during_the_merge(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_of_another_writer_during_the_merge_are_kept(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     feed, history = merged_with_an_update(lake, tmp_path, 10)
     publish, calls = scratch.publish, []
 
@@ -203,8 +205,8 @@ def test_the_lease_is_held_during_the_merge(lake: Lake, tmp_path: Path, monkeypa
 
     def look(table: Any, *args: Any) -> Any:
         other = lake.table(feed.table)
-        held = read_lease(other.properties)
-        holders.append(held and held.holder)
+        lease = read_lease(other.properties)
+        holders.append(lease and lease.holder)
         with pytest.raises(LeaseHeldError), start_tag(other, _head(other), "compact_data_files"):
             pass
         return publish(table, *args)
@@ -219,20 +221,20 @@ def test_the_lease_is_held_during_the_merge(lake: Lake, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("given_back", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_a_lease_holds_a_merge_up_for_as_long_as_its_renewal_takes(
+def test_a_merge_waits_for_a_lease_no_longer_than_its_renewal(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_back: bool
 ) -> None:
     feed, history = merged_with_an_update(lake, tmp_path, 14)
-    held = lake.table(feed.table)
+    leased = lake.table(feed.table)
     monkeypatch.setattr(length, "SECONDS", 6.0)
-    meanwhile = start_tag(held, _head(held), "compact_data_files")
+    meanwhile = start_tag(leased, _head(leased), "compact_data_files")
     meanwhile.__enter__()
     leave = threading.Timer(1.0 if given_back else 60.0, meanwhile.__exit__, (None, None, None))
     leave.start()
-    taken, publish = list[bool](), scratch.publish
+    has_lease, publish = list[bool](), scratch.publish
 
     def look(table: Any, *args: Any) -> Any:
-        taken.append(table.lease is not None)
+        has_lease.append(table.lease is not None)
         return publish(table, *args)
 
     monkeypatch.setattr(scratch, "publish", look)
@@ -242,14 +244,14 @@ def test_a_lease_holds_a_merge_up_for_as_long_as_its_renewal_takes(
         leave.cancel()
         if not given_back:
             meanwhile.__exit__(None, None, None)
-    assert taken == [given_back]
+    assert has_lease == [given_back]
     assert feed.rows() == final_rows(history)
 
 
 def _head(table: IcebergTable) -> Snapshot:
-    found = table.refresh().head()
-    assert found is not None
-    return found
+    snapshot = table.refresh().head()
+    assert snapshot is not None
+    return snapshot
 
 
 @pytest.mark.soak
@@ -272,7 +274,7 @@ def test_a_paused_merge_is_refused_once_others_have_moved_on(lake: Lake, tmp_pat
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("moment", "then"), [("before_commit", "done"), ("after_commit", "nothing")])
-def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str) -> None:
+def test_a_killed_run_can_be_repeated(lake: Lake, tmp_path: Path, moment: str, then: str) -> None:
     feed, history = merged(lake, tmp_path), History.of(14, 30)
     first, second = in_batches(history, 15)
     feed.take(first)
@@ -282,5 +284,5 @@ def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str
     assert bool(stale) is (then == "done")
     assert feed.run().outcome == then
     assert feed.rows() == final_rows(history)
-    # the killed run's lease is for the next one to take over that comes after its end
+    # the next run after the lease's end takes over the killed run's lease
     assert set(refs(lake, feed.table)) - {names.LEASE_TAG} == {"main", names.POSITIONS_TAG}

@@ -1,4 +1,4 @@
-"""The literals that bound a merge's join mean the same to Spark as the keys they were taken from."""
+"""The literals that bound a merge's join have the same meaning in Spark as the keys they come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakecdc.metadata.positions import Position, nearest_carrier
 from tests.conftest import Lake
 from tests.on_demand import on_demand
 
-# SQL of a key made of a number
+# SQL of a key, computed from a number
 KEYS = {
     "s": ("string", "concat('key ''', id)"),
     "dec": ("decimal(12,3)", "CAST(id / 8 AS decimal(12,3))"),
@@ -34,7 +34,7 @@ FIRST, SECOND = ["s", "dec", "day", "at"], ["local", "b", "yes", "dotted.name"]
 
 @pytest.fixture
 def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process is in another time zone than the session, one with summer time."""
+    """Put this process into another time zone than the session, one with summer time."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     yield
@@ -44,7 +44,7 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("far_away")
 @pytest.mark.parametrize("columns", on_demand((FIRST, SECOND), in_ci=(FIRST,)))
-def test_few_and_many_keys_of_every_type(lake: Lake, columns: list[str]) -> None:
+def test_few_and_many_keys_of_every_type_are_merged(lake: Lake, columns: list[str]) -> None:
     target = Target(lake.new_name("keys"), tuple(columns), mode="merge")
     table, number = None, 0
     for number, (keys, value) in enumerate([(600, "old"), (500, "many"), (4, "few")]):

@@ -1,4 +1,4 @@
-"""What tasks write of events is what Spark and Iceberg write of them."""
+"""Tasks write the same event files as Spark and Iceberg."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakecdc.writer.transforms import Transform
 from tests.conftest import Lake
 
 
-def test_old_keys_are_the_json_of_spark(lake: Lake) -> None:
+def test_old_keys_equal_the_json_of_spark(lake: Lake) -> None:
     texts = ["", 'a"b', "\\u001f", "\\\x1f", "/", "é東\u2028\x7f", "".join(map(chr, range(1, 48)))]
     keys = [(n, text) for n, text in enumerate(texts)]
     frame = lake.spark.createDataFrame(keys, "id bigint, `Part, u00b` string")
@@ -27,7 +27,7 @@ def test_old_keys_are_the_json_of_spark(lake: Lake) -> None:
     assert [key_json(dict(zip(frame.columns, row[1:], strict=True))) for row in rows] == [row[0] for row in rows]
 
 
-def test_no_more_than_some_files_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     is_open, most = set[ArrowFile](), 0
 
     class Counted(ArrowFile):
@@ -56,8 +56,8 @@ def test_no_more_than_some_files_are_open_at_once(tmp_path: Path, monkeypatch: p
     columns = (FileColumn(1, "id", "long", True, "c0"), FileColumn(2, "at", "string", False, "order"))
     task = EventsTask(FileLayout(str(tmp_path), {}, columns, by), {"id": "c0"}, ("id",))
     batches = task(pa.RecordBatch.from_arrays([cell], ["packed"]) for cell in cells)
-    told = [row for batch in batches for row in batch.to_pylist()]
-    assert len(told) == 50 and most == files.MOST_OPEN and not is_open
-    for row in told:
+    unpacked = [row for batch in batches for row in batch.to_pylist()]
+    assert len(unpacked) == 50 and most == files.MOST_OPEN and not is_open
+    for row in unpacked:
         (low,) = json.loads(row["partition"])
         assert pq.read_table(row["location"])["id"].to_pylist() == [int(low), int(low) + 1]

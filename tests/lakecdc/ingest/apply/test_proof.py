@@ -1,4 +1,4 @@
-"""Each condition of the proof that a log inserts rows which its table does not have, by itself."""
+"""Each condition of the proof that a log inserts keys which its table does not have."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCH = Batch(
 
 def test_an_insert_above_all_rows_is_proven() -> None:
     assert refusal_of_proof(STANDING, BATCH, AFTER) is None
-    # rows are known to lie below the place that the table has read up to
+    # rows are known to lie below the position that the table has read
     assert rows_below(STANDING, BATCH, AFTER) == order_key(1, 200, rank=RANK_READ)
     assert rows_below(STANDING, BATCH, replace(AFTER, high_order=order_key(1, 300))) == order_key(1, 300)
     repaired = replace(LOADED, offsets={"lsn": "0/64", "loaded": "0/12C"})
@@ -55,7 +55,7 @@ def at(**offsets: Any) -> Standing:
 
 
 REJECTED: Any = object()
-#: what fails, the batch, what is known before it, and whether the table's rows stay known
+#: failing condition, batch, earlier state, and whether the table's rows stay known
 REFUSED = [
     ("not the log of a database", replace(BATCH, source=SourceFacts()), STANDING, False),
     ("the key is not unique", replace(BATCH, source=SourceFacts(unproven="the key is not unique")), STANDING, False),
@@ -86,11 +86,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("why", "batch", "standing", "known"), REFUSED)
-def test_each_condition_by_itself(why: str, batch: Batch, standing: Standing, known: bool) -> None:
+def test_each_missing_condition_prevents_the_proof(why: str, batch: Batch, standing: Standing, known: bool) -> None:
     assert why in str(refusal_of_proof(standing, batch, AFTER))
     below = rows_below(standing, batch, AFTER)
     assert (below is not None) is known
-    # no batch lets rows that were there before lie above the key
+    # no batch may move earlier rows above the bound
     assert below is None or batch.commit.replaces or below >= (standing.rows_below or "")
 
 
@@ -104,7 +104,7 @@ ADDED = [
     ("append", {"added-records": "1", "total-records": "2"}, True),
     ("overwrite", {"added-records": "1"}, True),
     ("overwrite", {"added-data-files": "1", "total-records": "2"}, True),
-    # nothing is known of what it added
+    # the summary does not show whether it added rows
     ("append", {}, True),
     (None, {}, True),
     ("overwrite", {"added-records": "0"}, False),
@@ -140,17 +140,17 @@ def test_snapshots_that_may_add_rows(operation: str | None, summary: dict[str, s
     later = replace(snapshot(2, operation), summary=summary)
     standing = Standing.of([later, FED], {})
     assert standing == Standing(1, LOADED, BELOW, others=adds)
-    # the fence judges as the plan does
+    # the fence decides as the plan does
     assert KnownRows(1).hold([Java(later), Java(FED)]) is not adds
     root = replace(later, id=1, parent_id=None)
     assert Standing.of([root], {}) == Standing(others=adds, empty=not adds)
     assert KnownRows(None).hold([Java(root)]) is not adds
 
 
-def test_what_the_fence_refuses() -> None:
+def test_the_fence_refuses_unknown_rows() -> None:
     empty, rewritten = snapshot(1, "delete"), snapshot(2, "replace")
     assert KnownRows(None).hold([]) and KnownRows(None).hold([Java(empty)])
-    # a table that was loaded meanwhile, one whose first snapshots are gone, one that another run has fed
+    # a table loaded meanwhile, one whose first snapshots have expired, one fed by another run
     assert not KnownRows(None).hold([Java(rewritten), Java(FED)])
     assert not KnownRows(None).hold([Java(snapshot(7, "delete"))])
     assert not KnownRows(9).hold([Java(rewritten), Java(FED)])
@@ -167,10 +167,10 @@ def test_columns_that_ingestion_fills_add_no_rows() -> None:
     assert not KnownRows(1, 2).hold([Java(foreign), Java(filled), Java(FED)])
 
 
-def test_what_a_quiet_table_has_read_counts() -> None:
+def test_the_idle_position_of_a_quiet_table_counts() -> None:
     quiet = replace(LOADED, offsets={"lsn": "0/96"})
     standing = Standing.of([FED], {names.IDLE_POSITION: encode_idle(1, quiet)})
     assert standing == Standing(1, quiet, BELOW)
-    # a job that writes a position and not what it knows of the rows ends the proof
+    # a job that writes a position but not the bound of the rows ends the proof
     erased = replace(FED, id=2, summary={names.POSITIONS: LOADED.encode()})
     assert Standing.of([erased, FED], {}).rows_below is None

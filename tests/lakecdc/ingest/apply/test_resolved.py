@@ -1,4 +1,4 @@
-"""Deletes that are resolved before the commit: no snapshot has an equality delete, and every reader sees the source."""
+"""Deletes resolved before the commit: no snapshot has an equality delete, and every reader sees the source's rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def by_pyiceberg(feed: Feed) -> list[tuple[Any, ...]]:
 
 
 def check(feed: Feed, history: History) -> None:
-    """DuckDB, pyiceberg and Spark read the source's rows, and no snapshot had an equality delete."""
+    """Check that DuckDB, pyiceberg and Spark read the source's rows and that no snapshot had an equality delete."""
     expected = final_rows(history)
     assert feed.rows() == expected
     assert by_pyiceberg(feed) == expected
@@ -54,12 +54,12 @@ def test_a_table_equals_its_source_after_each_batch(
         positions += feed.take(batch).metrics.get("positions", 0)
     check(feed, history)
     assert positions > 10
-    # at most one delete file for each data file, whatever the number of batches
+    # at most one delete file per data file, for any number of batches
     deletes = lake.table(feed.table).metadata("delete_files").collect()
     assert len({row["referenced_data_file"] for row in deletes}) == len(deletes)
 
 
-def test_late_and_repeated_events_leave_the_newest_rows(lake: Lake, tmp_path: Path) -> None:
+def test_late_and_repeated_events_keep_the_newest_rows(lake: Lake, tmp_path: Path) -> None:
     feed, history = resolved(lake, tmp_path, 3), PlainHistory.of(5, 80)
     for batch in scattered(history, 1, 4):
         feed.take(batch)
@@ -67,7 +67,7 @@ def test_late_and_repeated_events_leave_the_newest_rows(lake: Lake, tmp_path: Pa
 
 
 @V3
-def test_a_truncate_and_what_follows_it(lake: Lake, tmp_path: Path, version: int) -> None:
+def test_a_truncate_and_later_events_are_applied(lake: Lake, tmp_path: Path, version: int) -> None:
     feed, history = resolved(lake, tmp_path, version), PlainHistory.of(2, 40)
     feed.take(history.events[:30])
     feed.take(history.events[30:])
@@ -79,8 +79,8 @@ def test_a_truncate_and_what_follows_it(lake: Lake, tmp_path: Path, version: int
     check(feed, history)
 
 
-def test_a_row_of_others_is_replaced_beside_a_truncate(lake: Lake, tmp_path: Path) -> None:
-    """It has no order key, so that the TRUNCATE leaves it."""
+def test_a_row_of_another_writer_is_replaced_beside_a_truncate(lake: Lake, tmp_path: Path) -> None:
+    """The row has no order key, so the TRUNCATE keeps it."""
     feed, history = resolved(lake, tmp_path), PlainHistory.of(2, 40)
     feed.take(history.events)
     lake.sql(f"INSERT INTO lake.{feed.table} (id, name) SELECT 3, 'foreign'")
@@ -125,7 +125,7 @@ def test_rewrites_between_search_and_commit_lose_no_delete(
 
 
 @V2
-def test_rows_that_others_append_meanwhile_are_found(
+def test_rows_appended_by_others_meanwhile_are_deleted_too(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     feed, history = resolved(lake, tmp_path, version), PlainHistory.of(9, 60)
@@ -137,12 +137,12 @@ def test_rows_that_others_append_meanwhile_are_found(
         lake.sql(f"INSERT INTO lake.{feed.table} (id, name) SELECT {changed}, 'foreign'")
 
     meanwhile(monkeypatch, "before_commit", append)
-    # in format v3 the batch is staged anew, with the ids of the rows that it replaces now
+    # in format v3 the batch is staged again, with the present ids of the rows that it replaces
     assert feed.take(last).metrics["searches"] == (2 if version == 2 else 1)
     check(feed, history)
 
 
-def test_rows_that_others_add_to_an_empty_table_are_found(
+def test_rows_added_by_others_to_an_empty_table_are_deleted_too(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, history = resolved(lake, tmp_path), PlainHistory.of(9, 20)
@@ -156,7 +156,7 @@ def test_rows_that_others_add_to_an_empty_table_are_found(
     check(feed, history)
 
 
-def test_a_row_id_that_others_have_given_to_another_key_is_not_carried_on(
+def test_a_row_id_moved_to_another_key_is_not_reused(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, history = resolved(lake, tmp_path, 3), PlainHistory.of(1, 0)
@@ -187,7 +187,7 @@ def test_only_new_files_are_searched_again(lake: Lake, tmp_path: Path, monkeypat
     check(feed, history)
 
 
-def test_a_table_that_has_moved_to_another_spec_is_staged_anew(
+def test_a_changed_partition_spec_stages_the_batch_again(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, history = resolved(lake, tmp_path, partition_by=["bucket(2, id)"]), PlainHistory.of(4, 60)
@@ -203,8 +203,8 @@ def test_a_table_that_has_moved_to_another_spec_is_staged_anew(
     check(feed, history)
 
 
-def test_position_deletes_from_before_an_upgrade_stay_in_force(lake: Lake, tmp_path: Path) -> None:
-    """In format v3 readers of a file with a vector ignore each position-delete file (specification)."""
+def test_position_deletes_from_before_an_upgrade_still_apply(lake: Lake, tmp_path: Path) -> None:
+    """In format v3, readers ignore position-delete files of a data file that has a deletion vector (specification)."""
     feed, history = resolved(lake, tmp_path), PlainHistory.of(6, 90)
     first, second, last = in_batches(history, 40, 65)
     feed.take(first)
@@ -213,14 +213,14 @@ def test_position_deletes_from_before_an_upgrade_stay_in_force(lake: Lake, tmp_p
     feed.take(second)
     lake.sql(f"ALTER TABLE lake.{feed.table} SET TBLPROPERTIES ('format-version' = '3')")
     feed.take(last)
-    gone = {key for key in range(12) if key % 5 == 1}
+    deleted = {key for key in range(12) if key % 5 == 1}
     written_since = {event["key"]["id"] for event in second + last}
-    expected = [row for row in final_rows(history) if row[0] not in gone or row[0] in written_since]
+    expected = [row for row in final_rows(history) if row[0] not in deleted or row[0] in written_since]
     assert feed.rows() == expected
 
 
 def with_equality_deletes(lake: Lake, folder: Path) -> tuple[Feed, PlainHistory, list[Any]]:
-    """A table whose target begins to resolve deletes, its history, and its events to come."""
+    """Make a table whose target starts to resolve deletes; return its history and its next events too."""
     feed, history = Feed(lake, folder, {}), PlainHistory.of(8, 90)
     first, second, last = in_batches(history, 40, 65)
     feed.take(first)
@@ -229,7 +229,7 @@ def with_equality_deletes(lake: Lake, folder: Path) -> tuple[Feed, PlainHistory,
     return feed, history, last
 
 
-def test_the_first_run_converts_equality_deletes_from_before(lake: Lake, tmp_path: Path) -> None:
+def test_the_first_run_converts_earlier_equality_deletes(lake: Lake, tmp_path: Path) -> None:
     feed, history, last = with_equality_deletes(lake, tmp_path)
     report = feed.run()
     assert (report.outcome, report.reason) == ("done", None)
@@ -297,7 +297,7 @@ def test_files_without_the_keys_are_not_read(lake: Lake, tmp_path: Path, version
 
 @both_engines
 @V3
-def test_rows_that_were_looked_up_are_not_searched_for_again(
+def test_looked_up_rows_are_not_searched_again(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, version: int
 ) -> None:
     feed, history = resolved(lake, tmp_path, version, partition_by=[]), History.of(1, 0)
@@ -311,7 +311,7 @@ def test_rows_that_were_looked_up_are_not_searched_for_again(
         begun = len(history.events)
         for key in (2, 3, 9):
             history.update(key, touch_doc=False)
-        # found beside the rows that the table completes
+        # located while the table completes other rows
         history.update(4, touch_doc=True)
         history.delete(min(history.rows))
         return feed.take(history.events[begun:]).metrics
@@ -322,7 +322,7 @@ def test_rows_that_were_looked_up_are_not_searched_for_again(
     check(feed, history)
     if version == 3:
         assert {key: each[0] for key, each in row_ids(feed).items()} == {key: ids[key][0] for key in history.rows}
-    # what was looked up in files that others have replaced is searched for again
+    # rows looked up in files that others have replaced are searched for again
     meanwhile(monkeypatch, "before_commit", lambda: REWRITES["compaction"](feed))
     metrics = change()
     assert (metrics["searches"], metrics["data_files_searched"], metrics["positions"]) == (2, 1, 5)
@@ -336,7 +336,7 @@ def test_modes_without_equality_deletes_refuse_the_setting(mode: str) -> None:
 
 
 def row_ids(feed: Feed) -> dict[int, tuple[int, int]]:
-    """Row id and sequence number of the last change, by key."""
+    """Return row id and sequence number of the last change, by key."""
     rows = feed.lake.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM lake.{feed.table}").collect()
     return {row[0]: (row[1], row[2]) for row in rows}
 
@@ -363,7 +363,7 @@ def test_a_changed_row_keeps_its_row_id(lake: Lake, tmp_path: Path, engine: str,
     assert {n: second[n][0] for n in range(10)} == {n: first[n][0] for n in range(10)}
     assert second[20][0] not in {each[0] for each in first.values()}
     assert {n for n in range(10) if second[n][1] > first[n][1]} == {3, 4}
-    # of rows in rewritten files, which store their ids, and of one that is no longer where it was inserted
+    # rewritten files store their row ids; one row has moved out of its first file
     run(lake, compact_data_files, feed.table, min_input_files=2)
     change(4, 5, 20)
     third = row_ids(feed)

@@ -20,7 +20,7 @@ def decoding_of(
     keyed: bool = False,
     **more: Any,
 ) -> Decoding:
-    """Return how values of a table ``t`` with the key ``id`` are read.
+    """Return the decoding of a table ``t`` with the key ``id``.
 
     :param name: of the format.
     """

@@ -1,4 +1,4 @@
-"""How many events are read as structs."""
+"""Count the events that are read as structs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lakecdc.ingest.engine.layout import Places
 @contextmanager
 def read_as_structs() -> Iterator[list[int]]:
     """Yield the numbers of events that are read as structs, one for each part of the messages."""
-    found, places = list[int](), Alike.places
+    counts, places = list[int](), Alike.places
 
     def noted(self: Alike) -> Places:
-        found.append(len(self.ops))
+        counts.append(len(self.ops))
         return places(self)
 
     with patch.object(Alike, "places", noted):
-        yield found
+        yield counts

@@ -1,4 +1,4 @@
-"""Whatever stands among events that are alike, each message is read as if it stood alone."""
+"""Messages among events of one shape are read as if each came alone."""
 
 from __future__ import annotations
 
@@ -47,34 +47,34 @@ def text(*given: Any, **more: Any) -> str:
 
 
 def rows(lines: Sequence[str | bytes], decoding: Decoding = DECODING, **columns: Any) -> list[str]:
-    """What messages are decoded into, in order of their places; each in a form that can be compared."""
+    """Decode messages and return the rows in order of their places, each as comparable text."""
     count = len(lines)
     values = [line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line for line in lines]
-    told = {"value": values, "topic": ["x.s.t"] * count, "partition": [0] * count, "arrival": list(range(count))}
-    told |= columns
-    table = pa.table([pa.array(told.get(f.name, [None] * count), f.type) for f in MESSAGES], schema=MESSAGES)
+    cells = {"value": values, "topic": ["x.s.t"] * count, "partition": [0] * count, "arrival": list(range(count))}
+    cells |= columns
+    table = pa.table([pa.array(cells.get(f.name, [None] * count), f.type) for f in MESSAGES], schema=MESSAGES)
     batches = Decoder(decoding).decode(table.to_batches())
-    found = [row for batch in batches for row in batch.to_pylist()]
-    return [repr(row) for row in sorted(found, key=lambda row: (row["arrival"], row["op"]))]
+    decoded = [row for batch in batches for row in batch.to_pylist()]
+    return [repr(row) for row in sorted(decoded, key=lambda row: (row["arrival"], row["op"]))]
 
 
 def check(lines: Sequence[str | bytes], decoding: Decoding = DECODING, *, most: int = 0, **columns: Any) -> list[str]:
-    """Compare with what a reader of one message after the other makes of them; return that.
+    """Compare with reading one message after the other; return the rows.
 
     :param most: how many of them are read as structs.
     """
-    with read_as_structs() as found:
+    with read_as_structs() as counts:
         both = rows(lines, decoding, **columns)
     with patch.object(events, "can_be_alike", lambda event: False):
         each = rows(lines, decoding, **columns)
     assert both == each
-    assert sum(found) == most or not most, sum(found)
+    assert sum(counts) == most or not most, sum(counts)
     return each
 
 
 PLAIN = [text("c"), text("u", {"v": "y"}, before={"id": 1}), text("d", before={"id": 2}), text("r")]
 
-#: messages that are not like the others, whatever the reason
+#: messages of another shape, for various reasons
 ODD: dict[str, str | bytes] = {
     "a member twice": text().replace('"v":"x"', '"v":"x","v":"y"'),
     "a member twice, escaped": text().replace('"v":"x"', '"v":"x","\\u0076":"y"'),
@@ -111,7 +111,7 @@ ODD: dict[str, str | bytes] = {
     "an early time": text(source={"ts_ms": -5}),
     "microseconds": text(source={"ts_us": 77}),
     "a transaction": text(transaction={"id": "1", "total_order": 1}),
-    "a schema of its own": text(schema={"a": 1}),
+    "a separate schema": text(schema={"a": 1}),
     "a delete without key": text("d"),
     "a delete with a row": json.dumps(event("d", before={"id": 1}) | {"after": {"id": 4, "n": 1, "v": "x", "d": None}}),
     "an insert without row": json.dumps(event("c") | {"after": None}),
@@ -127,7 +127,7 @@ ODD: dict[str, str | bytes] = {
     "a number of many digits": text(row={"id": 10**30}),
     "half a surrogate": text().replace('"x"', '"\\ud83d"'),
     "bytes that are not UTF-8": text().encode().replace(b'"x"', b'"\xff"'),
-    "a row that is none": json.dumps({**event(), "after": "x", "before": [1]}),
+    "a row of another type": json.dumps({**event(), "after": "x", "before": [1]}),
     "an empty row": json.dumps({**event(), "after": {}}),
     "an odd name": text("u", {'ignored"': None, "a\\": None, "b\n": None}, before={"id": 1, '"': 1}),
     "a null character": text(row={"v": "a\0b"}),
@@ -143,10 +143,10 @@ ODD: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("sets_aside", [False, True])
-def test_what_is_not_alike_is_read_as_it_is_alone(name: str, sets_aside: bool) -> None:
+def test_messages_of_another_shape_are_read_as_if_alone(name: str, sets_aside: bool) -> None:
     decoding = replace(DECODING, sets_aside=sets_aside, rejects=sets_aside)
     check([*PLAIN, ODD[name], *PLAIN], decoding)
-    # as the first of all
+    # as the first message
     check([ODD[name], *PLAIN, ODD[name]], decoding)
 
 
@@ -154,7 +154,7 @@ def test_events_are_read_as_structs() -> None:
     check(PLAIN, most=len(PLAIN))
     many = [text(row={"id": n}, source={"lsn": n + 1}) for n in range(3 * json_values.TOGETHER + 5)]
     check(many, most=len(many))
-    # each only costs itself
+    # a message of another shape affects only itself
     check([*many[:700], ODD["a member twice"], *many[700:], "{"], most=len(many))
 
 
@@ -166,7 +166,7 @@ def test_members_within_values_are_counted() -> None:
     check([*decimals, text().replace('"d":null', '"d":{"scale":1,"scale":1,"value":"ew=="}')], most=2)
 
 
-def test_other_databases_are_read_as_structs() -> None:
+def test_events_of_other_databases_are_read_as_structs() -> None:
     binlog = {"connector": "mysql", "db": "s", "schema": None, "lsn": None, "sequence": None}
     lines = [text(source={**binlog, "file": "binlog.000003", "pos": n, "row": n % 2}) for n in range(9)]
     check(lines, most=9)
@@ -174,14 +174,14 @@ def test_other_databases_are_read_as_structs() -> None:
     check(servers, most=9)
 
 
-def test_members_change_within_a_topic() -> None:
+def test_members_may_change_within_a_topic() -> None:
     wide = [text(row={"ignored": n}) for n in range(50)]
     lines = [*PLAIN, *wide] * 20
     check(lines)
 
 
 @pytest.mark.parametrize("count", [61, 1000])
-def test_many_columns_in_any_order(count: int) -> None:
+def test_columns_may_come_in_any_order(count: int) -> None:
     names = [f"c{n}" for n in range(count - 4)] + ["class", "a-b", "__post_init__", "é"]
     decoding = replace(DECODING, fields=(Field("id", "bigint"), *(Field(name, "string") for name in names)))
     images = [{"id": n, **{name: f"{name}{n}" for name in names}} for n in range(3)]
@@ -190,7 +190,7 @@ def test_many_columns_in_any_order(count: int) -> None:
     check([json.dumps({**event(), "after": dict(reversed(image.items()))}) for image in images], decoding, most=3)
 
 
-def test_keys_headers_and_topics_of_kafka() -> None:
+def test_kafka_keys_headers_and_topics_are_read() -> None:
     keyless = replace(TARGET, key=())
     decoding = replace(DECODING, keyed=True, sets_aside=True, rejects=True, target=keyless)
     lines = [*PLAIN, ODD["a delete without key"], *PLAIN, text(), text(), ""]
@@ -225,7 +225,7 @@ EVENTS = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(EVENTS, max_size=6), st.randoms(use_true_random=False))
-def test_any_events_among_plain_ones(events: list[str], rng: Any) -> None:
+def test_random_events_among_plain_ones_are_read(events: list[str], rng: Any) -> None:
     lines = [*PLAIN, *events]
     rng.shuffle(lines)
     check(lines, replace(DECODING, rejects=True, sets_aside=True))

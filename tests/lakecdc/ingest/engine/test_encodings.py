@@ -1,4 +1,4 @@
-"""Values of events that are alike are those of all other events."""
+"""Values of events read together equal values of events read one by one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def variable(scale: Any, unscaled: int) -> str:
 
 
 def texts() -> list[str]:
-    """Values as JSON."""
+    """Return values as JSON."""
     rng = random.Random(5)
     numbers = [0, 1, -1, 127, 128, -128, -129, 255, 256, -32768, 32768, 10**12, 10**17, -(10**18), 2**63 - 1, -(2**63)]
     numbers += [2**63, 10**25 + 7, -(10**36), 2**119, 10**38, -(2**127), 2**130]
@@ -84,7 +84,7 @@ def texts() -> list[str]:
 
 
 def message(place: int, name: str, value: str) -> str:
-    """An insert in which one column has a value, written as it is."""
+    """Return an insert in which one column has this JSON value."""
     image = ", ".join(f'"{other}": {value if other == name else "null"}' for other in NAMES)
     source = json.dumps({"connector": "postgresql", "schema": "shop", "table": "t", "lsn": place + 1, "ts_ms": 5})
     return f'{{"op": "c", "before": null, "after": {{"id": {place}, {image}}}, "source": {source}}}'
@@ -95,7 +95,7 @@ LINES = [message(place, *case) for place, case in enumerate(CASES)]
 
 
 def decoded() -> dict[int, tuple[Any, bool]]:
-    """Return each case's value and whether it stands for "unchanged"; what is set aside is left out."""
+    """Return each case's value and whether it means "unchanged"; omit events set aside."""
     decoding = decoding_of((Field("id", "bigint"), *FIELDS), unavailable_value=UNAVAILABLE)
     messages = pa.table({"value": LINES, "arrival": pa.array(range(len(LINES)), pa.int64())})
     batches = list(Decoder(decoding).decode(messages.to_batches()))
@@ -105,7 +105,7 @@ def decoded() -> dict[int, tuple[Any, bool]]:
 
 
 def decimal(unscaled: int, scale: int, field: Field) -> str | Decimal | None:
-    """What an unscaled number stands for in a column; None if that cannot hold it."""
+    """Return the value of an unscaled number in a column, or None if it does not fit."""
     number = Decimal(unscaled).scaleb(-scale, Context(prec=20_000))
     if field.type == "string":
         return f"{number:f}" if number else "0" if scale <= 0 else f"{number:.{scale}f}"
@@ -119,26 +119,26 @@ def test_scales_of_every_sign_and_size_set_the_point() -> None:
     numbers = [0, 1, -1, 123, -12300, 10**15, -(10**30) - 7, 10**38 - 1]
     scales = [0, 1, 2, 4, 18, 19, 37, 38, 60, 127, -1, -2, -8, -20, -37, -84, 16383, -16383, 16384, -(2**31)]
     cases = [(n, f.scale, encoded(n), f) for f in fields if f.encoding == "decimal_bytes" for n in numbers]
-    told = [(n, scale, json.loads(variable(scale, n))) for n in numbers for scale in scales]
-    cases += [(*case, f) for case in told for f in fields if f.encoding == "variable_decimal"]
+    tokens = [(n, scale, json.loads(variable(scale, n))) for n in numbers for scale in scales]
+    cases += [(*case, f) for case in tokens for f in fields if f.encoding == "variable_decimal"]
     different = {}
     for unscaled, scale, value, f in cases:
         expected = decimal(unscaled, scale, f) if abs(scale) <= 16383 else None
         try:
-            found = f.column_type.parser()(as_token(value))
+            parsed = f.column_type.parser()(as_token(value))
         except MisfitError:
-            found = None
-        if found != expected:
-            different[f.name, unscaled, scale] = (found, expected)
+            parsed = None
+        if parsed != expected:
+            different[f.name, unscaled, scale] = (parsed, expected)
     assert different == {}
 
 
-def test_values_of_events_that_are_alike_are_what_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    with read_as_structs() as found:
+def test_values_of_events_of_one_shape_equal_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with read_as_structs() as counts:
         both = decoded()
-    assert sum(found) > 0.5 * len(LINES)
+    assert sum(counts) > 0.5 * len(LINES)
     monkeypatch.setattr(events, "can_be_alike", lambda event: False)
     different = {CASES[place] for place, case in decoded().items() if repr(case) != repr(both.get(place))}
     assert not different and both.keys() == decoded().keys()
-    # each column has values that are taken
+    # some values of each column are accepted
     assert {CASES[place][0] for place in both} == {*NAMES}

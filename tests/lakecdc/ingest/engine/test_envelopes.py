@@ -60,8 +60,8 @@ def ogg(row: Row, kind: str = "I", **more: Any) -> Row:
 
 
 def dms(row: Row, operation: str = "insert", **more: Any) -> Row:
-    told = {"record-type": "data", "operation": operation, "schema-name": "d", "table-name": "t"}
-    return {"data": row, "metadata": {**told, "timestamp": "2024-01-02T03:04:05.6Z", **more}}
+    about = {"record-type": "data", "operation": operation, "schema-name": "d", "table-name": "t"}
+    return {"data": row, "metadata": {**about, "timestamp": "2024-01-02T03:04:05.6Z", **more}}
 
 
 MAKE = {"debezium-flat-json": flat, "maxwell-json": maxwell, "canal-json": canal, "ogg-json": ogg, "dms-json": dms}
@@ -69,7 +69,7 @@ EACH = {**MAKE, "json": lambda row: row, "debezium-json": lambda row: debezium(r
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_no_column_can_hold_is_set_aside(name: str) -> None:
+def test_values_that_no_column_can_store_are_set_aside(name: str) -> None:
     make = EACH[name]
     assert [row["k0"] for row in run(name, [make(PLAIN), make({**PLAIN, "id": 2})])] == [1, 2]
     for broken in ({**PLAIN, "id": None}, {**PLAIN, "id": 1.5}, {**PLAIN, "n": "x"}):
@@ -86,13 +86,13 @@ def test_equal_values_of_another_type_are_accepted(name: str) -> None:
         ({"id": 1.0, "v": {"a": [1, None]}, "n": 2}, (1, '{"a":[1,null]}', 2.0)),
         ({"v": True, "id": 1}, (1, "true", None)),
     ):
-        found = run(name, [make(PLAIN), make(row)])
-        assert [each["odd"] for each in found] == [None, None]
-        assert tuple(found[-1][column] for column in ("c0", "c1", "c2")) == values
+        rows = run(name, [make(PLAIN), make(row)])
+        assert [each["odd"] for each in rows] == [None, None]
+        assert tuple(rows[-1][column] for column in ("c0", "c1", "c2")) == values
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_columns_that_the_table_does_not_have(name: str) -> None:
+def test_new_columns_are_set_aside_unless_null(name: str) -> None:
     make = EACH[name]
     if name == "canal-json":
         # its messages list their columns
@@ -116,7 +116,7 @@ ODD: dict[str, tuple[str, Any]] = {
     "canal: truncate": ("canal-json", canal(PLAIN, "TRUNCATE", isDdl=True, data=None, sql="truncate table t")),
     "canal: a truncate among other statements": ("canal-json", canal(PLAIN, "QUERY", data=None, sql=" Truncate t")),
     "canal: no rows": ("canal-json", canal(PLAIN, data=[])),
-    "canal: rows that are none": ("canal-json", canal(PLAIN, data=PLAIN)),
+    "canal: not a list of rows": ("canal-json", canal(PLAIN, data=PLAIN)),
     "canal: a row that is null": ("canal-json", canal(PLAIN, data=[PLAIN, None])),
     "canal: a column without values": (
         "canal-json",
@@ -133,7 +133,7 @@ ODD: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_odd_messages(case: str) -> None:
+def test_odd_messages_are_set_aside(case: str) -> None:
     odd(*ODD[case])
 
 
@@ -149,49 +149,58 @@ MOVED: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("case", MOVED)
 def test_an_update_that_changes_the_key_deletes_the_row_under_the_old_one(case: str) -> None:
-    gone, row = run(MOVED[case][0], [MOVED[case][1]])
-    assert (gone["op"], gone["k0"], gone["c1"], gone["moved"], gone["n_d"], gone["n_u"]) == ("d", 2, None, False, 1, 0)
+    deleted, row = run(MOVED[case][0], [MOVED[case][1]])
+    assert (deleted["op"], deleted["k0"], deleted["c1"], deleted["moved"], deleted["n_d"], deleted["n_u"]) == (
+        "d",
+        2,
+        None,
+        False,
+        1,
+        0,
+    )
     assert (row["op"], row["k0"], row["c1"], row["moved"], row["o0"], row["n_u"]) == ("u", 1, "x", True, 2, 1)
-    assert [gone[part] for part in ORDER_PARTS] == [row[part] for part in ORDER_PARTS]
-    assert gone["source_table"] == row["source_table"] == "d.t"
+    assert [deleted[part] for part in ORDER_PARTS] == [row[part] for part in ORDER_PARTS]
+    assert deleted["source_table"] == row["source_table"] == "d.t"
 
 
-def test_a_key_that_is_the_same_in_another_form_has_not_changed() -> None:
+def test_an_equal_key_in_another_form_has_not_changed() -> None:
     (row,) = run("maxwell-json", [maxwell(PLAIN, "update", old={"id": "1", "v": "y"})])
     assert (row["k0"], row["moved"], row["o0"]) == (1, False, None)
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_does_not_fit_a_known_table_is_rejected(name: str) -> None:
+def test_misfits_of_a_known_table_are_rejected(name: str) -> None:
     make = EACH[name]
     cases = {
         "values do not fit their columns: n (double)": {**PLAIN, "n": "x"},
         "values do not fit their columns: id (bigint), n (double)": {**PLAIN, "id": 1.5, "n": "x"},
         "no value for the key columns id": {**PLAIN, "id": None},
     }
-    found = run(name, [make(PLAIN), *map(make, cases.values())], rejects=True)
-    assert [row["odd"] for row in found] == [None] * 4 and found[0]["rejected"] is None
-    assert [row["rejected"]["reason"] for row in found[1:]] == list(cases)
-    assert [row["rejected"]["rule"] for row in found[1:]] == ["type", "type", "no-key"]
-    assert [json.loads(row["message"]["value"]) for row in found[1:]] == [make(row) for row in cases.values()]
-    assert [row["rejected"]["key"]["k0"] for row in found[1:]] == [1, None, None]
+    rows = run(name, [make(PLAIN), *map(make, cases.values())], rejects=True)
+    assert [row["odd"] for row in rows] == [None] * 4 and rows[0]["rejected"] is None
+    assert [row["rejected"]["reason"] for row in rows[1:]] == list(cases)
+    assert [row["rejected"]["rule"] for row in rows[1:]] == ["type", "type", "no-key"]
+    assert [json.loads(row["message"]["value"]) for row in rows[1:]] == [make(row) for row in cases.values()]
+    assert [row["rejected"]["key"]["k0"] for row in rows[1:]] == [1, None, None]
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("canal-json", lambda key: canal(PLAIN, pkNames=key)),
         ("maxwell-json", lambda key: maxwell(PLAIN, primary_key_columns=key)),
     ],
 )
-def test_a_key_that_messages_tell_is_the_tables(name: str, told: Any) -> None:
-    assert [row["odd"] for row in run(name, [told(["id"]), told([]), told(None)], target={"key": ()})] == [None] * 3
+def test_the_key_in_messages_must_be_the_tables(name: str, message: Any) -> None:
+    assert [row["odd"] for row in run(name, [message(["id"]), message([]), message(None)], target={"key": ()})] == [
+        None
+    ] * 3
     for key in (["v"], ["id", "v"]):
-        assert odd(name, told(key), target={"key": ()}) == "another key"
-        assert run(name, [told(key)])[0]["odd"] is None
+        assert odd(name, message(key), target={"key": ()}) == "another key"
+        assert run(name, [message(key)])[0]["odd"] is None
 
 
-def test_a_key_in_other_letters_is_named_where_it_is_missing() -> None:
+def test_a_missing_key_is_reported_with_its_other_case() -> None:
     (row,) = run("json", [{"ID": 1, "v": "x"}], target={"exclude_columns": ("ID",)}, rejects=True)
     assert row["rejected"]["reason"] == "no value for the key columns id; it has ID, and case counts"
 
@@ -204,39 +213,39 @@ NO_ROWS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_other_tables_and_messages_without_rows_are_passed_over(name: str) -> None:
+def test_other_tables_and_messages_without_rows_are_skipped(name: str) -> None:
     own, others = MAKE[name](PLAIN), MAKE[name]({"other": 1})
     others = json.loads(json.dumps(others).replace('"t"', '"o"').replace('"d.t"', '"d.o"'))
-    found = run(name, [own, others, *NO_ROWS.get(name, [])])
-    assert [(row["k0"], row["source_table"].endswith("t")) for row in found] == [(1, True)]
+    rows = run(name, [own, others, *NO_ROWS.get(name, [])])
+    assert [(row["k0"], row["source_table"].endswith("t")) for row in rows] == [(1, True)]
 
 
 def test_several_rows_of_a_message_keep_their_order() -> None:
     message = canal(
         PLAIN, "UPDATE", data=[PLAIN, {**PLAIN, "id": 2}, {**PLAIN, "v": "z"}], old=[{"v": "a"}, {}, {"v": "x"}]
     )
-    found = run("canal-json", [message])
-    assert [(row["k0"], row["c1"], row["ord"] % 8) for row in found] == [(1, "x", 0), (2, "x", 1), (1, "z", 2)]
+    rows = run("canal-json", [message])
+    assert [(row["k0"], row["c1"], row["ord"] % 8) for row in rows] == [(1, "x", 0), (2, "x", 1), (1, "z", 2)]
 
 
 @pytest.mark.parametrize(
     "value", [5, "5", 0, 2**63 - 1, -1, "-5", -(2**63), "2024-01-02T03:04:05Z", "2024-01-02 03:04:05.123456"]
 )
-def test_order_comes_from_a_member(value: Any) -> None:
+def test_a_member_gives_the_order(value: Any) -> None:
     fields = (Field("id", "bigint"), Field("at", "string"))
-    found = run("json", [{"id": 1, "at": value}], fields=fields, order_by="at")
+    rows = run("json", [{"id": 1, "at": value}], fields=fields, order_by="at")
     micros = {"2024-01-02T03:04:05Z": 1_704_164_645_000_000, "2024-01-02 03:04:05.123456": 1_704_164_645_123_456}
-    assert found[0]["pos"] == int(micros.get(value, value)) + 2**63
+    assert rows[0]["pos"] == int(micros.get(value, value)) + 2**63
 
 
 @pytest.mark.parametrize("value", [None, "x", True, 2**63, {"a": 1}])
-def test_orders_of_another_form_are_odd(value: Any) -> None:
+def test_invalid_orders_are_odd(value: Any) -> None:
     fields = (Field("id", "bigint"),)
     odd("json", {"id": 1, "at": value}, fields=fields, target={"exclude_columns": ("at",)}, order_by="at")
 
 
 @pytest.mark.parametrize("name", ["json", "debezium-json"])
-def test_a_member_that_comes_twice_is_set_aside(name: str) -> None:
+def test_a_repeated_member_is_set_aside(name: str) -> None:
     row = json.dumps(EACH[name](PLAIN)).replace('"v": "x"', '"v": "x", "v": "b"')
     assert odd(name, row) == "text that is not JSON"
 
@@ -245,26 +254,26 @@ def test_shards_are_distinguished_by_their_tables() -> None:
     fields = (*FIELDS, Field("shard", "string"))
     messages = [{**maxwell({**PLAIN, "id": n}), "table": f"t_{n}"} for n in range(4)]
     target = {"source_table": None, "source_tables": ("d.t_1", "d.t_3"), "source_column": "shard"}
-    found = run("maxwell-json", messages, fields=fields, target=target)
-    assert [(row["k0"], row["c3"]) for row in found] == [(1, "d.t_1"), (3, "d.t_3")]
+    rows = run("maxwell-json", messages, fields=fields, target=target)
+    assert [(row["k0"], row["c3"]) for row in rows] == [(1, "d.t_1"), (3, "d.t_3")]
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_the_columns_of_a_new_table(name: str) -> None:
+def test_a_new_table_gets_the_columns_of_messages(name: str) -> None:
     lines = [json.dumps(EACH[name](row)) for row in (PLAIN, {**PLAIN, "n": 2, "z": True, "empty": None})]
     batch = pa.record_batch({"value": lines, "arrival": [0, 1]})
     scan = Scan(None, lambda _: iter([batch]), 1, 1, keyed=False)  # type: ignore[arg-type]
     (of_table,) = message_facts(scan.first_values(10), EnvelopeReader(name, Reading(1), ()))
-    found = of_table.fields
+    columns = of_table.fields
     if name == "canal-json":
         # in the order of its types
-        assert found == (Field("id", "bigint"), Field("v", "string"), Field("n", "double"))
+        assert columns == (Field("id", "bigint"), Field("v", "string"), Field("n", "double"))
     else:
-        assert found == (Field("id", "bigint"), Field("n", "double"), Field("v", "string"), Field("z", "boolean"))
+        assert columns == (Field("id", "bigint"), Field("n", "double"), Field("v", "string"), Field("z", "boolean"))
 
 
 @pytest.mark.parametrize("op", ["c", "d"])
-def test_a_text_key_that_is_missing_comes_from_the_message_or_is_set_aside(op: str) -> None:
+def test_a_missing_text_key_is_set_aside(op: str) -> None:
     fields = (Field("id", "string"), Field("v", "string"))
     image = {"id": None, "v": "x"}
     event = debezium({"id": "a", "v": "x"})
@@ -276,7 +285,7 @@ def test_a_text_key_that_is_missing_comes_from_the_message_or_is_set_aside(op: s
 
 @pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("depth", [150, 900, 1001, 5000])
-def test_a_value_that_is_nested_deeply_ends_no_task(name: str, depth: int) -> None:
+def test_a_deeply_nested_value_does_not_fail_a_task(name: str, depth: int) -> None:
     nested = f"{'[' * depth}{']' * depth}"
     message = json.dumps(EACH[name](PLAIN)).replace('"v": "x"', f'"v": {nested}')
     (row,) = run(name, [message])
@@ -289,12 +298,12 @@ def test_a_key_that_was_an_object_before_is_set_aside() -> None:
 
 
 @pytest.mark.parametrize("value", [1.7e12, "1700000000000", " 1700000000000 ", 1700000000000.0])
-def test_numbers_in_a_log_are_numbers_however_they_are_written(value: Any) -> None:
+def test_log_positions_may_be_numbers_or_texts(value: Any) -> None:
     (row,) = run("canal-json", [canal(PLAIN, es=value)])
     assert (row["pos"], row["odd"]) == (1_700_000_000_000, None)
 
 
 @pytest.mark.parametrize("moment", ["2024-01-02T03:04:05.123456 UTC", "2024-1-2 03:04:05", "yesterday"])
-def test_times_that_order_messages_are_not_guessed(moment: str) -> None:
+def test_invalid_order_times_are_set_aside(moment: str) -> None:
     assert odd("dms-json", dms(PLAIN, timestamp=moment)) == "a message that is not a plain row event"
     assert odd("ogg-json", ogg(PLAIN, op_ts=moment)) == "a message that is not a plain row event"

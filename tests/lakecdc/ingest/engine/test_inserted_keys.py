@@ -1,4 +1,4 @@
-"""However the events of a log are dealt out and folded, the same keys turn out to be new to the table."""
+"""The same keys count as new to the table, however the events of a log are divided and folded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Event = tuple[str, int, bool]
 
 
 def table_of(events: Sequence[Event]) -> pa.Table:
-    """Events of a log, in order: op, key, and whether an update leaves the value out."""
+    """Return events of a log in order: op, key, and whether an update omits the value."""
     rows: list[dict[str, Any]] = [
         {
             **dict.fromkeys(ORDER_PARTS, 0),
@@ -34,29 +34,29 @@ def table_of(events: Sequence[Event]) -> pa.Table:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[set[int], list[Event]]:
-    """Keys that are there at first, and events; an update of a key is a delete and an update of the new one."""
+    """Draw initial keys and events; an update of a key is a delete and an update of the new one."""
     there = draw(st.sets(st.integers(0, 4)))
-    before, found = set(there), list[Event]()
+    before, events = set(there), list[Event]()
     for _ in range(draw(st.integers(0, 25))):
         key, other = draw(st.integers(0, 4)), draw(st.integers(0, 4))
         if key not in there:
-            found.append(("c", key, False))
+            events.append(("c", key, False))
             there.add(key)
             continue
         match draw(st.sampled_from("ddum")):
             case "d":
-                found.append(("d", key, False))
+                events.append(("d", key, False))
                 there.remove(key)
             case "m" if other not in there:
-                found += [("d", key, False), ("u", other, False)]
+                events += [("d", key, False), ("u", other, False)]
                 there = there - {key} | {other}
             case _:
-                found.append(("u", key, draw(st.booleans())))
-    return before, found
+                events.append(("u", key, draw(st.booleans())))
+    return before, events
 
 
 def reduced(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
-    """What one task hands on."""
+    """Return the rows that one task hands on."""
     return fold.taken(table, fold.needed_places(connection, table))
 
 
@@ -69,7 +69,9 @@ def new_keys(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> set[int]
 @example(history=({1}, [("d", 1, False), ("c", 1, False)]), deal=[0, 1] * 30)
 @example(history=(set(), [("c", 1, False), ("d", 1, False), ("c", 1, False), ("u", 1, True)]), deal=[0, 1, 2] * 20)
 @example(history=({1}, [("d", 1, False), ("u", 2, False), ("d", 2, False), ("c", 2, False)]), deal=[0] * 60)
-def test_new_keys_do_not_depend_on_who_folds_what(history: tuple[set[int], list[Event]], deal: list[int]) -> None:
+def test_new_keys_do_not_depend_on_the_division_among_tasks(
+    history: tuple[set[int], list[Event]], deal: list[int]
+) -> None:
     before, events = history
     first: dict[int, str] = {}
     moved_to = {key for (op, _, _), (then, key, _) in zip(events, events[1:], strict=False) if (op, then) == ("d", "u")}
@@ -79,10 +81,12 @@ def test_new_keys_do_not_depend_on_who_folds_what(history: tuple[set[int], list[
     assert not inserted & before
     table = table_of(events)
     with duckdb.connect() as connection:
-        found = new_keys(connection, table)
+        inserted_keys = new_keys(connection, table)
         parts = [table.filter(pa.array([deal[i] == n for i in range(len(events))], pa.bool_())) for n in range(3)]
         a, b, c = (reduced(connection, part) for part in parts)
-        assert new_keys(connection, pa.concat_tables([a, b, c])) == found
-        assert new_keys(connection, pa.concat_tables([reduced(connection, pa.concat_tables([a, b])), c])) == found
-    # a key that an update has made may count as one that was there, and never the other way round
-    assert inserted - moved_to <= found <= inserted
+        assert new_keys(connection, pa.concat_tables([a, b, c])) == inserted_keys
+        assert (
+            new_keys(connection, pa.concat_tables([reduced(connection, pa.concat_tables([a, b])), c])) == inserted_keys
+        )
+    # a key created by an update may count as an earlier one, never the other way round
+    assert inserted - moved_to <= inserted_keys <= inserted

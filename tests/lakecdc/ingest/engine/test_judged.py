@@ -1,4 +1,4 @@
-"""After a first pass, messages are events, rejected, or another table's; none is set aside."""
+"""After a first pass, each message is an event, rejected, or another table's; none is set aside."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def decode(
     texts = {json.dumps(m["schema"]) for m in (json.loads(m["value"]) for m in messages if _is_wrapped(m))}
     encoded: dict[str, dict[str, Field]] = {}
     for text in texts:
-        (told,) = (f for f in reader.columns_of(text) if f.name == "n")
-        if told.scale != 2:
-            encoded.setdefault("n", {})[text] = replace(told, type="decimal(12,3)", scale=told.scale)
+        (column,) = (f for f in reader.columns_of(text) if f.name == "n")
+        if column.scale != 2:
+            encoded.setdefault("n", {})[text] = replace(column, type="decimal(12,3)", scale=column.scale)
     judged = Judged(reader.read, frozenset(tables), encoded)
     decoding = decoding_of(tuple(fields), keyed=True, rejects=True, judged=judged)
     batches = list(Decoder(decoding).decode(table.to_batches()))
@@ -84,17 +84,17 @@ def money(unscaled: int) -> str:
     return b64encode(unscaled.to_bytes(4, "big", signed=True)).decode()
 
 
-def test_each_schema_writes_a_column_in_its_own_way() -> None:
+def test_each_schema_may_encode_a_column_differently() -> None:
     messages = [
         message(with_schema(event("c", {"id": n, "v": "x", "n": money(12500)}), scale), offset=n)
         for n, scale in enumerate((2, 3, 2, 3))
     ]
     assert [row["c2"] for row in decode(messages)] == [Decimal("125.000"), Decimal("12.500")] * 2
-    # where all are written in one way, the table's columns tell it
+    # with one encoding for all messages, the table's columns define it
     assert decode(messages[:1])[0]["c2"] == Decimal("125.000")
 
 
-def test_what_cannot_be_read_or_does_not_fit_is_rejected_with_its_message() -> None:
+def test_unreadable_and_misfitting_messages_are_rejected() -> None:
     messages = [
         message(event("c", {"id": 1, "v": "x"}), offset=0),
         message(b"{broken", {"id": 2}, offset=1),
@@ -108,31 +108,31 @@ def test_what_cannot_be_read_or_does_not_fit_is_rejected_with_its_message() -> N
     assert rejected == [None, ("not-json", None), ("type", None), None, ("no-key", None), ("bad-name", 5)]
     assert rows[2]["rejected"]["reason"] == "values do not fit their columns: id (bigint), n (decimal(12,3))"
     assert [row["k0"] for row in rows if row["rejected"] is None] == [1, 3]
-    kept = [(row["message"]["value"], row["message"]["offset"]) for row in rows if row["rejected"]]
-    assert kept == [(messages[n]["value"], n) for n in (1, 2, 4, 5)]
+    rejected_messages = [(row["message"]["value"], row["message"]["offset"]) for row in rows if row["rejected"]]
+    assert rejected_messages == [(messages[n]["value"], n) for n in (1, 2, 4, 5)]
     assert rows[4]["rejected"]["order"] == order_key(1, 7, 7, 8, 5, 4)
 
 
-def test_events_of_other_tables_and_of_no_row_are_skipped() -> None:
+def test_events_of_other_tables_and_without_rows_are_skipped() -> None:
     others = [event("c", {"id": 2}, table="u"), event("t", {}), {"op": "m", "source": {}}, None, {"ts_ms": 5}]
     rows = decode([message(event("c", {"id": 1})), *map(message, others)])
     assert [row["k0"] for row in rows] == [1]
-    # of a topic that the first pass has found to be the table's
+    # a topic that the first pass has assigned to the table
     rows = decode([message({"op": "z"}), message(event("c", {"id": 1}, table="u"))], tables=("db.shop.t",))
     assert [row["rejected"]["rule"] for row in rows] == ["unknown-message"]
 
 
-def test_a_tombstone_that_is_placed_deletes_its_key_as_of_there() -> None:
+def test_a_placed_tombstone_deletes_its_key_at_its_place() -> None:
     order = order_key(1, 9, 8, 0, 6, 2**40)
-    gone, passed_over = message(None, {"id": 4}, placed=order), message(None, {"id": 5})
-    (row,) = decode([gone, passed_over])
+    tombstone, passed_over = message(None, {"id": 4}, placed=order), message(None, {"id": 5})
+    (row,) = decode([tombstone, passed_over])
     assert (row["op"], row["k0"], row["n_d"], row["source_table"]) == ("d", 4, 1, None)
     assert [row[part] for part in ORDER_PARTS] == [9, 8, 0, 6, 2**40]
     (row,) = decode([message(None, {"other": 4}, placed=order)])
     assert (row["rejected"]["rule"], row["rejected"]["order"]) == ("no-key", order)
 
 
-def test_the_messages_key_deletes_where_the_row_before_has_none_that_fits() -> None:
+def test_the_message_key_replaces_an_unfit_key_of_a_delete() -> None:
     rows = decode([message(event("d", row), {"id": 6}) for row in ({"id": "x"}, {"id": None}, {"v": "y"}, {"id": 7})])
     assert [(row["op"], row["k0"]) for row in rows] == [("d", 6)] * 3 + [("d", 7)]
 
@@ -140,18 +140,18 @@ def test_the_messages_key_deletes_where_the_row_before_has_none_that_fits() -> N
 @pytest.mark.parametrize("linked", [False, True])
 def test_an_update_that_changes_the_key_is_two_events(linked: bool) -> None:
     old = {"id": 3} if linked else None
-    gone, row = decode([message(event("u", {"id": 1, "v": "x"}, {"id": 2}), old=old)])
-    # what the message's header says of the old key comes first
+    deleted, row = decode([message(event("u", {"id": 1, "v": "x"}, {"id": 2}), old=old)])
+    # the old key in the message's header comes first
     was = 3 if linked else 2
-    assert (gone["op"], gone["k0"], gone["c1"]) == ("d", was, None)
+    assert (deleted["op"], deleted["k0"], deleted["c1"]) == ("d", was, None)
     assert (row["op"], row["k0"], row["moved"], row["o0"]) == ("u", 1, True, was)
-    # what could never be a key is none that a row had
+    # a value that cannot be a key was not the key of a row
     assert [row["moved"] for row in decode([message(event("u", {"id": 1}, {"id": [2]}))])] == [False]
     (rejected,) = decode([message(event("u", {"id": 1, "n": "x"}, {"id": 2}))])
     assert rejected["rejected"]["rule"] == "type" and not rejected["moved"]
 
 
-def test_names_are_the_same_whatever_their_case() -> None:
+def test_names_may_differ_in_case() -> None:
     messages = [message(event("c", {"ID": 1, "V": "x"})), message(event("d", {}), {"Id": 2})]
     assert [(row["k0"], row["c1"]) for row in decode(messages, fold_case=True)] == [(1, "x"), (2, None)]
     reason = decode(messages[:1])[0]["rejected"]["reason"]

@@ -1,4 +1,4 @@
-"""Kept rows are made events in plain Python: values by their types, columns by the names they have now."""
+"""Quarantined rows become events in plain Python: values by their types, columns by their present names."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("kept", "column", "text", "value"), FITS)
-def test_kept_values_are_read_exactly(kept: str, column: str, text: str, value: Any) -> None:
-    assert find_parser(kept, column)(as_token(parse_json(text))) == value
+@pytest.mark.parametrize(("source_type", "column", "text", "value"), FITS)
+def test_quarantined_values_are_read_exactly(source_type: str, column: str, text: str, value: Any) -> None:
+    assert find_parser(source_type, column)(as_token(parse_json(text))) == value
 
 
-@pytest.mark.parametrize(("kept", "column", "text"), MISFITS)
-def test_what_a_type_cannot_hold_does_not_fit(kept: str, column: str, text: str) -> None:
+@pytest.mark.parametrize(("source_type", "column", "text"), MISFITS)
+def test_values_beyond_a_type_do_not_fit(source_type: str, column: str, text: str) -> None:
     with pytest.raises(MisfitError):
-        find_parser(kept, column)(as_token(parse_json(text)))
+        find_parser(source_type, column)(as_token(parse_json(text)))
 
 
 def test_a_negative_zero_keeps_its_sign() -> None:
@@ -80,7 +80,7 @@ def test_a_negative_zero_keeps_its_sign() -> None:
 
 
 @pytest.mark.parametrize(("option", "days"), [("null", (None, None)), ("bounds", (-719_162, 2_932_896))])
-def test_infinite_dates_become_what_the_source_says(option: str, days: tuple[int | None, int | None]) -> None:
+def test_infinite_dates_follow_the_source_option(option: str, days: tuple[int | None, int | None]) -> None:
     parse = find_parser("string", "date", option)
     assert (parse("-infinity"), parse("infinity"), parse("1970-01-01")) == (*days, 0)
 
@@ -88,7 +88,7 @@ def test_infinite_dates_become_what_the_source_says(option: str, days: tuple[int
 def test_columns_are_followed_by_their_numbers() -> None:
     columns = dict.fromkeys(("id", "a", "b", "gone", "hidden"), "string")
     shape = Shape(columns, {"id": 1, "a": 2, "b": 3, "gone": 4, "hidden": 5}, ("id",))
-    # a and b have changed names, a new column is called as one that has been dropped
+    # a and b have swapped names; a new column reuses the name of a dropped one
     now = {"key": 1, "b": 2, "a": 3, "gone": 6}
     target = Target("test.t", exclude_columns=("hidden",), on_dropped_column="drop")
     assert shape.names(target, now) == {"id": "key", "a": "b", "b": "a"}
@@ -101,19 +101,19 @@ def document(**members: Any) -> dict[str, Any]:
 
 
 def task(*key: str) -> DecodeKept:
-    kept = {"id": Column("id", "int"), "n": Column("n", "string"), "now": Column("text", "string")}
+    columns = {"id": Column("id", "int"), "n": Column("n", "string"), "now": Column("text", "string")}
     types = {"more": "date", "id": "int", "n": "int", "now": "string"}
-    return DecodeKept(types, key, {shape_text(document()): kept}, "quarantine")
+    return DecodeKept(types, key, {shape_text(document()): columns}, "quarantine")
 
 
-def event(kept: dict[str, Any], *key: str, place: str = "p") -> dict[str, Any]:
+def event(document: dict[str, Any], *key: str, place: str = "p") -> dict[str, Any]:
     order = order_key(1, 5, 0, RANK_READ)
-    return task(*key).event(parse_json(json.dumps(kept)), order, place)
+    return task(*key).event(parse_json(json.dumps(document)), order, place)
 
 
 def test_an_event_has_the_columns_of_the_table() -> None:
-    found = event(document(open=["text", "gone"], old_key={"id": 2}), "id")
-    assert found == {
+    decoded = event(document(open=["text", "gone"], old_key={"id": 2}), "id")
+    assert decoded == {
         "op": "u",
         "key": {"id": 1},
         "row": {"more": None, "id": 1, "n": 5, "now": "t"},
@@ -129,7 +129,7 @@ def test_a_delete_has_a_row_if_the_table_has_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "reason"),
+    ("value", "reason"),
     [
         (document(row={"id": 1, "n": "", "text": ""}), "values do not fit their columns: n (int)"),
         (document(row={"n": "5"}), "no value for a key column"),
@@ -143,18 +143,18 @@ def test_a_delete_has_a_row_if_the_table_has_no_key() -> None:
         ([], "it is not the JSON of a change"),
     ],
 )
-def test_rejected_rows_carry_the_reason(kept: Any, reason: str) -> None:
+def test_rejected_rows_carry_the_reason(value: Any, reason: str) -> None:
     with pytest.raises(StaysError) as stays:
-        event(kept, "id")
+        event(value, "id")
     assert str(stays.value).partition(";")[0] == reason
 
 
 @pytest.mark.parametrize("member", [{"open": 5}, {"open": [[]]}, {"row": {"id": 1, "n": True, "text": {}}}])
-def test_odd_members_end_no_task(member: dict[str, Any]) -> None:
+def test_odd_members_do_not_fail_a_task(member: dict[str, Any]) -> None:
     assert event(document(**member), "id")["key"] == {"id": 1}
 
 
-def test_twins_of_a_full_load_are_distinguished() -> None:
+def test_equal_rows_of_a_full_load_are_distinguished() -> None:
     orders = [event(document(op="r"), place=f"full load ab#{number}")["order"] for number in (1, 2, 17)]
     assert orders == [order_key(1, 5, 0, RANK_READ, 0, number) for number in (0, 1, 16)]
     assert event(document(op="c"), place="full load ab#2")["order"] == order_key(1, 5, 0, RANK_READ)

@@ -1,4 +1,4 @@
-"""Rows that are kept as JSON are the same events again, whatever their types, under the names the columns have now."""
+"""Rows kept as JSON become the same events again, for all types and under the columns' present names."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ VALUES = {
 }
 
 
-def events(spark: SparkSession, key: tuple[str, ...], *told: str, **values: str) -> DataFrame:
-    """Change events of one row.
+def events(spark: SparkSession, key: tuple[str, ...], *changes: str, **values: str) -> DataFrame:
+    """Return change events of one row.
 
-    :param told: SQL of op, open, the first column of the old key, and order of each.
+    :param changes: SQL of op, open, the first column of the old key, and order of each.
     :param values: SQL by column.
     """
     row = ", ".join(f"{sql} AS `{name.replace('`', '``')}`" for name, sql in values.items())
     own = f"struct({', '.join(f'row.{k}' for k in key)})" if key else "struct(CAST(NULL AS string) AS none)"
     old = f"struct({', '.join(['CAST(old AS bigint) AS ' + key[0], *key[1:]])})" if key else own
-    made = [
+    frames = [
         spark.sql(f"SELECT {one}, timestamp_micros(5) AS source_time, struct({row}) AS row")
         .withColumn("open", F.col("open").cast("array<string>"))
         .selectExpr("*", "row.*")
         .selectExpr(
             "op", f"{own} AS key", "row", "open", f"if(old IS NULL, NULL, {old}) AS old_key", "order", "source_time"
         )
-        for one in told
+        for one in changes
     ]
-    return reduce(DataFrame.unionByName, made)
+    return reduce(DataFrame.unionByName, frames)
 
 
 def quarantined_messages(
@@ -74,12 +74,12 @@ def quarantined_messages(
 
 
 def texts(frame: DataFrame) -> list[str]:
-    """Rows as texts, in which NaN equals itself and -0 is not 0."""
+    """Return rows as texts, in which NaN equals itself and -0 differs from 0."""
     row = [F.col("row")[name].cast("string") for name in VALUES]
     return sorted(repr(r) for r in frame.select(*[F.col(c).cast("string") for c in COLUMNS], *row).collect())
 
 
-def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
+def test_every_value_returns_unchanged(spark: SparkSession) -> None:
     key = ("id", "at")
     frame = events(
         spark,
@@ -88,13 +88,13 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
         "'u' AS op, array('text') AS open, 6L AS old, 'b' AS order",
         **VALUES,
     )
-    found = decode_kept(quarantined_messages(frame, key), Target("test.t"), Known({}, key=("at", "id")))
-    assert found.rows is not None and found.key == key and found.rejected is None
+    decoded = decode_kept(quarantined_messages(frame, key), Target("test.t"), Known({}, key=("at", "id")))
+    assert decoded.rows is not None and decoded.key == key and decoded.rejected is None
     types = {f.name: sql_type(f.dataType) for f in frame.schema["row"].dataType}  # type: ignore[attr-defined]
-    assert {c.name: c.type for c in found.columns} == types
-    gone = frame.where("old_key IS NOT NULL").withColumns({"op": F.lit("d"), "key": F.col("old_key")})
-    gone = gone.withColumns({c: F.lit(None).cast(frame.schema[c].dataType) for c in ("row", "open", "old_key")})
-    assert texts(found.rows.frame) == texts(frame.unionByName(gone))
+    assert {c.name: c.type for c in decoded.columns} == types
+    deletes = frame.where("old_key IS NOT NULL").withColumns({"op": F.lit("d"), "key": F.col("old_key")})
+    deletes = deletes.withColumns({c: F.lit(None).cast(frame.schema[c].dataType) for c in ("row", "open", "old_key")})
+    assert texts(decoded.rows.frame) == texts(frame.unionByName(deletes))
 
 
 @pytest.mark.soak
@@ -116,12 +116,12 @@ def test_rejected_rows_stay_with_the_reason(spark: SparkSession) -> None:
     for number, other in edited.items():
         value = F.when(F.col("number") == number, other).otherwise(value)
     rows = rows.withColumn("value", value.cast("binary"))
-    found = decode_kept(
+    decoded = decode_kept(
         rows, Target("test.t", columns={"n": "int"}), Known({"id": "bigint", "n": "string"}, key=("id",))
     )
-    assert found.rows is not None and found.rejected is not None and found.rejections == 5
-    assert [row["row"]["n"] for row in found.rows.frame.collect()] == [17]
-    reasons = {int(row["order"]): row["reason"].partition(";")[0] for row in found.rejected.messages.collect()}
+    assert decoded.rows is not None and decoded.rejected is not None and decoded.rejections == 5
+    assert [row["row"]["n"] for row in decoded.rows.frame.collect()] == [17]
+    reasons = {int(row["order"]): row["reason"].partition(";")[0] for row in decoded.rejected.messages.collect()}
     assert reasons == {
         0: "values do not fit their columns: n (int)",
         2: "an earlier release has kept less of it than a replay needs",
@@ -142,9 +142,9 @@ def test_nested_values_take_the_type_of_the_table(spark: SparkSession) -> None:
     )
     types = {"id": "bigint", "tags": "struct<`a`:int>", "text": "struct<`a`:array<decimal(3,2)>>"}
     target = Target("test.t", columns={"tags": "struct<`a`:int,`b`:bigint>"})
-    found = decode_kept(quarantined_messages(frame, ("id",)), target, Known(types, key=("id",)))
-    assert found.rows is not None and found.rejected is not None
-    row = found.rows.frame.collect()[0]["row"].asDict(recursive=True)
+    decoded = decode_kept(quarantined_messages(frame, ("id",)), target, Known(types, key=("id",)))
+    assert decoded.rows is not None and decoded.rejected is not None
+    row = decoded.rows.frame.collect()[0]["row"].asDict(recursive=True)
     assert row == {"id": 1, "tags": {"a": 7, "b": 2}, "text": {"a": [Decimal("1.50")]}}
-    reasons = {row["order"]: row["reason"] for row in found.rejected.messages.collect()}
+    reasons = {row["order"]: row["reason"] for row in decoded.rejected.messages.collect()}
     assert reasons == {"0": "values do not fit their columns: tags (struct<`a`:int,`b`:bigint>)"}

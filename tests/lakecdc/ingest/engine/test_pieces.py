@@ -1,4 +1,4 @@
-"""Files cut into pieces: every line once, wherever the cuts fall."""
+"""Files are cut into pieces: every line is read once, wherever the cuts fall."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def written(folder: Path, texts: list[bytes]) -> dict[str, int]:
 
 
 def read(lines: pieces.Lines) -> list[tuple[int, str]]:
-    """Arrival and text of every line, task by task."""
-    found: list[tuple[int, str]] = []
+    """Return arrival and text of every line, task by task."""
+    rows: list[tuple[int, str]] = []
     for number in range(len(lines.tasks)):
         for batch in lines([pa.RecordBatch.from_arrays([pa.array([number])], ["id"])]):
-            found += zip(batch["arrival"].to_pylist(), batch["value"].to_pylist(), strict=True)
-    return [(arrival, value.strip()) for arrival, value in found]
+            rows += zip(batch["arrival"].to_pylist(), batch["value"].to_pylist(), strict=True)
+    return [(arrival, value.strip()) for arrival, value in rows]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 10_000])
@@ -52,9 +52,9 @@ def test_every_line_is_read_once_and_in_order(
     planned = pieces.plan(written(tmp_path, texts), tasks, 1 << 40)
     assert planned is not None and planned[1] == sum(map(len, texts))
     assert len(planned[0].tasks) <= tasks
-    found = read(planned[0])
-    assert [value for _, value in found] == expected
-    assert [arrival for arrival, _ in found] == sorted({arrival for arrival, _ in found})
+    rows = read(planned[0])
+    assert [value for _, value in rows] == expected
+    assert [arrival for arrival, _ in rows] == sorted({arrival for arrival, _ in rows})
 
 
 @pytest.mark.parametrize("kind", ["", ".gz", ".bz2"])
@@ -66,27 +66,27 @@ def test_an_overlong_line_is_not_a_message(tmp_path: Path, monkeypatch: pytest.M
         path = tmp_path / f"{length}.jsonl{kind}"
         text = b'{"a":1}\n' + b"x" * length + b'\n{"a":2}\n'
         path.write_bytes((gzip if kind == ".gz" else bz2).compress(text) if kind else text)
-        found = pieces.plan({path.as_uri(): 0}, 1, 1 << 40)
-        assert found is not None
-        return found[0]
+        plan = pieces.plan({path.as_uri(): 0}, 1, 1 << 40)
+        assert plan is not None
+        return plan[0]
 
     assert [len(value) for _, value in read(planned(100))] == [7, 100, 7]
-    told = f"The file {tmp_path / '130.jsonl'}{kind} has a line of more than 100 bytes."
+    error = f"The file {tmp_path / '130.jsonl'}{kind} has a line of more than 100 bytes."
     with pytest.raises(pieces.LongLineError) as raised:
         read(planned(130))
-    assert pieces.long_line(raised.value) == told
+    assert pieces.long_line(raised.value) == error
     with pytest.raises(pieces.LongLineError) as raised:
         list(planned(130).that_may_be_long().check([TASK]))
-    assert pieces.long_line(raised.value) == told
+    assert pieces.long_line(raised.value) == error
     assert pieces.long_line(ValueError("LongLine")) is None
 
 
-def test_a_small_file_needs_no_look_for_long_lines(tmp_path: Path) -> None:
+def test_small_files_are_not_searched_for_long_lines(tmp_path: Path) -> None:
     planned = pieces.plan(written(tmp_path, [b"{}\n" * 100]), 1, 1 << 40)
     assert planned is not None and planned[0].that_may_be_long().tasks == ()
 
 
-def test_a_file_that_was_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_CHUNK", 8)
     planned = pieces.plan(written(tmp_path, [b'{"a":1}\n' * 9]), 1, 1 << 40)
     assert planned is not None and planned[0].cut() is None
@@ -110,7 +110,7 @@ def test_arrival_does_not_depend_on_the_cuts(tmp_path: Path, monkeypatch: pytest
     assert read(whole[0]) == read(cut[0])
 
 
-def test_packed_files_are_read_whole(tmp_path: Path) -> None:
+def test_compressed_files_are_read_whole(tmp_path: Path) -> None:
     text, numbers = b'{"a":1}\n\n{"a":2}', {}
     parts = (text[:8], text[8:])
     packed = {"x.jsonl.gz": map(gzip.compress, parts), "x.jsonl.bz2": map(bz2.compress, parts)}
@@ -122,19 +122,19 @@ def test_packed_files_are_read_whole(tmp_path: Path) -> None:
     assert [value for _, value in read(planned[0])] == ['{"a":1}', '{"a":2}'] * 2
 
 
-def test_more_tasks_for_more_bytes(tmp_path: Path) -> None:
+def test_more_bytes_need_more_tasks(tmp_path: Path) -> None:
     planned = pieces.plan(written(tmp_path, [b'{"a":1}\n' * 100]), 1, 250)
     assert planned is not None and len(planned[0].tasks) == 4
 
 
-def test_files_elsewhere_or_packed_otherwise_are_spark_s(tmp_path: Path) -> None:
+def test_remote_and_zstd_files_are_left_to_spark(tmp_path: Path) -> None:
     (tmp_path / "x.zst").write_bytes(b"")
     assert pieces.plan({"s3a://bucket/x.jsonl": 0}, 1, 1 << 40) is None
     assert pieces.plan({(tmp_path / "x.zst").as_uri(): 0}, 1, 1 << 40) is None
     assert pieces.plan({(tmp_path / "gone.jsonl").as_uri(): 0}, 1, 1 << 40) is None
 
 
-def test_carriage_returns_that_spark_would_cut_at_are_odd(tmp_path: Path) -> None:
+def test_carriage_returns_within_lines_are_odd(tmp_path: Path) -> None:
     planned = pieces.plan(written(tmp_path, [b'{"a":1}\r{"a":2}\n']), 1, 1 << 40)
     assert planned is not None
     with pytest.raises(pieces.OddTextError):

@@ -1,4 +1,4 @@
-"""However the events of a log are dealt out, a placeholder gets the newest value that an event before it has."""
+"""A placeholder gets the newest value of an earlier event, however the events of a log are divided."""
 
 from __future__ import annotations
 
@@ -44,45 +44,45 @@ Event = dict[str, Any]
 def event(lsn: int, kind: str, key: int, left_out: frozenset[str] = frozenset()) -> Event:
     values = {"id": str(key), "large": f"large {lsn}", "octets": f"\\x{lsn:04x}", "n": str(lsn)}
     new = [None if name in left_out else value for name, value in values.items()]
-    told = [name for name in NAMES if name in left_out]
+    open_columns = [name for name in NAMES if name in left_out]
     image = {"new": None, "old": [str(key), None, None, None]} if kind == "d" else {"new": new, "old": None}
     about = {"kind": kind, "commit_lsn": lsn, "ordinal": 1, "commit_micros": lsn * 1000, "moved": False}
-    return {**about, **image, "open": told or None}
+    return {**about, **image, "open": open_columns or None}
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """Events of a few keys, some of which the table has before."""
+    """Draw events of a few keys, some of them already in the table."""
     there = set(draw(st.sets(st.integers(0, 3))))
-    found = []
+    events = []
     for lsn in range(1, draw(st.integers(1, 25))):
         key = draw(st.integers(0, 3))
         if key not in there:
-            found.append(event(lsn, "c", key))
+            events.append(event(lsn, "c", key))
             there.add(key)
         elif draw(st.integers(0, 5)) == 0:
-            found.append(event(lsn, "d", key))
+            events.append(event(lsn, "d", key))
             there.remove(key)
         else:
             left_out = draw(st.sets(st.sampled_from(["large", "octets"])))
-            found.append(event(lsn, "u", key, frozenset(left_out)))
-    return found
+            events.append(event(lsn, "u", key, frozenset(left_out)))
+    return events
 
 
 def expected(events: list[Event]) -> dict[int, Event]:
-    """One event after another."""
-    found: dict[int, Event] = {}
+    """Apply one event after another."""
+    rows: dict[int, Event] = {}
     for one in events:
         key = int((one["new"] or one["old"])[0])
         row, still = None, []
         if one["kind"] != "d":
-            before = found.get(key, {"row": {}, "open": list(NAMES)})
+            before = rows.get(key, {"row": {}, "open": list(NAMES)})
             row = dict(zip(NAMES, one["new"], strict=True))
             for name in one["open"] or ():
                 row[name] = (before["row"] or {}).get(name)
                 still += [name] if name in (before["open"] or ()) else []
-        found[key] = {"op": one["kind"], "row": row, "open": still or None, "order": order_key_of(one)}
-    return found
+        rows[key] = {"op": one["kind"], "row": row, "open": still or None, "order": order_key_of(one)}
+    return rows
 
 
 def order_key_of(one: Event) -> str:
@@ -92,7 +92,7 @@ def order_key_of(one: Event) -> str:
 def run(
     events: list[Event], dealt: list[int], *, every: bool, layout: LogLayout = LAYOUT
 ) -> tuple[list[Any], list[Any], Facts]:
-    """What Spark would do with the tasks: folded rows, all events, facts of the fold."""
+    """Run the tasks as Spark does; return folded rows, all events, and facts of the fold."""
     count = max(dealt) + 1
     groups = grouping(["bucket(2, id)"], ["id"], ["bigint"], 1)
     task = LogTask(layout, Buffering(groups, 1, NAMES, every, count == 1, is_log=True))
@@ -108,8 +108,8 @@ def run(
         for row in rows:
             of_group.setdefault(row["grp"][0].as_py(), []).append(row)
         rows = [row for group in of_group.values() for row in FoldTask(1, NAMES)(group)]
-    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
-    return unpacked(rows), unpacked(all_events), told
+    reported = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
+    return unpacked(rows), unpacked(all_events), reported
 
 
 def unpacked(rows: list[pa.RecordBatch]) -> list[Any]:
@@ -118,7 +118,7 @@ def unpacked(rows: list[pa.RecordBatch]) -> list[Any]:
 
 
 def image(one: Event) -> dict[str, Any] | None:
-    """A row as it should be typed."""
+    """Return the row with its expected types."""
     if one["row"] is None:
         return None
     row = one["row"]
@@ -128,24 +128,27 @@ def image(one: Event) -> dict[str, Any] | None:
 
 @given(events=histories(), data=st.data())
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_placeholders_are_filled_as_event_after_event_would(events: list[Event], data: st.DataObject) -> None:
+def test_placeholders_are_filled_as_by_single_events(events: list[Event], data: st.DataObject) -> None:
     if not events:
         return
     count = data.draw(st.integers(1, 3))
     dealt = data.draw(st.lists(st.integers(0, count - 1), min_size=len(events), max_size=len(events)))
-    every, held, rows = data.draw(st.booleans()), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
-    with patch.object(tasks, "_MANY_ROWS", held), patch.object(log, "_ROWS", rows):
-        found, all_events, told = run(events, dealt, every=every)
-    wanted = expected(events)
-    assert told.odd is None
-    assert {row["key"]["id"]: row["op"] for row in found} == {key: one["op"] for key, one in wanted.items()}
-    for row in found:
-        one = wanted[row["key"]["id"]]
+    every, rows_per_task, rows = data.draw(st.booleans()), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    with patch.object(tasks, "_MANY_ROWS", rows_per_task), patch.object(log, "_ROWS", rows):
+        folded, all_events, reported = run(events, dealt, every=every)
+    expected_rows = expected(events)
+    assert reported.odd is None
+    assert {row["key"]["id"]: row["op"] for row in folded} == {key: one["op"] for key, one in expected_rows.items()}
+    for row in folded:
+        one = expected_rows[row["key"]["id"]]
         assert (row["row"], row["open"], row["order"]) == (image(one), one["open"], one["order"])
     left_out = {e["commit_lsn"] for e in events if e["open"]}
-    last_left_out = sum(int(one["order"][4:20], 16) in left_out for one in wanted.values())
-    assert (told.open, told.open + told.filled) == (sum(bool(o["open"]) for o in wanted.values()), last_left_out)
-    assert {op: told.events[op] for op in "cud"} == {op: sum(e["kind"] == op for e in events) for op in "cud"}
+    last_left_out = sum(int(one["order"][4:20], 16) in left_out for one in expected_rows.values())
+    assert (reported.open, reported.open + reported.filled) == (
+        sum(bool(o["open"]) for o in expected_rows.values()),
+        last_left_out,
+    )
+    assert {op: reported.events[op] for op in "cud"} == {op: sum(e["kind"] == op for e in events) for op in "cud"}
     if every:
         in_order = sorted(all_events, key=lambda row: row["order"])
         assert [(row["op"], row["open"], row["order"]) for row in in_order] == [
@@ -153,13 +156,13 @@ def test_placeholders_are_filled_as_event_after_event_would(events: list[Event],
         ]
 
 
-def test_values_only_another_key_may_know_are_not_folded() -> None:
+def test_values_that_only_another_key_may_have_are_not_folded() -> None:
     moved = event(2, "u", 1, frozenset({"large"})) | {"moved": True, "old": ["7", None, None, None]}
     late = [event(1, "d", 1), event(2, "u", 1, frozenset({"large"}))]
     for events, why in (([moved], log._LEFT_OUT), (late, "an update after the delete of its row leaves values out")):
         for dealt in ([0] * len(events), list(range(len(events))), [1] * len(events)):
-            found, _all, told = run(events, dealt, every=False)
-            assert (found, told.left_out) == ([], why), dealt
+            folded, _all, reported = run(events, dealt, every=False)
+            assert (folded, reported.left_out) == ([], why), dealt
 
 
 @example(events=[event(2, "c", 1), event(3, "c", 2)], place=(3, 1), every=True)
@@ -171,9 +174,11 @@ def test_events_before_a_truncate_are_reported_and_not_folded(
     if not events:
         return
     layout = replace(LAYOUT, void_below=order_key(1, *place))
-    found, all_events, told = run(events, [0] * len(events), every=every, layout=layout)
+    folded, all_events, reported = run(events, [0] * len(events), every=every, layout=layout)
     valid = [one for one in events if (one["commit_lsn"], one["ordinal"]) >= place]
-    wanted = expected(valid)
-    assert {row["key"]["id"]: row["order"] for row in found} == {key: one["order"] for key, one in wanted.items()}
-    assert (told.keys, sum(told.events.values())) == (len(wanted), len(valid))
+    expected_rows = expected(valid)
+    assert {row["key"]["id"]: row["order"] for row in folded} == {
+        key: one["order"] for key, one in expected_rows.items()
+    }
+    assert (reported.keys, sum(reported.events.values())) == (len(expected_rows), len(valid))
     assert len(all_events) == (len(events) if every else 0)

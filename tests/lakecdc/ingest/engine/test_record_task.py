@@ -1,4 +1,4 @@
-"""Records become events in a task: columns typed, order and key found, what does not fit set apart."""
+"""Records become events in a task: columns are typed, order and key are read, misfits are rejected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def reasons(events: pa.RecordBatch) -> list[tuple[str, str] | None]:
     return [None if r is None else (r["rule"], r["reason"]) for r in events.column("rejected").to_pylist()]
 
 
-def test_texts_are_typed_and_one_that_does_not_fit_costs_its_row_alone() -> None:
+def test_texts_are_typed_and_a_misfit_rejects_only_its_row() -> None:
     rows: list[Row] = [
         {"id": "1", "price": " 1.5 ", "name": "a"},
         {"id": "2", "price": "1.005", "name": " b "},
@@ -66,7 +66,7 @@ def test_texts_are_typed_and_one_that_does_not_fit_costs_its_row_alone() -> None
     assert rejected[1]["order"] == orders(events)[1]
 
 
-def test_a_broken_record_is_rejected_for_that_alone_and_has_no_key() -> None:
+def test_a_broken_record_is_rejected_without_a_key() -> None:
     rows: list[Row] = [{"id": "1", "n": "x"}, {"id": None, "n": "x"}, {"id": None, "n": "1"}]
     events = layout({"id": "int", "n": "int"}).typed(records(*rows, problems={0: "fields: too few: 1"}))
     assert [r[0] for r in reasons(events) if r] == ["fields", "type", "no-key"]
@@ -74,7 +74,7 @@ def test_a_broken_record_is_rejected_for_that_alone_and_has_no_key() -> None:
     assert [r["key"] for r in events.column("rejected").to_pylist()] == [{"k0": None}] * 3
 
 
-def test_the_order_column_decides_and_negative_numbers_sort_below() -> None:
+def test_the_order_column_sorts_negative_numbers_below() -> None:
     rows: list[Row] = [{"id": str(i), "at": at} for i, at in enumerate(["-3", "5", "0", None])]
     events = layout({"id": "int", "at": "bigint"}, order_by="at").typed(records(*rows))
     assert [r and r[0] for r in reasons(events)] == [None, None, None, "no-order"]
@@ -86,7 +86,7 @@ def test_the_order_column_decides_and_negative_numbers_sort_below() -> None:
     assert orders(unordered) == sorted(orders(unordered)) and not any(reasons(unordered))
 
 
-def test_times_order_by_the_clock_of_their_zone_and_tell_the_source_time() -> None:
+def test_times_in_their_zone_give_order_and_source_time() -> None:
     rows: list[Row] = [{"id": "1", "at": "2026-07-01 12:00:00"}, {"id": "2", "at": "2026-01-01"}]
     events = layout({"id": "int", "at": "timestamp_ntz"}, order_by="at", times=True, zone="Europe/Berlin").typed(
         records(*rows)
@@ -99,7 +99,7 @@ def test_times_order_by_the_clock_of_their_zone_and_tell_the_source_time() -> No
     assert plain.column("time_us").null_count == 2
 
 
-def test_what_spark_has_prepared_comes_in_the_place_of_a_cell() -> None:
+def test_values_prepared_by_spark_replace_cells() -> None:
     nested = pa.array([{"a": 1}, None], pa.struct([("a", pa.int32())]))
     batch = records({"id": "1", "s": "…"}, {"id": "2", "s": "?"}, c1=nested)
     columns = (Column("id", "int"), Column("s", "struct<a:int>"))
@@ -109,26 +109,24 @@ def test_what_spark_has_prepared_comes_in_the_place_of_a_cell() -> None:
     assert reasons(events) == [None, ("type", "values do not fit their columns: s (struct<a:int>)")]
 
 
-def test_no_records_are_no_events_of_the_same_columns() -> None:
+def test_empty_records_keep_the_event_schema() -> None:
     of, some = layout({"id": "int"}), records({"id": "1"})
     assert of.typed(some.slice(0, 0)).schema.equals(of.typed(some).schema)
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu"])
 @given(minutes=st.lists(st.integers(0, 60 * 24 * 800), min_size=1, max_size=20))
-def test_instants_are_those_of_the_clock_and_of_the_clock_before_where_it_was_set_forward(
-    zone: str, minutes: list[int]
-) -> None:
+def test_local_times_become_instants_with_the_earlier_offset_in_gaps(zone: str, minutes: list[int]) -> None:
     times = [datetime(2024, 1, 1) + timedelta(minutes=m) for m in minutes]
     expected = [t - (t.replace(tzinfo=ZoneInfo(zone)).utcoffset() or timedelta()) for t in times]
-    found = instants(pa.array(times, pa.timestamp("us")), zone).cast(pa.timestamp("us")).to_pylist()
-    assert found == expected
+    moments = instants(pa.array(times, pa.timestamp("us")), zone).cast(pa.timestamp("us")).to_pylist()
+    assert moments == expected
 
 
-def test_days_are_their_midnight_and_numbers_beyond_64_bits_have_no_place() -> None:
+def test_days_begin_at_midnight_and_numbers_beyond_64_bits_are_null() -> None:
     assert instants(pa.array([date(1970, 1, 2)]), "UTC").to_pylist() == [86_400_000_000]
-    found = instants(pa.array([Decimal(2**63), Decimal(-(2**63)), None], pa.decimal128(38, 0)), "UTC")
-    assert found.to_pylist() == [None, -(2**63), None]
+    moments = instants(pa.array([Decimal(2**63), Decimal(-(2**63)), None], pa.decimal128(38, 0)), "UTC")
+    assert moments.to_pylist() == [None, -(2**63), None]
 
 
 def test_texts_of_every_type_are_trimmed_and_empty_ones_are_null() -> None:

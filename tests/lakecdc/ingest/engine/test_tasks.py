@@ -1,4 +1,4 @@
-"""However files are cut into tasks, the last event of each key remains, with the counts of all."""
+"""The last event of each key remains, with the counts of all, however files are cut into tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files(folder: Path, events: list[dict[str, Any]], count: int = 2) -> dict[st
 
 
 def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, marks: Marks = NEW) -> tuple[list[Any], Facts]:
-    """What Spark would do with the tasks."""
+    """Run the tasks as Spark does."""
     planned = pieces.plan(numbers, cuts, 1 << 40)
     assert planned is not None
     alone = len(planned[0].tasks) == 1
@@ -54,14 +54,14 @@ def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, marks: Marks
         for row in rows:
             of_group[row["grp"][0].as_py()].append(row)
         rows = [row for group in of_group.values() for row in FoldTask(1, ("id", "v", "n"))(group)]
-    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
+    reported = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
     unpacked = [r for row in rows for r in UnpackTask(("id", "v", "n"), ("id",), "rcud")([row.select(["packed"])])]
-    return [row for batch in unpacked for row in batch.to_pylist()], told
+    return [row for batch in unpacked for row in batch.to_pylist()], reported
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is cut and handed on far earlier than with real files."""
+    """Cut and hand on everything far earlier than with real files."""
     monkeypatch.setattr(pieces, "_SMALLEST", 1)
     monkeypatch.setattr(pieces, "_CHUNK", 700)
     monkeypatch.setattr(tasks, "_MANY_ROWS", 20)
@@ -72,7 +72,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("cuts", [1, 2, 5])
 @pytest.mark.parametrize("uneven", [False, True])
-def test_last_event_of_each_key_and_counts(tmp_path: Path, cuts: int, uneven: bool) -> None:
+def test_the_last_event_of_each_key_remains_with_counts(tmp_path: Path, cuts: int, uneven: bool) -> None:
     rng, events = random.Random(cuts), []
     last: dict[int, tuple[int, str, dict[str, Any]]] = {}
     counts = dict.fromkeys("cud", 0)
@@ -87,18 +87,18 @@ def test_last_event_of_each_key_and_counts(tmp_path: Path, cuts: int, uneven: bo
         counts[op] += 1
         if key not in last or lsn > last[key][0]:
             last[key] = (lsn, op, row)
-    found, told = run(files(tmp_path, events), cuts)
-    assert told.odd is None and {op: told.events[op] for op in counts} == counts
-    assert (told.keys, told.deletes) == (len(last), sum(op == "d" for _, op, _ in last.values()))
-    assert sorted(row["key"]["id"] for row in found) == sorted(last)
-    for row in found:
+    rows, reported = run(files(tmp_path, events), cuts)
+    assert reported.odd is None and {op: reported.events[op] for op in counts} == counts
+    assert (reported.keys, reported.deletes) == (len(last), sum(op == "d" for _, op, _ in last.values()))
+    assert sorted(row["key"]["id"] for row in rows) == sorted(last)
+    for row in rows:
         lsn, op, image = last[row["key"]["id"]]
         assert row["op"] == op and row["order"].startswith(order_key(1, lsn, lsn, 8, 5)[:49])
         assert (row["row"] is None) == (op == "d")
         if op != "d":
             assert (row["row"]["v"], row["row"]["n"]) == (image["v"], image.get("n"))
-    assert sum(row["n_c"] + row["n_u"] + row["n_d"] for row in found) == len(events)
-    assert told.high_order == max(row["order"] for row in found)
+    assert sum(row["n_c"] + row["n_u"] + row["n_d"] for row in rows) == len(events)
+    assert reported.high_order == max(row["order"] for row in rows)
 
 
 @pytest.mark.usefixtures("small")
@@ -121,38 +121,38 @@ def test_omitted_values_come_from_the_newest_earlier_event(tmp_path: Path, cuts:
         events.append(event(lsn, op, image | left_out))
     rng.shuffle(events)
     numbers = files(tmp_path, events)
-    found, told = run(numbers, cuts, marks=Marks(high=order_key(1, 0, 9)))
-    assert (told.odd, told.left_out) == (None, None)
-    assert {row["key"]["id"]: int(row["order"][4:20], 16) for row in found} == last
-    for row in found:
+    folded, reported = run(numbers, cuts, marks=Marks(high=order_key(1, 0, 9)))
+    assert (reported.odd, reported.left_out) == (None, None)
+    assert {row["key"]["id"]: int(row["order"][4:20], 16) for row in folded} == last
+    for row in folded:
         expected = rows[row["key"]["id"]]
         names = [name for name in ("v", "n") if expected.get(name) == "__gone"]
         assert row["open"] == (names or None) and (row["row"] is None) == (not expected)
         assert all(row["row"][name] == expected[name] for name in expected if name not in names)
     still = sum("__gone" in row.values() for row in rows.values())
     left = sum("__gone" in (e["after"] or {}).values() for e in events if e["source"]["lsn"] in last.values())
-    assert 0 < told.open == still < told.open + told.filled == left
-    assert [order[:49] for order in told.first_orders.values()] == [order_key(1, 1, 1, 8, 5)[:49]]
+    assert 0 < reported.open == still < reported.open + reported.filled == left
+    assert [order[:49] for order in reported.first_orders.values()] == [order_key(1, 1, 1, 8, 5)[:49]]
 
 
 @pytest.mark.usefixtures("small")
-def test_events_are_all_kept_where_they_are_wanted(tmp_path: Path) -> None:
+def test_all_events_remain_without_folding(tmp_path: Path) -> None:
     events = [event(n, "c", {"id": n % 3, "v": "x", "n": 1}) for n in range(50)]
-    found, told = run(files(tmp_path, events), 3, folded=False)
-    assert len(found) == 50 and told.events["c"] == 50 and len({row["order"] for row in found}) == 50
+    rows, reported = run(files(tmp_path, events), 3, folded=False)
+    assert len(rows) == 50 and reported.events["c"] == 50 and len({row["order"] for row in rows}) == 50
 
 
-def test_a_task_hands_on_every_event_beside_what_it_folds(tmp_path: Path) -> None:
+def test_a_task_returns_every_event_beside_folded_rows(tmp_path: Path) -> None:
     planned = pieces.plan(files(tmp_path, [event(n, "u", {"id": n % 2, "v": "x"}) for n in range(6)]), 1, 1 << 40)
     assert planned is not None
     task = DecodeTask(DECODING, planned[0], Buffering.of(DECODING, ONE_GROUP, NEW, every=True, alone=True))
-    unpack, found = UnpackTask(("id", "v", "n"), ("id",), "rcud"), {tasks.EVERY: 0, 0: 0}
+    unpack, counts = UnpackTask(("id", "v", "n"), ("id",), "rcud"), {tasks.EVERY: 0, 0: 0}
     for row in task([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]):
-        found[row["grp"][0].as_py()] += sum(map(len, unpack([row.select(["packed"])])))
-    assert found == {tasks.EVERY: 6, 0: 2}
+        counts[row["grp"][0].as_py()] += sum(map(len, unpack([row.select(["packed"])])))
+    assert counts == {tasks.EVERY: 6, 0: 2}
 
 
-def test_events_that_are_alike_are_read_as_all_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_one_shape_are_read_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event(n, "cud"[n % 3], {"id": n % 7, "v": f"[{n}", "n": n}) for n in range(60)]
     events += [event(n, "c", {"id": n, "v": f"v{n}", "n": n}) for n in range(60, 90)]
     numbers = files(tmp_path, events)
@@ -171,34 +171,34 @@ ODD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("reason", ODD)
-def test_odd_findings_are_reported(tmp_path: Path, reason: str) -> None:
+def test_odd_messages_are_reported(tmp_path: Path, reason: str) -> None:
     plain = [event(n, "c", {"id": n, "v": "x", "n": 1}) for n in range(2, 60)]
     assert run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2)[1].odd == reason
 
 
-def test_text_that_is_not_json_and_placeholders(tmp_path: Path) -> None:
+def test_invalid_json_and_placeholders_are_reported(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps(event(1, "c", {"id": 1, "v": "x", "n": 1})) + "\n{broken\n")
     assert run({(tmp_path / "x.jsonl").as_uri(): 0}, 1)[1].odd == "text that is not JSON"
     numbers = files(tmp_path, [event(1, "u", {"id": 1, "v": "__gone", "n": 1})], 1)
-    found, told = run(numbers, 1, folded=False)
-    assert told.odd is None and told.open == 1 and found[0]["open"] == ["v"]
+    rows, reported = run(numbers, 1, folded=False)
+    assert reported.odd is None and reported.open == 1 and rows[0]["open"] == ["v"]
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("cuts", [1, 3])
-def test_a_fold_stops_at_what_the_table_may_have_to_tell(tmp_path: Path, cuts: int) -> None:
+def test_a_fold_stops_at_values_that_only_the_table_has(tmp_path: Path, cuts: int) -> None:
     events = [event(n, "u", {"id": n, "v": "__gone" if n == 1 else "v", "n": n}) for n in range(1, 20_001)]
     numbers = files(tmp_path, events, 1)
-    found, told = run(numbers, cuts, marks=Marks(high=order_key(1, 1, 1, time=5, offset=9)))
-    assert (told.odd, told.left_out) == (None, tasks.HELD)
+    rows, reported = run(numbers, cuts, marks=Marks(high=order_key(1, 1, 1, time=5, offset=9)))
+    assert (reported.odd, reported.left_out) == (None, tasks.HELD)
     if cuts == 1:
-        assert not found
+        assert not rows
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("cuts", [1, 4])
 @pytest.mark.parametrize("folded", [False, True])
-def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: bool) -> None:
+def test_odd_lines_are_set_aside_unchanged(tmp_path: Path, cuts: int, folded: bool) -> None:
     plain = [event(n, "c", {"id": n, "v": "x", "n": 1}) for n in range(2, 60)]
     lines = [json.dumps(e) for e in plain]
     odd = {15: json.dumps(event(60, "c", ODD["a new column z"])), 30: '{"é', 57: "no JSON", 58: json.dumps([5])}
@@ -218,17 +218,17 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     rows = [row for one in inputs for row in decode([one])]
     if folded and cuts > 1:
         rows = list(FoldTask(1, ("id", "v", "n"))(rows))
-    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
-    assert (told.odd, told.aside, told.why, told.keys) == (None, 4, "a new column z", len(plain))
-    found = [m for row in rows for batch in rows_of_cells([row.select(["aside"])]) for m in batch.to_pylist()]
-    places = {m["arrival"] - (3 << pieces.PLACE_BITS): m["value"] for m in found}
+    reported = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
+    assert (reported.odd, reported.aside, reported.why, reported.keys) == (None, 4, "a new column z", len(plain))
+    messages = [m for row in rows for batch in rows_of_cells([row.select(["aside"])]) for m in batch.to_pylist()]
+    places = {m["arrival"] - (3 << pieces.PLACE_BITS): m["value"] for m in messages}
     content = path.read_bytes()
     assert sorted(places.values()) == sorted(f"{line}\n" for line in odd.values())
     assert all(content[place:].startswith(value.encode()) for place, value in places.items())
 
 
 def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.RecordBatch:
-    """Records of two partitions: number, key, value, old key."""
+    """Return records of two partitions: number, key, value, old key."""
 
     def raw(document: Any) -> bytes | None:
         return None if document is None else json.dumps(document).encode()
@@ -249,7 +249,7 @@ def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Reco
     )
 
 
-def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
+def test_topic_records_with_tombstones_and_key_changes_are_folded() -> None:
     rows = [
         (0, {"id": 1}, event(10, "c", {"id": 1, "v": "a", "n": 1}), None),
         (1, {"id": 2}, event(11, "c", {"id": 2, "v": "b", "n": 2}), None),
@@ -261,11 +261,17 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
     decoding = decoding_of(FIELDS, keyed=True)
     task = DecodeTask(decoding, lambda _: iter([messages(rows)]), Buffering.of(decoding, ONE_GROUP, NEW, alone=True))
     cells = list(task([]))
-    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
+    reported = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
     unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
     changes = [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]
-    assert (told.odd, told.tables, told.keys, told.lone, told.events["x"]) == (None, ("s.t",), 3, 0, 1)
-    assert sorted(told.high_orders) == ["t/0", "t/1"]
+    assert (reported.odd, reported.tables, reported.keys, reported.lone, reported.events["x"]) == (
+        None,
+        ("s.t",),
+        3,
+        0,
+        1,
+    )
+    assert sorted(reported.high_orders) == ["t/0", "t/1"]
     assert [(r["op"], r["key"]["id"], r["old_key"]) for r in changes] == [
         ("d", 1, None),
         ("c", 2, None),
@@ -274,20 +280,23 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
 
 
 @pytest.mark.parametrize("cuts", [1, 2])
-def test_values_known_only_to_another_key_are_not_folded(tmp_path: Path, cuts: int) -> None:
-    gone = {"id": 1, "v": "__gone", "n": 1}
-    deleted, new = [event(1, "d", {"id": 1}), event(2, "u", gone)], [event(1, "c", {"id": 2}), event(2, "c", gone)]
+def test_values_that_only_another_key_has_are_not_folded(tmp_path: Path, cuts: int) -> None:
+    incomplete = {"id": 1, "v": "__gone", "n": 1}
+    deleted, new = (
+        [event(1, "d", {"id": 1}), event(2, "u", incomplete)],
+        [event(1, "c", {"id": 2}), event(2, "c", incomplete)],
+    )
     for events, why in ((deleted, "after the delete of its row"), (new, "other than an update of the same key")):
-        found, told = run(files(tmp_path, events), cuts)
-        assert not found and told.odd is None and why in str(told.left_out)
-    moved: list[tuple[int, Any, Any, dict[str, Any] | None]] = [(0, {"id": 1}, event(10, "u", gone), {"id": 7})]
+        rows, reported = run(files(tmp_path, events), cuts)
+        assert not rows and reported.odd is None and why in str(reported.left_out)
+    moved: list[tuple[int, Any, Any, dict[str, Any] | None]] = [(0, {"id": 1}, event(10, "u", incomplete), {"id": 7})]
     decoding = decoding_of(FIELDS, keyed=True)
     buffering = Buffering.of(decoding, ONE_GROUP, NEW, alone=True)
     (cell,) = DecodeTask(decoding, lambda _: iter([messages(moved)]), buffering)([])
     assert "other than an update of the same key" in str(facts.from_json(cell["facts"][0].as_py()).left_out)
 
 
-def test_a_delete_leaves_nothing_out() -> None:
+def test_a_delete_omits_no_value() -> None:
     flat = {"id": 1, "v": "__gone", "n": None, "__deleted": "true", "__op": "d", "__lsn": 5, "__table": "t"}
     decoding = decoding_of(FIELDS, "debezium-flat-json", keyed=True)
     rows = messages([(0, {"id": 1}, flat, None)])

@@ -1,4 +1,4 @@
-"""What a TRUNCATE makes void is judged in tasks as it is in SQL."""
+"""Tasks drop the same events before a TRUNCATE as the SQL does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = (pa.uint64(), pa.int64(), pa.int8(), pa.int64(), pa.int64())
 
 @given(places=st.lists(PLACES, min_size=1, max_size=30), truncate=PLACES, rejected=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_tasks_and_sql_leave_out_the_same(
+def test_tasks_and_sql_drop_the_same_events(
     places: list[tuple[int, ...]], truncate: tuple[int, ...], rejected: bool
 ) -> None:
     columns = {
@@ -27,7 +27,7 @@ def test_tasks_and_sql_leave_out_the_same(
         for name, part, kind in zip(ORDER_PARTS, zip(*places, strict=True), TYPES, strict=True)
     }
     columns["rejected"] = pa.array(["a rule" if rejected else None] * len(places), pa.string())
-    found = without_void(pa.RecordBatch.from_pydict(columns), order_key(1, *truncate))
+    filtered = without_void(pa.RecordBatch.from_pydict(columns), order_key(1, *truncate))
     table = pa.table({"order": [order_key(1, *place) for place in places], "place": range(len(places))})
     # DuckDB spells it with an underscore
     void = void_sql('"order"', order_key(1, *truncate)).replace("startswith", "starts_with")
@@ -35,4 +35,4 @@ def test_tasks_and_sql_leave_out_the_same(
     with duckdb.connect() as connection:
         stays = [place for (place,) in connection.register("parts", table).execute(sql).fetchall()]
     expected = pa.RecordBatch.from_pydict(columns).take(pa.array(stays, pa.int64()))
-    assert found.equals(expected)
+    assert filtered.equals(expected)

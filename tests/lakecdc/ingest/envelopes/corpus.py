@@ -19,8 +19,8 @@ DAMAGED = 100
 
 
 def _event(op: str = "u", **source: Any) -> str:
-    told = {"db": "d", "schema": "s", "table": "t", "ts_ms": 1_700_000_000_000, **source}
-    return json.dumps({"op": op, "before": None, "after": {"id": 1}, "source": told, "ts_ms": 1})
+    origin = {"db": "d", "schema": "s", "table": "t", "ts_ms": 1_700_000_000_000, **source}
+    return json.dumps({"op": op, "before": None, "after": {"id": 1}, "source": origin, "ts_ms": 1})
 
 
 _LSN, _DB2 = "00000027:00000758:0005", "00000000:000102b5:000000000007bf55"
@@ -86,7 +86,7 @@ class Corpus:
 
 
 def corpora() -> Iterator[Corpus]:
-    """Yield all of them."""
+    """Yield the corpora of all formats."""
     yield Corpus("rare", "debezium-json", tuple(text.encode() for text in RARE))
     for name, (format, encode, story) in stories.ENCODINGS.items():
         yield Corpus(f"story of {name}", format, tuple(line.encode() for line in encode(story)))

@@ -1,4 +1,4 @@
-"""Envelopes of all JSON formats, against what the SQL engine read from the same messages."""
+"""Envelopes of all JSON formats equal those that the SQL engine read from the same messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lakecdc.ingest.formats import fuzz
 
 GOLDEN = json.loads(Path(__file__).with_name("envelopes_of_the_sql_engine.json").read_text())
 EPOCH = 1
-#: messages that are read in another way on purpose, by corpus and place
+#: messages that are read differently on purpose, by corpus and place
 DIFFERENT = {
     ("rare", 2): "a read of a snapshot of SQL Server has no change, so that its ordinal is that of the commit alone",
     ("rare", 3): "so has a change without a change LSN",
@@ -31,7 +31,7 @@ DIFFERENT = {
 
 
 def summarize(envelope: Envelope, arrival: int) -> dict[str, Any]:
-    """Return what an envelope says; of one with a problem, and of a message that is not a row event, only that."""
+    """Return an envelope as a dict; only the problem if it has one or is not a row event."""
     if envelope.problem is not None:
         return {"problem": envelope.problem[0]}
     if envelope.op is None:
@@ -55,29 +55,29 @@ def summarize(envelope: Envelope, arrival: int) -> dict[str, Any]:
 
 
 def _comparable(image: dict[str, Any] | None) -> str | None:
-    """Return an image as JSON in which numbers are equal that have the same value."""
+    """Return an image as JSON in which numbers of the same value are equal."""
     if image is None:
         return None
     return json.dumps(json.loads(to_text(image), parse_int=float), sort_keys=True, ensure_ascii=False)
 
 
 def read(corpus: Corpus) -> list[list[dict[str, Any]]]:
-    """Return what the envelopes of each message say, in the order of their rows."""
+    """Return the envelopes of each message, in the order of their rows."""
     rows = find_format(corpus.format).rows(Reading(EPOCH))
-    found = [[summarize(one, m.arrival) for one in read_message(rows, m)] for m in corpus.messages()]
-    return [sorted(envelopes, key=lambda each: str(each.get("order", ""))) for envelopes in found]
+    messages = [[summarize(one, m.arrival) for one in read_message(rows, m)] for m in corpus.messages()]
+    return [sorted(envelopes, key=lambda each: str(each.get("order", ""))) for envelopes in messages]
 
 
 @pytest.mark.parametrize("corpus", [*corpora()], ids=lambda each: each.name)
-def test_envelopes_are_those_of_the_sql_engine(corpus: Corpus) -> None:
-    expected, found = GOLDEN[corpus.name], read(corpus)
-    assert len(expected) == len(found)
-    differing = [place for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1]]
+def test_envelopes_equal_those_of_the_sql_engine(corpus: Corpus) -> None:
+    expected, envelopes = GOLDEN[corpus.name], read(corpus)
+    assert len(expected) == len(envelopes)
+    differing = [place for place, pair in enumerate(zip(envelopes, expected, strict=True)) if pair[0] != pair[1]]
     assert differing == [place for name, place in DIFFERENT if name == corpus.name]
 
 
 @pytest.mark.parametrize("name", fuzz.FORMATS)
-def test_no_message_ends_a_task(name: str) -> None:
+def test_no_message_fails_a_task(name: str) -> None:
     rows, rng = find_format(fuzz.FORMATS[name]).rows(Reading(EPOCH)), random.Random(name)
     for text, _ in fuzz.messages(name, 3_000, 2):
         message = Message(text, fuzz.mutated_bytes(rng, text)[:60], "t", 0, {"__debezium.oldkey": text[:50]})

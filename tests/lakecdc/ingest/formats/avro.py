@@ -21,18 +21,18 @@ from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import SCHEMA
-from tests.lakecdc.ingest.by_spark import made_by
+from tests.lakecdc.ingest.by_spark import with_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Document = dict[str, Any]
-#: key, value and maybe headers
+#: key, value, and headers if there are any
 Record = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Mapping[str, bytes]]
 
 
 def optional(kind: Any) -> Document:
-    """Type of a field that may be null."""
+    """Return the type of a nullable field."""
     return {"type": ["null", kind], "default": None}
 
 
@@ -57,7 +57,7 @@ SOURCE = {
 
 
 def envelope_schema(columns: Sequence[Document]) -> Document:
-    """The schema of a table's envelopes as Debezium's converters register it.
+    """Return the schema of a table's envelopes as Debezium's converters register it.
 
     :param columns: Avro fields of a row.
     """
@@ -81,12 +81,12 @@ def envelope_schema(columns: Sequence[Document]) -> Document:
 
 
 def key_schema(*columns: Document) -> Document:
-    """The schema of a table's keys."""
+    """Return the schema of a table's keys."""
     return {"type": "record", "name": "Key", "namespace": "db.shop.products", "fields": list(columns)}
 
 
 def body(schema: Document, record: Document) -> bytes:
-    """A record without its schema."""
+    """Return a record without its schema."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(json.dumps(schema))), record)
     return out.getvalue()
@@ -94,7 +94,7 @@ def body(schema: Document, record: Document) -> bytes:
 
 @dataclass
 class Schemas:
-    """What a registry holds.
+    """The schemas of a registry.
 
     :param documents: schemas by id, or the text of an answer.
     :param failures: how often the next requests are answered by 503.
@@ -106,28 +106,28 @@ class Schemas:
     requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
 
     def message(self, number: int, record: Document, id_bytes: int = 4) -> bytes:
-        """A record in the wire format."""
+        """Return a record in the wire format."""
         schema = self.documents[number]
         assert isinstance(schema, dict)
         return b"\0" + number.to_bytes(id_bytes, "big") + body(schema, record)
 
     def answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        """Status and body for a request."""
+        """Return status and body for a request."""
         self.requests.append((path, headers))
         if self.failures:
             self.failures -= 1
             return 503, "later"
-        found = self.documents.get(int(path.rpartition("/")[2]))
-        if found is None:
+        schema = self.documents.get(int(path.rpartition("/")[2]))
+        if schema is None:
             return 404, json.dumps({"error_code": 40403})
         raw = path.startswith("/ids/")
-        document = found if isinstance(found, str) else json.dumps(found if raw else {"schema": json.dumps(found)})
+        document = schema if isinstance(schema, str) else json.dumps(schema if raw else {"schema": json.dumps(schema)})
         return 200, document
 
 
 @contextmanager
 def served(schemas: Schemas) -> Iterator[str]:
-    """A registry that answers over HTTP; its address."""
+    """Serve a registry over HTTP; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -149,7 +149,7 @@ def served(schemas: Schemas) -> Iterator[str]:
 
 
 def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
-    """A message frame of records of one partition."""
+    """Return a message frame of records of one partition."""
     rows = [
         (
             "db.shop.products",
@@ -158,7 +158,7 @@ def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
             None,
             key,
             value,
-            [h for found in more for h in found.items()] or None,
+            [h for headers in more for h in headers.items()] or None,
             i,
             f"t/0@{i}",
         )
@@ -175,10 +175,10 @@ def decode_avro(
     known: Known | None = None,
     engine: str = "tasks",
 ) -> Decoded:
-    """Decode records in the wire format with their registry served meanwhile.
+    """Decode records in the wire format while their registry is served.
 
-    :param engine: see :func:`tests.lakecdc.ingest.by_spark.made_by`.
+    :param engine: see :func:`tests.lakecdc.ingest.by_spark.with_engine`.
     """
-    with served(schemas) as url, made_by(engine):
+    with served(schemas) as url, with_engine(engine):
         reading = Reading(1, registry=Registry(RegistrySettings(url)))
         return decode(partial(frame, spark, records), "debezium-avro", target, reading, known or Known({}))

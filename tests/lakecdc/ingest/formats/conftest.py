@@ -1,4 +1,4 @@
-"""What the tests of formats share."""
+"""Fixtures shared by the tests of formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding messages in a test, down to the rows that a table would hold."""
+"""Decode messages in a test, down to the rows that a table would have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
-from tests.lakecdc.ingest.by_spark import made_by
+from tests.lakecdc.ingest.by_spark import with_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,31 +34,31 @@ def decode_lines(
 ) -> Decoded:
     """Decode event lines, or dumped Kafka records; a line's place in the list is its arrival.
 
-    :param engine: see :func:`tests.lakecdc.ingest.by_spark.made_by`.
+    :param engine: see :func:`tests.lakecdc.ingest.by_spark.with_engine`.
     """
     rows = [(line, i, f"f#{i}") for i, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "value string, arrival bigint, place string")
     messages = from_dumped_records(frame) if records else from_values(frame)
-    with made_by(engine):
+    with with_engine(engine):
         return decode(lambda: messages, name, target, reading or Reading(1), known or Known({}))
 
 
-def last_changes(found: Decoded) -> list[dict[str, Any]]:
-    """The last change of each key, with the number of its events by op."""
-    assert found.rows is not None
+def last_changes(decoded: Decoded) -> list[dict[str, Any]]:
+    """Return the last change of each key, with the number of its events by op."""
+    assert decoded.rows is not None
     columns = ("op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d")
-    return [row.asDict(recursive=True) for row in fold(found.rows.frame).select(*columns).collect()]
+    return [row.asDict(recursive=True) for row in fold(decoded.rows.frame).select(*columns).collect()]
 
 
-def counted(found: Decoded) -> tuple[Any, ...]:
-    """How many events there are, and how far they reach."""
-    return found.events, found.newest, found.high_orders
+def counted(decoded: Decoded) -> tuple[Any, ...]:
+    """Return the numbers of events, their newest time and highest orders."""
+    return decoded.events, decoded.newest, decoded.high_orders
 
 
 def record(
     value: Any, key: Any = None, topic: str = "db.shop.products", partition: int = 0, offset: int = 0, **headers: Any
 ) -> str:
-    """A dumped Kafka record."""
+    """Return a dumped Kafka record."""
     pairs = [[f"__debezium.{name}", json.dumps(content)] for name, content in headers.items()]
     return json.dumps(
         {
@@ -73,22 +73,22 @@ def record(
     )
 
 
-def state(found: Decoded, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The rows that the changes leave, by key."""
-    assert found.rows is not None
-    rows = fold(found.rows.every_event().frame).where("op != 'd'").select("row.*").collect()
+def state(decoded: Decoded, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the rows after the changes, by key."""
+    assert decoded.rows is not None
+    rows = fold(decoded.rows.every_event().frame).where("op != 'd'").select("row.*").collect()
     return sorted(tuple(r[c] for c in columns) for r in rows)
 
 
-def is_folded(found: Decoded) -> bool:
-    """Whether tasks have folded the changes."""
-    return isinstance(found.rows, PackedRows) and found.rows.folded
+def is_folded(decoded: Decoded) -> bool:
+    """Check whether tasks have folded the changes."""
+    return isinstance(decoded.rows, PackedRows) and decoded.rows.folded
 
 
-def rejections(found: Decoded) -> list[tuple[str, str]]:
-    """Rule and reason of what cannot be applied."""
+def rejections(decoded: Decoded) -> list[tuple[str, str]]:
+    """Return rule and reason of each rejected message."""
     return (
-        sorted((r["rule"], r["reason"]) for r in found.rejected.messages.collect())
-        if found.rejected is not None
+        sorted((r["rule"], r["reason"]) for r in decoded.rejected.messages.collect())
+        if decoded.rejected is not None
         else []
     )

@@ -1,4 +1,4 @@
-"""Mutated messages between good ones, and what became of each of them."""
+"""Mutated messages between good ones, and the result of each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.lakecdc.ingest.formats.stories import ENCODINGS, LONGER
 
 COUNT = 10_000
-#: what is fuzzed, and its format; ``rows`` are plain JSON objects
+#: formats to fuzz, by name; ``rows`` are plain JSON objects
 FORMATS = {**{name: format for name, (format, _, _) in ENCODINGS.items()}, "rows": "json"}
-#: what decoders stumble over, put in somewhere
+#: texts that decoders stumble over, inserted at random
 _TOKENS = [
     *(b"\0", b"\\u0000", b"\\ud800", b"\xff", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\\", b'"', b"'", b"`"),
     *(b"{", b"}", b"[", b"]", b",", b":", b"null", b"true", b"NaN", b"Infinity", b"-", b"0"),
@@ -22,12 +22,12 @@ _TOKENS = [
 
 
 def mutated(rng: random.Random, message: bytes) -> bytes:
-    """A message with a few changes; it stays one line."""
+    """Return the message with a few changes, still in one line."""
     return mutated_bytes(rng, message).replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def mutated_bytes(rng: random.Random, message: bytes) -> bytes:
-    """Bytes with a few changes."""
+    """Return bytes with a few changes."""
     text = bytearray(message)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         at, length = rng.randrange(len(text) + 1), rng.choice((1, 1, 2, 5, 30))
@@ -49,7 +49,7 @@ def mutated_bytes(rng: random.Random, message: bytes) -> bytes:
 
 
 def messages(name: str, count: int, seed: int) -> Iterator[tuple[bytes, bool]]:
-    """Messages of an encoding of the stories, and whether they are as a tool would write them.
+    """Yield messages of an encoding of the stories, and whether they are undamaged.
 
     :param name: one of ``FORMATS``.
     """
@@ -66,22 +66,22 @@ def _lines(name: str) -> list[str]:
     if name == "rows":
         return [json.dumps(after) for _, images in LONGER for _, after in images if after]
     _, encode, story = ENCODINGS[name]
-    # one whose messages have a schema describes the columns of its own story
+    # a message with a schema describes the columns of its own story
     return encode(story if name.endswith("schema") else LONGER)
 
 
-def written(path: Path, found: Sequence[tuple[bytes, bool]]) -> dict[int, tuple[bytes, bool]]:
-    """Write messages into a file; each by the place of its first byte."""
+def written(path: Path, messages: Sequence[tuple[bytes, bool]]) -> dict[int, tuple[bytes, bool]]:
+    """Write messages into a file; return each by the place of its first byte."""
     places, at = {}, 0
     with path.open("wb") as file:
-        for text, good in found:
+        for text, good in messages:
             places[at] = (text, good)
             at += file.write(text + b"\n")
     return places
 
 
 def is_json(text: bytes) -> bool:
-    """Whether a text is a JSON document in UTF-8."""
+    """Check whether a text is a JSON document in UTF-8."""
     try:
         json.loads(text.decode())
     except (ValueError, RecursionError):
@@ -90,7 +90,7 @@ def is_json(text: bytes) -> bool:
 
 
 def is_utf8(text: bytes) -> bool:
-    """Whether bytes are text."""
+    """Check whether bytes are UTF-8."""
     try:
         text.decode()
     except UnicodeDecodeError:

@@ -37,7 +37,7 @@ J110 = row(110, "jacket", "water resistent white wind breaker", 0.2)
 S111 = row(111, "scooter", "Big 2-wheel scooter ", 5.18)
 NEW110 = row(110, "jacket", "new water resistent white wind breaker", 0.5)
 NEW111 = {**S111, "weight": 5.17}
-#: op and the images of the rows of each statement
+#: op and row images of each statement
 STORY: list[Statement] = [
     ("r", [(None, r) for r in FIRST]),
     ("u", [(FIRST[5], H106)]),
@@ -48,7 +48,7 @@ STORY: list[Statement] = [
     ("u", [(S111, NEW111)]),
     ("d", [(NEW111, None)]),
 ]
-#: what Canal's and Maxwell's samples add
+#: members that the samples of Canal and Maxwell add
 LONGER: list[Statement] = [
     *STORY,
     ("u", [(FIRST[0], {**FIRST[0], "weight": 5.17}), (FIRST[1], {**FIRST[1], "weight": 5.17})]),
@@ -57,7 +57,7 @@ LONGER: list[Statement] = [
 
 
 def final(story: list[Statement]) -> list[tuple[Any, ...]]:
-    """The table's rows after the story, by key."""
+    """Return the table's rows after the story, by key."""
     rows: dict[int, Row] = {}
     for _, images in story:
         for before, after in images:
@@ -69,7 +69,7 @@ def final(story: list[Statement]) -> list[tuple[Any, ...]]:
 
 
 def events(story: list[Statement]) -> Iterator[tuple[int, str, Row | None, Row | None, bool]]:
-    """Statement number, op, before, after, whether it is the last row of its statement."""
+    """Yield statement number, op, before, after, and whether it is the last row of its statement."""
     for number, (op, images) in enumerate(story):
         for nth, (before, after) in enumerate(images):
             yield number, op, before, after, nth == len(images) - 1
@@ -93,7 +93,7 @@ _SCHEMA = {
 
 
 def debezium_mysql(story: list[Statement]) -> list[str]:
-    """Old snapshot rows say ``c`` with time 0 and share one position; binlog files beyond 9 sort wrongly as text."""
+    """Encode snapshot rows with op ``c``, time 0 and one position, as an old connector; binlog 10 sorts before 9."""
     lines = []
     for number, op, before, after, _ in events(story):
         first = op == "r"
@@ -120,7 +120,7 @@ def debezium_mysql_with_schema(story: list[Statement]) -> list[str]:
 
 
 def debezium_postgres(story: list[Statement]) -> list[str]:
-    """An old connector: no ``sequence``, and all snapshot rows share an LSN."""
+    """Encode as an old connector: no ``sequence``, and all snapshot rows share an LSN."""
     lines = []
     for number, op, before, after, _ in events(story):
         source = {
@@ -139,7 +139,7 @@ def debezium_postgres(story: list[Statement]) -> list[str]:
 
 
 def debezium_flat(story: list[Statement]) -> list[str]:
-    """Deletes are rewritten; nulls of a deleted row are filled with defaults."""
+    """Encode rewritten deletes; nulls of a deleted row become defaults."""
     lines = []
     for number, op, before, after, _ in events(story):
         facts = {"__op": op, "__table": "products", "__lsn": 1000 + number, "__source_ts_ms": (BEGAN + number) * 1000}
@@ -149,7 +149,7 @@ def debezium_flat(story: list[Statement]) -> list[str]:
 
 
 def canal(story: list[Statement]) -> list[str]:
-    """Many rows a message, values as text, old images of changed columns only, DDL in between, ids out of order."""
+    """Encode many rows per message, values as text, old values of changed columns, DDL in between, ids out of order."""
     names = {"r": "INSERT", "c": "INSERT", "u": "UPDATE", "d": "DELETE"}
     types = {"id": "INTEGER", "name": "VARCHAR(255)", "description": "VARCHAR(512)", "weight": "FLOAT"}
     lines = []
@@ -179,7 +179,7 @@ def canal(story: list[Statement]) -> list[str]:
 
 
 def maxwell(story: list[Statement]) -> list[str]:
-    """The last row of a transaction has ``commit`` instead of ``xoffset``."""
+    """Encode with ``commit`` instead of ``xoffset`` in the last row of a transaction."""
     names = {"r": "insert", "c": "insert", "u": "update", "d": "delete"}
     lines, nth, statement = [], 0, -1
     for number, op, before, after, last in events(story):
@@ -195,7 +195,7 @@ def maxwell(story: list[Statement]) -> list[str]:
 
 
 def ogg(story: list[Statement]) -> list[str]:
-    """Times go backwards while ``pos`` rises, and the member of the keys is misspelt."""
+    """Encode with times that go backwards while ``pos`` rises, and a misspelt member for the keys."""
     names = {"r": "I", "c": "I", "u": "U", "d": "D"}
     lines = []
     for nth, (number, op, before, after, _) in enumerate(events(story)):
@@ -217,7 +217,7 @@ def ogg(story: list[Statement]) -> list[str]:
 
 
 def dms(story: list[Statement]) -> list[str]:
-    """Old values stand in the same object under a prefix; control records come in between."""
+    """Encode old values in the same object under a prefix; control records come in between."""
     names = {"r": "load", "c": "insert", "u": "update", "d": "delete"}
     control = {"record-type": "control", "operation": "create-table", "schema-name": "test", "table-name": "products"}
     lines = [json.dumps({"metadata": {**control, "timestamp": "2020-05-13T12:00:00.000000Z"}})]

@@ -1,4 +1,4 @@
-"""Debezium in Avro says what Debezium in JSON says, whatever the schemas and the garbage between."""
+"""Debezium in Avro decodes like Debezium in JSON, with any schemas and among garbage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLACEHOLDER = b"__debezium_unavailable_value"
 
 
 def bomb(levels: int) -> Document:
-    """A schema of few names, each used twice by the next one."""
+    """Return a schema of few names, each used twice by the next one."""
     inner: Document = {"type": "record", "name": "R0", "fields": [ID]}
     for n in range(1, levels):
         fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"R{n - 1}"}]
@@ -61,7 +61,7 @@ def story(schemas: Schemas, key: int, value: int) -> list[Record]:
     ]
 
 
-def test_the_story_shuffled_and_repeated_with_garbage_between(spark: SparkSession) -> None:
+def test_a_shuffled_and_repeated_story_ends_in_the_same_state(spark: SparkSession) -> None:
     schemas = Schemas({1: key_schema(ID), 70_000: envelope_schema(PRODUCT)})
     records = story(schemas, 1, 70_000)
     records += records[3:9]
@@ -76,18 +76,18 @@ def test_the_story_shuffled_and_repeated_with_garbage_between(spark: SparkSessio
         good[:20],
         good[:5] + b"\xff" * 9,
     ]
-    found = decode_avro(spark, schemas, [*records, *[(None, value) for value in garbage]], PRODUCTS)
-    assert [(*r[:3], round(r[3], 4)) for r in state(found, COLUMNS)] == final(STORY)
-    assert sorted(c.name for c in found.columns) == sorted(COLUMNS)
-    told = rejections(found)
-    assert [rule for rule, _ in told] == ["not-avro"] * 5 + ["unknown-schema"]
-    assert {reason for rule, reason in told if rule == "not-avro"} == {
+    decoded = decode_avro(spark, schemas, [*records, *[(None, value) for value in garbage]], PRODUCTS)
+    assert [(*r[:3], round(r[3], 4)) for r in state(decoded, COLUMNS)] == final(STORY)
+    assert sorted(c.name for c in decoded.columns) == sorted(COLUMNS)
+    rejected = rejections(decoded)
+    assert [rule for rule, _ in rejected] == ["not-avro"] * 5 + ["unknown-schema"]
+    assert {reason for rule, reason in rejected if rule == "not-avro"} == {
         "the value does not begin with the id of a schema",
         "the bytes do not fit schema 70000",
     }
-    assert told[-1][1] == "the registry has no schema 99"
-    assert found.rejected is not None
-    assert sorted(bytes(r["value"]) for r in found.rejected.messages.collect()) == sorted(garbage)
+    assert rejected[-1][1] == "the registry has no schema 99"
+    assert decoded.rejected is not None
+    assert sorted(bytes(r["value"]) for r in decoded.rejected.messages.collect()) == sorted(garbage)
 
 
 def annotated(kind: str, semantic: str, **more: Any) -> Document:
@@ -166,12 +166,12 @@ def event(op: str, row: Document | None, lsn: int, before: Document | None = Non
     return {"op": op, "before": before, "after": row, "source": {**source, "snapshot": "false"}, "ts_ms": lsn}
 
 
-def rows_of(found: Decoded) -> list[Any]:
-    assert found.rows is not None
-    return fold(found.rows.frame).orderBy("key").collect()
+def rows_of(decoded: Decoded) -> list[Any]:
+    assert decoded.rows is not None
+    return fold(decoded.rows.frame).orderBy("key").collect()
 
 
-def test_types_are_those_of_json_with_schemas(spark: SparkSession) -> None:
+def test_avro_types_equal_those_of_json_with_schemas(spark: SparkSession) -> None:
     row, nothing = {n: v for n, (_, _, v) in TYPES.items()}, dict.fromkeys(TYPES, None) | {"id": 2}
     fields = [{"name": n, **(optional(kind) if n != "id" else {"type": kind})} for n, (kind, _, _) in TYPES.items()]
     schemas = Schemas({5: envelope_schema(fields)})
@@ -195,8 +195,8 @@ def money(scale: int) -> Document:
     return {"name": "price", **optional({"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": scale})}
 
 
-def test_schemas_that_change_within_a_batch(spark: SparkSession) -> None:
-    """A column comes, one goes, and the scale of a decimal changes; the key's schema has a new id as well."""
+def test_schemas_may_change_within_a_batch(spark: SparkSession) -> None:
+    """A column is added, one is dropped, and a decimal's scale changes; the key's schema has a new id as well."""
     old = envelope_schema([ID, money(2), {"name": "gone", "type": "string"}])
     new = envelope_schema([{"name": "id", "type": "long"}, money(4), {"name": "note", **optional("string")}])
     schemas = Schemas({1: key_schema(ID), 2: old, 3: key_schema({"name": "id", "type": "long"}), 4: new})
@@ -210,20 +210,20 @@ def test_schemas_that_change_within_a_batch(spark: SparkSession) -> None:
         (schemas.message(key, {"id": row["id"]}), schemas.message(value, event(op, row, lsn)))
         for lsn, (key, value, op, row) in enumerate(rows, 10)
     ]
-    found = decode_avro(spark, schemas, records, PRODUCTS)
-    assert [(c.name, c.type) for c in found.columns] == [
+    decoded = decode_avro(spark, schemas, records, PRODUCTS)
+    assert [(c.name, c.type) for c in decoded.columns] == [
         ("id", "bigint"), ("price", "decimal(12,4)"), ("note", "string"), ("gone", "string")
     ]  # fmt: skip
-    assert state(found, ("id", "price", "note", "gone")) == [
+    assert state(decoded, ("id", "price", "note", "gone")) == [
         (1, Decimal("1.2500"), None, "g"),
         (2, Decimal("2.5001"), "n", None),
         (3, Decimal("-0.0001"), None, None),
     ]
-    assert rejections(found) == []
+    assert rejections(decoded) == []
 
 
 @pytest.mark.soak
-def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
+def test_a_decimals_scale_may_change_in_json(spark: SparkSession) -> None:
     lines = []
     for number, (scale, unscaled) in enumerate([(2, 125), (4, 25001), (-2, 123)], 1):
         decimal = {
@@ -235,15 +235,15 @@ def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
         schema = {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}, decimal]}]}
         row = {"id": number, "price": b64encode(unscaled.to_bytes(4, "big")).decode()}
         lines.append(json.dumps({"schema": schema, "payload": event("c", row, number)}))
-    found = decode_lines(spark, "debezium-json", lines, engine="spark")
-    assert state(found, ("id", "price")) == [(1, Decimal("1.2500")), (2, Decimal("2.5001")), (3, Decimal("12300"))]
+    decoded = decode_lines(spark, "debezium-json", lines, engine="spark")
+    assert state(decoded, ("id", "price")) == [(1, Decimal("1.2500")), (2, Decimal("2.5001")), (3, Decimal("12300"))]
 
 
 def in_headers(**ids: int) -> dict[str, bytes]:
     return {f"apicurio.{part}.globalId": number.to_bytes(8, "big") for part, number in ids.items()}
 
 
-def test_placeholders_tombstones_and_other_messages(spark: SparkSession) -> None:
+def test_placeholders_tombstones_and_other_avro_messages_are_read(spark: SparkSession) -> None:
     fields = [ID, {"name": "doc", **optional("string")}, {"name": "raw", **optional("bytes")}]
     heartbeat = {"type": "record", "name": "Heartbeat", "fields": [{"name": "ts_ms", "type": "long"}]}
     schemas = Schemas({1: key_schema(ID), 2: envelope_schema(fields), 3: heartbeat})
@@ -259,12 +259,12 @@ def test_placeholders_tombstones_and_other_messages(spark: SparkSession) -> None
         (schemas.message(1, {"id": 9}), schemas.message(3, {"ts_ms": 5})),
         (key[4], schemas.message(2, event("d", None, 14))),
         (key[5], schemas.message(2, event("c", {**row, "id": 5}, 15)), {"__debezium.oldkey": key[4]}),
-        # as Apicurio's converters have it
+        # as Apicurio's converters write it
         (key[0][5:], schemas.message(2, event("d", None, 16))[5:], in_headers(key=1, value=2)),
     ]
-    found = decode_avro(spark, schemas, records, Target("shop.products"))
-    assert found.key == ("id",)
-    last = {r["key"]["id"]: (r["op"], r["open"]) for r in rows_of(found)}
+    decoded = decode_avro(spark, schemas, records, Target("shop.products"))
+    assert decoded.key == ("id",)
+    last = {r["key"]["id"]: (r["op"], r["open"]) for r in rows_of(decoded)}
     assert last == {
         1: ("u", ["doc", "raw"]),
         2: ("d", None),
@@ -273,20 +273,20 @@ def test_placeholders_tombstones_and_other_messages(spark: SparkSession) -> None
         5: ("c", ["doc", "raw"]),
         0: ("d", None),
     }
-    assert {r["key"]["id"]: r["old_key"]["id"] for r in rows_of(found) if r["old_key"]} == {5: 4}
-    assert rejections(found) == []
+    assert {r["key"]["id"]: r["old_key"]["id"] for r in rows_of(decoded) if r["old_key"]} == {5: 4}
+    assert rejections(decoded) == []
 
 
-def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_is_asked_once_and_retried_while_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     schemas = Schemas({7: key_schema(ID), 8: json.dumps({"schema": "syntax", "schemaType": "PROTOBUF"})}, failures=1)
     monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
     with served(schemas) as url:
         registry = Registry(RegistrySettings(url, user="u", password={"env": "REGISTRY_PASSWORD"}))
         assert registry.key_names(b"\0" + (7).to_bytes(4, "big") + b"x") == {"id"}
-        found = registry.schemas([7, 8, 9])
-        assert isinstance(found[7], AvroSchema)
-        assert found[8] == "schema 8 cannot be used: it is of type PROTOBUF"
-        assert found[9] == "the registry has no schema 9"
+        answers = registry.schemas([7, 8, 9])
+        assert isinstance(answers[7], AvroSchema)
+        assert answers[8] == "schema 8 cannot be used: it is of type PROTOBUF"
+        assert answers[9] == "the registry has no schema 9"
         assert sorted(path for path, _ in schemas.requests) == [f"/schemas/ids/{n}" for n in (7, 7, 8, 9)]
         assert {headers["Authorization"] for _, headers in schemas.requests} == {"Basic dTpzZWNyZXQ="}
         native = Registry(
@@ -312,24 +312,24 @@ def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest
         (json.dumps(bomb(30)), "more than 20000 types"),
     ],
 )
-def test_schemas_that_cannot_be_used(text: str, reason: str) -> None:
+def test_unusable_schemas_are_reported(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         read_schema(text)
 
 
 @pytest.mark.soak
-def test_thousands_of_unknown_ids_and_schemas_that_cannot_be_used(spark: SparkSession) -> None:
+def test_thousands_of_unknown_ids_and_schemas_are_rejected(spark: SparkSession) -> None:
     schemas = Schemas({1: key_schema(ID), 2: envelope_schema([ID]), 3: bomb(30)})
     records: list[Record] = [(None, b"\0" + number.to_bytes(4, "big") + b"noise") for number in range(1000, 3000)]
     records.append((None, b"\0" + (3).to_bytes(4, "big") + b"noise"))
     for place in (0, 1000, 2002):
         records.insert(place, (schemas.message(1, {"id": place}), schemas.message(2, event("c", {"id": place}, place))))
-    found = decode_avro(spark, schemas, records, PRODUCTS)
-    assert [row["row"]["id"] for row in rows_of(found)] == [0, 1000, 2002]
-    assert {rule for rule, _ in rejections(found)} == {"unknown-schema"} and found.rejections == 2001
+    decoded = decode_avro(spark, schemas, records, PRODUCTS)
+    assert [row["row"]["id"] for row in rows_of(decoded)] == [0, 1000, 2002]
+    assert {rule for rule, _ in rejections(decoded)} == {"unknown-schema"} and decoded.rejections == 2001
 
 
-def test_settings_that_do_not_fit_the_format() -> None:
+def test_settings_of_another_format_are_refused() -> None:
     targets = (PRODUCTS,)
     kafka = {"type": "kafka", "bootstrap_servers": "b:9092", "topics": ["t"], "format": "debezium-avro"}
     registry = {"url": "https://registry.example.com", "token": {"env": "TOKEN"}}

@@ -1,4 +1,4 @@
-"""One pass of tasks makes the rows that Spark makes after a pass over all messages, or says why it needs that pass."""
+"""One pass of tasks makes the same rows as Spark after a first pass over all messages, or names why it needs one."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def both(spark: SparkSession, lines: list[str], target: Target = TARGET, **rest:
     )
 
 
-def rows(found: Decoded) -> list[Any]:
-    return sorted((change["key"]["id"], change) for change in last_changes(found))
+def rows(decoded: Decoded) -> list[Any]:
+    return sorted((change["key"]["id"], change) for change in last_changes(decoded))
 
 
 def assert_same(by_tasks: Decoded, by_spark: Decoded) -> None:
@@ -70,7 +70,7 @@ def assert_same(by_tasks: Decoded, by_spark: Decoded) -> None:
     assert [c.name for c in by_tasks.columns] == list(TYPES)
 
 
-def test_every_type_is_the_same_in_both(spark: SparkSession) -> None:
+def test_every_type_is_decoded_alike_by_both_engines(spark: SparkSession) -> None:
     lines = [
         record(envelope(10, "r", row(1)), {"id": 1}, offset=0),
         record(
@@ -100,7 +100,7 @@ def test_unchanged_values_and_key_changes_keep_all_events(spark: SparkSession) -
         record(envelope(30, "c", row(7, s=unchanged)), {"id": 7}, offset=4, oldkey={"id": 1}),
     ]
     by_tasks, by_spark = both(spark, lines)
-    # with the highest order key too, which is not the tombstone's
+    # the event shares the highest order key, which is not the tombstone's
     assert_same(by_tasks, by_spark)
     assert not is_folded(by_tasks) and by_tasks.rows is not None and by_tasks.rows.frame.count() == 4
 
@@ -121,13 +121,13 @@ ODD = {
     "a rounded decimal": envelope(1, "c", row(1, d=1.005)),
     "a long decimal": envelope(1, "c", row(1, d=1234567890123456.5)),
     "a word": envelope(1, "c", row(1, f="x")),
-    "a day that is none": envelope(1, "c", row(1, day="2024-02-30")),
+    "an invalid day": envelope(1, "c", row(1, day="2024-02-30")),
     "an object": envelope(1, "c", row(1, s={"a": 1.0})),
     "infinity": envelope(1, "c", row(1, epoch=2**63 - 1)),
     "a new column": envelope(1, "c", row(1, new="x")),
     "digits that a double lacks": envelope(1, "c", row(1, f=2**53 + 1)),
     "the end of a day as an hour": envelope(1, "c", row(1, at="2024-01-02T24:00:00Z")),
-    "a zone that is none": envelope(1, "c", row(1, at="2024-01-02T03:04:05+25:00")),
+    "an invalid zone": envelope(1, "c", row(1, at="2024-01-02T03:04:05+25:00")),
     "an update that changes the key": {**envelope(1, "u", row(1)), "before": {"id": 7}},
     "no key": envelope(1, "c", {"i": 1}),
     "truncate": {**envelope(1, "t", {}), "after": None},
@@ -136,32 +136,32 @@ ODD = {
 }
 
 
-# what the other messages have to be looked through for
+# these require a first pass over all messages
 WHOLE = ("with its schema", "truncate")
-# what is no event
+# not an event
 ASIDE = ("another op",)
-# one that is read as an event, and one for which all messages are looked through
+# one read as an event, and one that requires a first pass over all messages
 IN_CI = ("a new column", "truncate")
 
 
-def all_told(found: Decoded) -> tuple[Any, ...]:
-    """What a batch is, without the fold's way through it."""
-    assert found.rows is not None
-    names = sorted(c.name for c in found.columns)
-    kept = [
+def summary(decoded: Decoded) -> tuple[Any, ...]:
+    """Summarize a batch, without the fold's passes."""
+    assert decoded.rows is not None
+    names = sorted(c.name for c in decoded.columns)
+    changes = [
         (r["key"], r["op"], r["row"] and [(n, r["row"][n]) for n in names if n in r["row"]], r["order"], r["old_key"])
-        for r in fold(found.rows.frame).collect()
+        for r in fold(decoded.rows.frame).collect()
     ]
-    rejected = found.rejected.messages.orderBy("order").collect() if found.rejected is not None else []
+    rejected = decoded.rejected.messages.orderBy("order").collect() if decoded.rejected is not None else []
     return (
-        sorted(kept, key=str),
+        sorted(changes, key=str),
         rejected,
-        *(names, *counted(found), found.truncate_order, found.rejections),
+        *(names, *counted(decoded), decoded.truncate_order, decoded.rejections),
     )
 
 
 @pytest.mark.parametrize("case", on_demand(ODD, in_ci=IN_CI))
-def test_odd_messages_do_not_change_what_is_made_of_the_others(spark: SparkSession, case: str) -> None:
+def test_odd_messages_do_not_change_other_rows(spark: SparkSession, case: str) -> None:
     lines = [
         record(envelope(10, "c", row(2)), {"id": 2}, offset=0),
         record(envelope(5, "c", row(7)), {"id": 7}, offset=1),
@@ -179,16 +179,16 @@ def test_odd_messages_do_not_change_what_is_made_of_the_others(spark: SparkSessi
         else "one pass"
     )
     assert by_tasks.passes.startswith(engine) and (by_tasks.passes == engine) == (case not in (*WHOLE, *ASIDE))
-    assert all_told(by_tasks) == all_told(by_spark)
+    assert summary(by_tasks) == summary(by_spark)
 
 
 @pytest.mark.soak
-def test_odd_messages_that_are_all_rejected_leave_the_others_packed(spark: SparkSession) -> None:
+def test_rejected_odd_messages_keep_other_rows_packed(spark: SparkSession) -> None:
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
     lines[3:3] = [record("{broken", offset=20), record(envelope(99, "c", row(1, i="x")), offset=21)]
     by_tasks, by_spark = both(spark, lines)
     assert is_folded(by_tasks) and by_tasks.rejections == 2
-    assert all_told(by_tasks) == all_told(by_spark)
+    assert summary(by_tasks) == summary(by_spark)
 
 
 @pytest.mark.soak
@@ -202,25 +202,25 @@ def test_an_odd_message_completes_a_placeholder_and_is_completed(spark: SparkSes
     ]
     by_tasks, by_spark = both(spark, lines)
     assert by_tasks.passes == "one pass" and by_tasks.rows is not None
-    found = sorted((r["row"]["id"], r["row"]["s"], r["row"]["new"], r["open"]) for r in by_tasks.rows.frame.collect())
-    assert found == [(1, "a", "odd", None), (2, "b", None, None)]
+    completed = sorted(
+        (r["row"]["id"], r["row"]["s"], r["row"]["new"], r["open"]) for r in by_tasks.rows.frame.collect()
+    )
+    assert completed == [(1, "a", "odd", None), (2, "b", None, None)]
     assert ({*by_tasks.columns}, by_tasks.events) == ({*by_spark.columns}, by_spark.events)
 
 
 @pytest.mark.soak
-def test_updates_of_a_key_are_folded_with_the_others(spark: SparkSession) -> None:
+def test_key_updates_are_folded_with_other_events(spark: SparkSession) -> None:
     moved = {**envelope(20, "u", row(7)), "before": {"id": 2}}
     lines = [record(envelope(10 + n, "c", row(n)), {"id": n}, offset=n) for n in range(4)]
     by_tasks, by_spark = both(spark, [*lines, record(moved, offset=9)])
     assert by_tasks.passes == "one pass" and by_tasks.events == by_spark.events == 5
     assert is_folded(by_tasks)
-    assert all_told(by_tasks) == all_told(by_spark)
+    assert summary(by_tasks) == summary(by_spark)
 
 
 @pytest.mark.parametrize("engine", on_demand(("tasks", "two passes"), in_ci=("tasks",)))
-def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events(
-    spark: SparkSession, engine: str
-) -> None:
+def test_values_of_a_rejected_message_are_not_taken_from_older_events(spark: SparkSession, engine: str) -> None:
     unchanged = "__debezium_unavailable_value"
     lines = [
         record(envelope(10, "c", row(1, s="a")), {"id": 1}, offset=0),
@@ -229,7 +229,7 @@ def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events
         record(envelope(30, "u", row(1, s=unchanged)), {"id": 1}, offset=3),
         record({**envelope(40, "u", row(7)), "before": {"id": 2}}, {"id": 7}, offset=4),
     ]
-    # without a table all messages tell its columns, so that all are looked through
+    # without a table all messages define its columns, so all are scanned
     types = {} if engine == "two passes" else TYPES
     target = replace(TARGET, columns=TYPES)
     by_tasks, by_spark = (
@@ -238,16 +238,16 @@ def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events
     )
     assert by_tasks.passes.startswith("two passes" if engine == "two passes" else "one pass")
     assert not is_folded(by_tasks) and by_tasks.rejections == 1
-    assert all_told(by_tasks) == all_told(by_spark)
+    assert summary(by_tasks) == summary(by_spark)
 
 
 @pytest.mark.soak
-def test_a_key_that_messages_tell_is_the_tables(spark: SparkSession) -> None:
+def test_the_key_in_messages_must_be_the_tables(spark: SparkSession) -> None:
     target = replace(TARGET, key=())
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
     by_tasks, by_spark = both(spark, lines, target, key=("id",))
     assert by_tasks.passes == "one pass" and is_folded(by_tasks) and by_tasks.key == by_spark.key == ("id",)
-    assert all_told(by_tasks) == all_told(by_spark)
+    assert summary(by_tasks) == summary(by_spark)
     new = decode_lines(spark, "debezium-json", lines, target, Known({}), records=True)
     assert (new.passes, new.key) == ("two passes: the messages tell the key", ("id",))
     other = [record(envelope(20, "c", row(5)), {"i": 5}, offset=9)]
@@ -258,21 +258,21 @@ def test_a_key_that_messages_tell_is_the_tables(spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_events_without_a_key_are_decoded_at_once(spark: SparkSession) -> None:
+def test_events_without_a_key_are_decoded_in_one_pass(spark: SparkSession) -> None:
     target = replace(TARGET, key=(), mode="append")
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
     by_tasks, by_spark = both(spark, lines, target)
     assert by_tasks.passes == "one pass" and by_tasks.rows is not None
     assert by_spark.rows is not None and by_tasks.key == by_spark.key == ()
-    found, expected = (
+    decoded, expected = (
         sorted((r["order"], *(r["row"][name] for name in TYPES)) for r in frame.collect())
         for frame in (by_tasks.rows.frame, by_spark.rows.frame)
     )
-    assert found == expected and len(found) == 7
+    assert decoded == expected and len(decoded) == 7
 
 
 @pytest.mark.soak
-def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkSession) -> None:
+def test_unreadable_messages_of_shared_topics_are_quarantined(spark: SparkSession) -> None:
     lines = [
         record(envelope(10, "c", row(2)), {"id": 2}, offset=0),
         record(envelope(11, "c", {"id": 5}, table="other"), {"id": 5}, offset=1),
@@ -283,11 +283,11 @@ def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkS
         by_tasks.passes == "one pass, then another over 1 of the messages: text that is not JSON"
         and by_tasks.rejections == 1
     )
-    assert all_told(by_tasks) == all_told(by_spark)
+    assert summary(by_tasks) == summary(by_spark)
 
 
 @pytest.mark.soak
-def test_text_that_is_not_json_is_set_aside_and_a_lone_tombstone_takes_two_passes(
+def test_invalid_json_is_set_aside_and_a_lone_tombstone_takes_two_passes(
     spark: SparkSession,
 ) -> None:
     good = record(envelope(10, "c", row(2)), {"id": 2}, offset=0)
@@ -296,23 +296,23 @@ def test_text_that_is_not_json_is_set_aside_and_a_lone_tombstone_takes_two_passe
         broken.passes == "one pass, then another over 1 of the messages: text that is not JSON"
         and broken.rejections == 1
     )
-    assert all_told(broken) == all_told(by_spark)
+    assert summary(broken) == summary(by_spark)
     lone, by_spark = both(spark, [good, record(None, {"id": 3}, offset=1)])
     assert lone.passes == "two passes: a tombstone without its delete"
-    assert all_told(lone) == all_told(by_spark)
+    assert summary(lone) == summary(by_spark)
 
 
-def test_a_new_table_learns_its_columns_from_the_first_messages(spark: SparkSession) -> None:
+def test_a_new_table_gets_its_columns_from_the_first_messages(spark: SparkSession) -> None:
     lines = [record(envelope(n, "c", {"id": n, "v": "x"}), {"id": n}, offset=n) for n in range(1, 5)]
-    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), records=True)
-    assert found.passes == "one pass" and {c.name: c.type for c in found.columns} == {"id": "bigint", "v": "string"}
+    decoded = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), records=True)
+    assert decoded.passes == "one pass" and {c.name: c.type for c in decoded.columns} == {"id": "bigint", "v": "string"}
 
 
 @pytest.mark.soak
 def test_an_excluded_column_is_not_a_new_column(spark: SparkSession) -> None:
     target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"}, exclude_columns=("x",))
-    found = decode_lines(spark, "debezium-json", [json.dumps(envelope(1, "c", row(1, x="y")))], target, Known(TYPES))
-    assert found.passes == "one pass" and "x" not in {c.name for c in found.columns}
+    decoded = decode_lines(spark, "debezium-json", [json.dumps(envelope(1, "c", row(1, x="y")))], target, Known(TYPES))
+    assert decoded.passes == "one pass" and "x" not in {c.name for c in decoded.columns}
 
 
 #: change, commit and event serial number, in order
@@ -336,7 +336,7 @@ OF_DB2: Log = [
     ("00000000:00000000:0000000006f4b31f", "00000000:000102b5:000000000007bf55", None),
     ("00000000:00000000:0000000000000001", "00000001:00000000:0000000000000000", None),
 ]
-# the forms of SQL Server, two bytes more than it has digits for
+# the forms of SQL Server, with two bytes more than it has digits for
 OF_DB2_FOR_ZOS: Log = [
     ("00d5c1a2:b3c4d5e6:f708", "00d5c1a2:b3c4d5e6:f710", None),
     ("00d5c1a2:b3c4d5e6:ffff", "00d5c1a2:b3c4d5e7:0000", None),
@@ -352,7 +352,7 @@ OF_DB2_FOR_ZOS: Log = [
     ),
     ids=["SQL Server", "Db2", "Db2 for z/OS"],
 )
-def test_events_with_log_sequence_numbers_are_ordered_by_them(spark: SparkSession, connector: str, log: Log) -> None:
+def test_log_sequence_numbers_order_events(spark: SparkSession, connector: str, log: Log) -> None:
     lines = []
     for key, (change, commit, serial) in enumerate(log):
         event = envelope(0, "c" if change else "r", row(key))
@@ -364,16 +364,16 @@ def test_events_with_log_sequence_numbers_are_ordered_by_them(spark: SparkSessio
         lines.append(record(event, {"id": key}, offset=100 - key))
     by_tasks, by_spark = both(spark, lines)
     assert_same(by_tasks, by_spark)
-    found = [found["order"] for _, found in rows(by_tasks)]
-    assert found == sorted(found) and len({order[:36] for order in found}) == len(log)
-    assert {len(order) for order in found} == {WIDTH}
+    orders = [change["order"] for _, change in rows(by_tasks)]
+    assert orders == sorted(orders) and len({order[:36] for order in orders}) == len(log)
+    assert {len(order) for order in orders} == {WIDTH}
     if log == OF_DB2_FOR_ZOS:
-        # flattened, they do not tell that they are of Db2
+        # flattened events do not show that they come from Db2
         return
     flat = []
     for line in lines:
         value = json.loads(line)["value"]
-        told = {f"__{name}": value["source"][name] for name in ("commit_lsn", "change_lsn", "event_serial_no")}
-        flat.append(json.dumps({**value["after"], "__op": value["op"], **told}))
+        positions = {f"__{name}": value["source"][name] for name in ("commit_lsn", "change_lsn", "event_serial_no")}
+        flat.append(json.dumps({**value["after"], "__op": value["op"], **positions}))
     flattened = decode_lines(spark, "debezium-flat-json", flat, TARGET, Known(TYPES))
-    assert [found["order"][:37] for _, found in rows(flattened)] == [order[:37] for order in found]
+    assert [change["order"][:37] for _, change in rows(flattened)] == [order[:37] for order in orders]

@@ -1,4 +1,4 @@
-"""Debezium in Avro, which Spark turns into JSON: tasks make the rows that Spark makes after a first pass over them."""
+"""Debezium in Avro, converted to JSON by Spark: tasks make the same rows as Spark after a first pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def both(
     )
 
 
-def test_all_kinds_of_messages(spark: SparkSession) -> None:
+def test_all_kinds_of_avro_messages_are_decoded(spark: SparkSession) -> None:
     schemas = schemas_of(PLAIN)
     key = [schemas.message(1, {"id": i}) for i in range(7)]
     records: list[Record] = [
@@ -46,7 +46,7 @@ def test_all_kinds_of_messages(spark: SparkSession) -> None:
         (key[4], schemas.message(2, event("d", None, 14))),
         (key[5], schemas.message(2, event("c", row(5), 15)), {"__debezium.oldkey": key[4]}),
         (key[6], schemas.message(2, event("u", row(6, raw=PLACEHOLDER), 16))),
-        # as Apicurio's converters have it
+        # as Apicurio's converters write it
         (
             key[0][5:],
             schemas.message(2, event("d", None, 17))[5:],
@@ -64,7 +64,7 @@ def test_all_kinds_of_messages(spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_what_cannot_be_read_is_set_aside_with_its_bytes(spark: SparkSession) -> None:
+def test_unreadable_messages_are_set_aside_with_their_bytes(spark: SparkSession) -> None:
     schemas = schemas_of(TYPES)
     good = schemas.message(2, event("c", row(1, TYPES), 10))
     types = {c.name: c.type for c in decode_avro(spark, schemas, [(None, good)], PRODUCTS).columns}
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_set_aside_with_its_bytes(spark: SparkSession) ->
     assert by_tasks.passes.startswith("one pass, then another over 4 of the messages")
     assert by_tasks.rejections == by_spark.rejections == len(garbage) and by_tasks.rejected is not None
     assert sorted(bytes(r["value"]) for r in by_tasks.rejected.messages.collect()) == sorted(garbage)
-    # NaN is not equal to itself
+    # NaN does not equal itself
     assert str(rows(by_tasks)) == str(rows(by_spark))
 
 

@@ -1,4 +1,4 @@
-"""In every format, tasks make the rows that Spark makes after a first pass over the messages."""
+"""Tasks make the same rows as Spark after a first pass over the messages, in every format."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.on_demand import on_demand
 READING = Reading(1, order_by="version")
 
 
-def rows(found: Decoded) -> list[Any]:
-    return sorted((str(change["key"]), change) for change in last_changes(found))
+def rows(decoded: Decoded) -> list[Any]:
+    return sorted((str(change["key"]), change) for change in last_changes(decoded))
 
 
 def both(spark: SparkSession, name: str, lines: list[str], **rest: Any) -> tuple[Decoded, Decoded]:
@@ -40,31 +40,31 @@ def both(spark: SparkSession, name: str, lines: list[str], **rest: Any) -> tuple
         for engine in ("tasks", "spark")
     )
     assert by_tasks.passes == "one pass", by_tasks.passes
-    assert by_spark.passes == "two passes: asked for"
+    assert by_spark.passes == "two passes: required by the test"
     assert rows(by_tasks) == rows(by_spark)
     assert counted(by_tasks) == counted(by_spark)
     return by_tasks, by_spark
 
 
 def plain(story: list[stories.Statement]) -> list[str]:
-    """The state of each row with its version; deletes are none of it."""
-    found = [after for _, _, _, after, _ in stories.events(story) if after]
-    return [json.dumps({**row, "version": f"2024-01-01T00:00:{n:02d}Z"}) for n, row in enumerate(found)]
+    """Return the state of each row with its version; deletes have none."""
+    images = [after for _, _, _, after, _ in stories.events(story) if after]
+    return [json.dumps({**row, "version": f"2024-01-01T00:00:{n:02d}Z"}) for n, row in enumerate(images)]
 
 
 @pytest.mark.parametrize("name", on_demand([n for n in ENCODINGS if not n.endswith("schema")], in_ci=("canal",)))
-def test_a_new_table_with_its_story(spark: SparkSession, name: str) -> None:
+def test_a_new_table_is_decoded_alike_in_every_format(spark: SparkSession, name: str) -> None:
     format_name, encode, story = ENCODINGS[name]
     by_tasks, by_spark = both(spark, format_name, encode(story))
     assert by_tasks.columns == by_spark.columns
-    # Canal says of the weights that they are floats
+    # Canal declares the weights as floats
     assert state(by_tasks, COLUMNS) == [
         tuple(pytest.approx(v) if isinstance(v, float) else v for v in r) for r in final(story)
     ]
     assert is_folded(by_tasks)
 
 
-def test_plain_rows(spark: SparkSession) -> None:
+def test_plain_rows_are_decoded_alike(spark: SparkSession) -> None:
     lines = plain(STORY)
     by_tasks, by_spark = both(spark, "json", list(reversed(lines)), reading=READING)
     assert by_tasks.columns == by_spark.columns
@@ -72,18 +72,18 @@ def test_plain_rows(spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_rows_of_a_topic(spark: SparkSession) -> None:
-    """Their keys may be anything, their time is the record's, and their table is the topic."""
+def test_rows_of_a_topic_are_decoded_alike(spark: SparkSession) -> None:
+    """Keys may be anything, the time is the record's, and the table is the topic."""
     lines = [record({"id": n % 3, "v": f"v{n}"}, f"row {n % 3}", offset=n) for n in range(6)]
     target = Target("shop.t", key=("id",), source_table="shop.products")
     by_tasks, _ = both(spark, "json", lines, target=target, records=True)
     assert by_tasks.newest is not None and by_tasks.newest.timestamp() == 1_700_000_000.005
-    gone = decode_lines(spark, "json", [*lines, record(None, {"id": 2}, offset=6)], target, records=True)
-    assert gone.passes == "two passes: a tombstone without its delete"
+    decoded = decode_lines(spark, "json", [*lines, record(None, {"id": 2}, offset=6)], target, records=True)
+    assert decoded.passes == "two passes: a tombstone without its delete"
 
 
 @pytest.mark.soak
-def test_flattened_events_of_a_topic(spark: SparkSession) -> None:
+def test_flattened_events_of_a_topic_are_decoded_alike(spark: SparkSession) -> None:
     def event(lsn: int, op: str, row: dict[str, Any], **headers: Any) -> str:
         facts = {"__op": op, "__lsn": lsn, "__table": "products", "__deleted": str(op == "d").lower()}
         return record({**row, **facts}, {"id": row["id"]}, offset=lsn, **headers)
@@ -116,7 +116,7 @@ MYSQL = {
 
 
 @pytest.mark.soak
-def test_types_sent_by_canal(spark: SparkSession) -> None:
+def test_types_sent_by_canal_are_used(spark: SparkSession) -> None:
     row = {"id": "18446744073709", "i": "-5", "u": "4294967295", "d": "-12.50", "f": "0.1", "g": "1.25E-7", "b": "1"}
     row |= {"s": "1.50", "j": '{"a": 1.0}', "day": "2024-02-29", "local": "2024-01-02 03:04:05.123456"}
     row |= {"at": "2024-01-02 03:04:05"}
@@ -129,7 +129,7 @@ def test_types_sent_by_canal(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("in_key", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_shards(spark: SparkSession, in_key: bool) -> None:
+def test_shards_are_decoded_alike(spark: SparkSession, in_key: bool) -> None:
     message = {"database": "shop", "type": "insert", "ts": 5, "commit": True}
     lines = [
         json.dumps({**message, "table": f"products_{n % 3}", "xid": n, "data": {"id": n % 4, "v": f"v{n}"}})
@@ -144,8 +144,8 @@ def test_shards(spark: SparkSession, in_key: bool) -> None:
 
 
 @pytest.mark.soak
-def test_tombstones_of_shards(spark: SparkSession) -> None:
-    """They do not tell their table, which is part of the key."""
+def test_tombstones_of_shards_delete_only_their_shard(spark: SparkSession) -> None:
+    """They do not name their table, which is part of the key."""
 
     def event(lsn: int, op: str, shard: int) -> str:
         source = {"connector": "postgresql", "schema": "shop", "table": f"t_{shard}", "lsn": lsn, "ts_ms": 5}
@@ -163,13 +163,13 @@ def test_tombstones_of_shards(spark: SparkSession) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["debezium-flat", "canal", "maxwell", "ogg", "dms"])
-def test_what_does_not_fit_is_rejected_at_once(spark: SparkSession, name: str) -> None:
+def test_misfits_are_rejected_in_one_pass(spark: SparkSession, name: str) -> None:
     format_name, encode, story = ENCODINGS[name]
     lines = [line.replace(": 5.17", ': "heavy"').replace('"5.17"', '"heavy"') for line in encode(story)]
     types = {"id": "bigint", "name": "string", "description": "string", "weight": "double"}
-    found, by_spark = (
+    by_tasks, by_spark = (
         decode_lines(spark, format_name, lines, PRODUCTS, Known(types), engine=engine) for engine in ("tasks", "spark")
     )
-    assert found.passes == "one pass"
-    assert rows(found) == rows(by_spark)
-    assert rejections(found) == rejections(by_spark) != []
+    assert by_tasks.passes == "one pass"
+    assert rows(by_tasks) == rows(by_spark)
+    assert rejections(by_tasks) == rejections(by_spark) != []

@@ -1,4 +1,4 @@
-"""Messages with their schemas: tasks make the rows that Spark makes after a first pass over them."""
+"""Messages with their schemas: tasks make the same rows as Spark after a first pass over them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ UNCHANGED = "__debezium_unavailable_value"
 
 
 def field(name: str, kind: str, semantic: str | None = None, **parameters: str) -> Document:
-    found: Document = {"field": name, "type": kind, "optional": True}
-    return {**found, **({"name": semantic} if semantic else {}), **({"parameters": parameters} if parameters else {})}
+    document: Document = {"field": name, "type": kind, "optional": True}
+    return {
+        **document,
+        **({"name": semantic} if semantic else {}),
+        **({"parameters": parameters} if parameters else {}),
+    }
 
 
 def money(name: str, scale: int) -> Document:
@@ -60,7 +64,7 @@ TYPES = {
     "doc": "string",
 }
 TARGET = Target("shop.t", key=("id",))
-# it goes on with a type that the source has left
+# keeps a type that the source has changed
 PRICED = Target("shop.t", key=("id",), columns={"price": TYPES["price"]})
 
 
@@ -108,7 +112,7 @@ EVENTS = [
     message(20, "c", {**dict.fromkeys(row(2)), "id": 2}),
     message(30, "u", row(1, price="MA==", anything={"scale": 0, "value": "+w=="}, clock=86_400_000_000, name="2")),
     message(40, "c", row(3, name="deleted")),
-    # with a `before` that tells nothing
+    # with an empty `before`
     record(wrapped({**envelope(50, "d", {}), "before": None}), key(3), offset=50),
     record(None, key(3), offset=51),
     message(60, "c", row(8), oldkey={"schema": KEY_SCHEMA, "payload": {"id": 7}}),
@@ -124,12 +128,12 @@ def both(
     )
 
 
-def rows(found: Decoded) -> list[Any]:
-    assert found.rows is not None
-    row = F.when(F.col("row").isNotNull(), F.struct(*[F.col("row")[c.name].alias(c.name) for c in found.columns]))
+def rows(decoded: Decoded) -> list[Any]:
+    assert decoded.rows is not None
+    row = F.when(F.col("row").isNotNull(), F.struct(*[F.col("row")[c.name].alias(c.name) for c in decoded.columns]))
     columns = ("op", "key", row.alias("row"), "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d")
-    kept = fold(found.rows.frame).select(*columns).collect()
-    return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept)
+    changes = fold(decoded.rows.frame).select(*columns).collect()
+    return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in changes)
 
 
 def assert_same(by_tasks: Decoded, by_spark: Decoded) -> None:
@@ -138,19 +142,19 @@ def assert_same(by_tasks: Decoded, by_spark: Decoded) -> None:
     assert counted(by_tasks) == counted(by_spark)
 
 
-def test_a_new_table_and_the_next_batch(spark: SparkSession) -> None:
+def test_new_and_known_tables_are_decoded_in_one_pass(spark: SparkSession) -> None:
     by_tasks, by_spark = both(spark, EVENTS, {})
     assert by_tasks.passes == "one pass" and is_folded(by_tasks)
     assert_same(by_tasks, by_spark)
     assert {c.name: c.type for c in by_tasks.columns} == TYPES
-    # the table says nothing of how values are written
+    # the table does not record how values are encoded
     again = decode_lines(spark, "debezium-json", EVENTS, TARGET, Known(TYPES), records=True)
     assert again.passes == "one pass"
     assert_same(again, by_spark)
 
 
 @pytest.mark.soak
-def test_types_and_encodings_of_the_target_come_first(spark: SparkSession) -> None:
+def test_types_and_encodings_of_the_target_take_precedence(spark: SparkSession) -> None:
     types = {"price": "string", "at": "timestamp", "anything": "decimal(20,4)"}
     target = Target("shop.t", key=("id",), columns=types, encodings={"born": "epoch_days"}, exclude_columns=("doc",))
     by_tasks, by_spark = both(spark, EVENTS, {}, target)
@@ -159,7 +163,7 @@ def test_types_and_encodings_of_the_target_come_first(spark: SparkSession) -> No
 
 
 @pytest.mark.soak
-def test_a_batch_of_another_schema(spark: SparkSession) -> None:
+def test_only_new_columns_of_another_schema_take_two_passes(spark: SparkSession) -> None:
     repriced = [c if c["field"] != "price" else money("price", 3) for c in COLUMNS]
     cases = {
         # the table has one more, which the source has dropped
@@ -175,13 +179,13 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_messages_of_schemas_that_differ_in_nothing_of_the_columns(spark: SparkSession) -> None:
+def test_schemas_of_equal_columns_are_decoded_in_one_pass(spark: SparkSession) -> None:
     by_tasks, by_spark = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(COLUMNS, 3))], TYPES)
     assert by_tasks.passes == "one pass"
     assert_same(by_tasks, by_spark)
 
 
-def test_messages_of_several_schemas(spark: SparkSession) -> None:
+def test_messages_of_several_schemas_are_decoded(spark: SparkSession) -> None:
     price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
     by_tasks, by_spark = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
     assert by_tasks.passes == "two passes: a message of another schema"
@@ -189,7 +193,7 @@ def test_messages_of_several_schemas(spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_what_does_not_fit_with_its_schema_is_rejected(spark: SparkSession) -> None:
+def test_misfits_with_a_schema_are_rejected(spark: SparkSession) -> None:
     lines = [*EVENTS, message(70, "u", row(1, born=10**9)), message(80, "u", row(2, name=[1]))]
     by_tasks, by_spark = both(spark, lines, TYPES)
     assert by_tasks.passes == "one pass"
@@ -198,7 +202,7 @@ def test_what_does_not_fit_with_its_schema_is_rejected(spark: SparkSession) -> N
 
 
 @pytest.mark.soak
-def test_unchanged_values(spark: SparkSession) -> None:
+def test_unchanged_values_stay_open(spark: SparkSession) -> None:
     encoded = b64encode(UNCHANGED.encode()).decode()
     image = row(1, name=UNCHANGED, raw=encoded, price=encoded, anything={"scale": 0, "value": encoded})
     lines = [message(10, "c", row(1)), message(20, "u", image)]
@@ -211,8 +215,8 @@ def test_unchanged_values(spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_the_payload_may_come_first(spark: SparkSession) -> None:
-    """As in files of dumped records that hold objects, whose members Spark sorts."""
+def test_the_payload_may_precede_the_schema(spark: SparkSession) -> None:
+    """Spark sorts the members of objects in files of dumped records."""
     lines = [record(json.loads(wrapped(envelope(n, "c", row(n)))), key(n), offset=n) for n in (11, 12)]
     by_tasks, by_spark = both(spark, lines, {})
     assert by_tasks.passes == "one pass"

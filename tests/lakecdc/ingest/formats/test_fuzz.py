@@ -1,6 +1,6 @@
-"""Whatever bytes come, the JVM's decoders go on: a message is applied, rejected, or known to be no row event.
+"""The JVM's decoders survive any bytes: a message is applied, rejected, or recognized as not a row event.
 
-A file of Parquet or Avro that is no longer one is named.
+Errors name a damaged Parquet or Avro file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.sources import file_records
 from lakecdc.ingest.sources.file_records import container_messages
 from lakecdc.model.order import arrival_of
-from tests.lakecdc.ingest.by_spark import made_by
+from tests.lakecdc.ingest.by_spark import with_engine
 from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema
 from tests.lakecdc.ingest.formats.fuzz import FORMATS, is_json, is_utf8, messages, mutated, mutated_bytes, written
 from tests.on_demand import on_demand
@@ -37,26 +37,26 @@ from tests.on_demand import on_demand
 TYPES = {"id": "bigint", "name": "string", "description": "string", "weight": "double"}
 
 
-def places(found: Decoded) -> tuple[set[int], set[int]]:
-    """Arrivals of what is applied, and of what is rejected."""
-    assert found.rows is not None and found.rejected is not None
-    frames = found.rows.frame, found.rejected.messages
+def places(decoded: Decoded) -> tuple[set[int], set[int]]:
+    """Return arrivals of applied and of rejected messages."""
+    assert decoded.rows is not None and decoded.rejected is not None
+    frames = decoded.rows.frame, decoded.rejected.messages
     applied, rejected = ({arrival_of(row["order"]) for row in frame.select("order").collect()} for frame in frames)
     return applied, rejected
 
 
 @pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=["debezium-mysql"]))
-def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_mutated_messages_are_decoded_or_set_aside(spark: SparkSession, tmp_path: Path, name: str) -> None:
     path = tmp_path / "in.jsonl"
     written(path, list(messages(name, 2000, 1)))
     lines = file_records.lines(spark, {path.as_uri(): 0}).persist()
     texts = {r[0]: bytes(r[1]) for r in lines.select("arrival", F.col("value").cast("binary")).collect()}
     good = {text for text, is_good in messages(name, 2000, 1) if is_good}
-    # a type that a message tells wrongly stops a table that has none chosen
+    # a wrong type in a message would stop a table without chosen types
     target = Target("lake.products", key=("id",), columns=TYPES, source_tables=(".*",), source_column="of")
-    with made_by("spark"):
-        found = decode(lambda: from_values(lines), FORMATS[name], target, Reading(1), Known(TYPES))
-    applied, rejected = places(found)
+    with with_engine("spark"):
+        decoded = decode(lambda: from_values(lines), FORMATS[name], target, Reading(1), Known(TYPES))
+    applied, rejected = places(decoded)
     assert applied | rejected <= {*texts} and len(applied) > 200
     passed_over = [text for arrival, text in texts.items() if arrival not in applied | rejected]
     assert [text for text in passed_over if not is_json(text)] == []
@@ -64,7 +64,7 @@ def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> Non
     assert [texts[a] for a in rejected if texts[a] in good - beside] == []
 
 
-def test_mutated_avro(spark: SparkSession) -> None:
+def test_mutated_avro_is_applied_or_rejected(spark: SparkSession) -> None:
     rng, column = random.Random(3), {"name": "id", "type": "int"}
     fields: list[Document] = [
         column,
@@ -79,15 +79,17 @@ def test_mutated_avro(spark: SparkSession) -> None:
         event = {"op": "c", "before": None, "after": row, "source": {**source, "lsn": number}, "ts_ms": 5}
         value = schemas.message(2, event)
         records.append((schemas.message(1, {"id": number}), value if number % 10 == 0 else mutated(rng, value)))
-    found = decode_avro(spark, schemas, records, Target("s.t", key=("id",), source_tables=(".*",), source_column="of"))
-    applied, rejected = places(found)
+    decoded = decode_avro(
+        spark, schemas, records, Target("s.t", key=("id",), source_tables=(".*",), source_column="of")
+    )
+    applied, rejected = places(decoded)
     assert {*range(0, 500, 10)} <= applied and len(rejected) > 100
-    # a changed operation or table may make it none of the table's events, which are few
+    # a mutated operation or table may turn a message into another event; these are few
     assert len(applied | rejected) > 450
 
 
 @pytest.mark.parametrize("kind", ["csv", pytest.param("text", marks=pytest.mark.soak)])
-def test_mutated_lines(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_mutated_lines_are_applied_or_rejected(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     rng, path = random.Random(kind), tmp_path / "in.txt"
     lines = [b"id,name,weight"] if kind == "csv" else []
     good = {n: b'%d,"a, b %d",1.5' % (n, n) for n in range(100)}
@@ -99,39 +101,41 @@ def test_mutated_lines(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     source = FilesSource(str(path), kind, **settings)  # type: ignore[arg-type]
     target = Target("s.t", key=("id",), columns={"id": "bigint", "weight": "double"})
     cells = file_records.cells_of_files(spark, {path.as_uri(): 0}, source, {})
-    found = decode_cells(cells, target, Known({}, folds=False), RowReading(1))
-    applied, rejected = places(found)
+    decoded = decode_cells(cells, target, Known({}, folds=False), RowReading(1))
+    applied, rejected = places(decoded)
     assert len(applied | rejected) == len(lines) - (kind == "csv") == len(applied) + len(rejected)
-    assert found.rows is not None
-    assert {*good} <= {row["key"]["id"] for row in found.rows.frame.select("key").collect()}
+    assert decoded.rows is not None
+    assert {*good} <= {row["key"]["id"] for row in decoded.rows.frame.select("key").collect()}
 
 
-def test_mutated_elements(spark: SparkSession, tmp_path: Path) -> None:
+def test_mutated_elements_are_applied_or_rejected(spark: SparkSession, tmp_path: Path) -> None:
     rng, path = random.Random(5), tmp_path / "in.xml"
     good = [b'<b n="%d"><id>%d</id><of-all><x>%d</x></of-all><!-- note --></b>' % (n, n, n) for n in range(100)]
-    found_bad = [mutated(rng, e) for e in good for _ in range(3)]
-    parts = [part for n, bad in enumerate(found_bad) if is_utf8(bad) for part in (good[n // 3], bad)]
+    damaged = [mutated(rng, e) for e in good for _ in range(3)]
+    parts = [part for n, bad in enumerate(damaged) if is_utf8(bad) for part in (good[n // 3], bad)]
     path.write_bytes(b"<bs>" + b"\n".join(parts) + b"</bs>")
     (tmp_path / "other.xml").write_bytes(b"<bs><b><id>999</id></b><b><id>\xff</id></b></bs>")
     numbers = {path.as_uri(): 0, (tmp_path / "other.xml").as_uri(): 1}
     source = FilesSource(str(path), "xml", xml=XmlSettings("b"))
     cells = file_records.cells_of_files(spark, numbers, source, {})
-    found = decode_cells(cells, Target("s.t", key=("id",)), Known({}, folds=False), RowReading(1))
-    assert found.rows is not None and found.rejected is not None
-    applied = {row["key"]["id"] for row in found.rows.frame.select("key").collect()}
-    kept = b"".join(bytes(row["value"]) for row in found.rejected.messages.select("value").collect())
-    assert "999" not in applied and b"<id>999</id>" in kept
-    # what does not end takes some of its neighbours into its own record
+    decoded = decode_cells(cells, Target("s.t", key=("id",)), Known({}, folds=False), RowReading(1))
+    assert decoded.rows is not None and decoded.rejected is not None
+    applied = {row["key"]["id"] for row in decoded.rows.frame.select("key").collect()}
+    quarantined = b"".join(bytes(row["value"]) for row in decoded.rejected.messages.select("value").collect())
+    assert "999" not in applied and b"<id>999</id>" in quarantined
+    # a record without an end swallows some of its neighbours
     assert len([n for n in range(len(good)) if str(n) in applied]) > 90
-    # a comment that is cut short ends with that of its neighbour, before the neighbour's own end
+    # a truncated comment ends with the comment of its neighbour, before the neighbour's own end
     lost = [
-        e for n, e in enumerate(good) if e in parts and str(n) not in applied and e.removesuffix(b"</b>") not in kept
+        e
+        for n, e in enumerate(good)
+        if e in parts and str(n) not in applied and e.removesuffix(b"</b>") not in quarantined
     ]
     assert lost == []
 
 
 def parquet_of(ids: range, codec: str) -> bytes:
-    """A Parquet file of some rows."""
+    """Return a Parquet file of some rows."""
     columns = {
         "id": pa.array(ids, pa.int64()),
         "name": [f"n{i % 7}" for i in ids],
@@ -143,7 +147,7 @@ def parquet_of(ids: range, codec: str) -> bytes:
 
 
 def container_of(ids: range, codec: str) -> bytes:
-    """A container file of an insert of each row."""
+    """Return a container file with an insert of each row."""
     fields: list[Document] = [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]
     events = []
     for number in ids:
@@ -163,7 +167,7 @@ def decode_parquet(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
 def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
     target = Target("s.t", key=("id",), source_table="s.t")
     messages = lambda: container_messages(spark, numbers)  # noqa: E731
-    with made_by("spark"):
+    with with_engine("spark"):
         return decode(messages, "debezium-json", target, Reading(1), Known({}))
 
 
@@ -177,7 +181,7 @@ def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
     ],
     ids=["parquet", "avro"],
 )
-def test_mutated_files(
+def test_mutated_files_are_read_or_named(
     spark: SparkSession,
     tmp_path: Path,
     write: Callable[[range, str], bytes],
@@ -187,20 +191,20 @@ def test_mutated_files(
 ) -> None:
     rng, good, bad = random.Random(f"{write.__name__} {count}"), tmp_path / "good.file", tmp_path / "bad.file"
     good.write_bytes(write(range(1000, 1040), codecs[1]))
-    taken = 0
+    accepted = 0
     for _ in range(count):
         bad.write_bytes(mutated_bytes(rng, write(range(40), rng.choice(codecs))))
         try:
-            found = read(spark, {good.as_uri(): 0, bad.as_uri(): 1})
-            assert found.rows is not None
-            ids = {int(row["id"]) for row in found.rows.frame.select("row.id").collect() if row["id"] is not None}
+            decoded = read(spark, {good.as_uri(): 0, bad.as_uri(): 1})
+            assert decoded.rows is not None
+            ids = {int(row["id"]) for row in decoded.rows.frame.select("row.id").collect() if row["id"] is not None}
         except Exception as error:
-            told = explain(error)
-            text = told.text if told else str(error)
-            # an index beyond the dictionary is met behind the reader, where Spark knows of no file
+            explained = explain(error)
+            text = explained.text if explained else str(error)
+            # an index beyond the dictionary fails behind the reader, where Spark does not know the file
             assert bad.name in text or text.startswith("ArrayIndexOutOfBoundsException"), error
         else:
-            taken += 1
+            accepted += 1
             assert ids >= {*range(1000, 1040)}
         spark.catalog.clearCache()
-    assert 0 < taken < count
+    assert 0 < accepted < count

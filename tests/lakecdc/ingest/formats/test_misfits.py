@@ -1,4 +1,4 @@
-"""A value fits its column exactly, or its message is set apart: never cut, rounded or taken for something else."""
+"""A value fits its column exactly, or its message is rejected: never cut, rounded or misread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakecdc.model.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 from tests.on_demand import on_demand
 
-#: per type what fits, with the value that it is, and what does not
+#: by type: texts that fit with their values, and texts that do not fit
 CASES: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "bigint": ([(2**63 - 1, 2**63 - 1), ("7", 7)], [2**63, 1.5, "x"]),
     "decimal(10,2)": ([(12.5, Decimal("12.50")), ("0.10", Decimal("0.10"))], [1.005, "1e9"]),
@@ -56,53 +56,53 @@ def insert(place: int, row: dict[str, Any]) -> dict[str, Any]:
     return {"op": "c", "before": None, "after": row, "source": source}
 
 
-def test_what_fits_is_exact_and_the_rest_is_set_apart(spark: SparkSession) -> None:
+def test_fitting_values_are_exact_and_misfits_are_rejected(spark: SparkSession) -> None:
     types = {f"c{i}": sql_type for i, sql_type in enumerate(CASES)}
     good = [(f"c{i}", *pair) for i, (fits, _) in enumerate(CASES.values()) for pair in fits]
     bad = [(f"c{i}", value) for i, (_, misfits) in enumerate(CASES.values()) for value in misfits]
     columns = [(name, value) for name, value, _ in good] + bad
     lines = [json.dumps(insert(i + 1, {"id": i, name: value})) for i, (name, value) in enumerate(columns)]
     target = Target("shop.t", key=("id",), columns={"id": "bigint", **types})
-    found = decode_lines(spark, "debezium-json", lines, target, Known(target.columns))
-    assert found.rows is not None
-    rows = {r["key"]["id"]: r["row"] for r in found.rows.frame.collect()}
+    decoded = decode_lines(spark, "debezium-json", lines, target, Known(target.columns))
+    assert decoded.rows is not None
+    rows = {r["key"]["id"]: r["row"] for r in decoded.rows.frame.collect()}
     assert sorted(rows) == list(range(len(good)))
-    held = [(name, value, rows[i][name]) for i, (name, value, _) in enumerate(good) if value != "NaN"]
-    assert held == [case for case in good if case[1] != "NaN"]
+    values = [(name, value, rows[i][name]) for i, (name, value, _) in enumerate(good) if value != "NaN"]
+    assert values == [case for case in good if case[1] != "NaN"]
     reasons = [f"values do not fit their columns: {name} ({types[name]})" for name, _ in bad]
-    assert rejections(found) == sorted(("type", reason) for reason in reasons)
+    assert rejections(decoded) == sorted(("type", reason) for reason in reasons)
 
 
 def test_precise_decimals_may_also_be_written_as_numbers(spark: SparkSession) -> None:
     decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "optional": True, "field": "price"}
     decimal["parameters"] = {"scale": "2", "connect.decimal.precision": "10"}
     row = {"field": "after", "type": "struct", "fields": [{"type": "int64", "field": "id"}, decimal]}
-    # 1234 and 12345678 would pass for base64
+    # 1234 and 12345678 would pass as base64
     values = ["BNI=", 12.34, 1234, 5, 12345678, 1.005, None]
     lines = [
         json.dumps({"schema": {"type": "struct", "fields": [row]}, "payload": insert(i + 1, {"id": i, "price": value})})
         for i, value in enumerate(values)
     ]
-    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)))
+    decoded = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)))
     numbers = ["12.34", "12.34", "1234.00", "5.00", "12345678.00"]
-    assert state(found, ("id", "price")) == [*[(i, Decimal(n)) for i, n in enumerate(numbers)], (6, None)]
-    assert found.rejections == 1
+    assert state(decoded, ("id", "price")) == [*[(i, Decimal(n)) for i, n in enumerate(numbers)], (6, None)]
+    assert decoded.rejections == 1
 
 
 @pytest.mark.soak
-def test_names_that_no_json_path_can_hold(spark: SparkSession) -> None:
+def test_names_beyond_json_paths_are_read(spark: SparkSession) -> None:
     names = ('5" disk', "a.b", "x'y", " b", "c?", "back\\slash", "d[0]")
     lines = [json.dumps(insert(1, {"id": 1, **{name: name for name in names}}))]
-    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), engine="spark")
-    assert state(found, names) == [names]
+    decoded = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), engine="spark")
+    assert state(decoded, names) == [names]
 
 
 @pytest.mark.soak
-def test_row_images_that_are_none_do_not_hide_the_columns_of_the_others(spark: SparkSession) -> None:
+def test_invalid_row_images_do_not_hide_columns_of_others(spark: SparkSession) -> None:
     lines = [json.dumps(insert(1, {"id": 1, "v": "x"})), *(json.dumps(insert(2, image)) for image in (5, [1], "x"))]  # type: ignore[arg-type]
-    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)))
-    assert state(found, ("id", "v")) == [(1, "x")]
-    assert [rule for rule, _ in rejections(found)] == ["no-key"] * 3
+    decoded = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)))
+    assert state(decoded, ("id", "v")) == [(1, "x")]
+    assert [rule for rule, _ in rejections(decoded)] == ["no-key"] * 3
     plain = decode_lines(spark, "json", ['{"id": 1, "v": "x"}', "5", "[1]"], Target("shop.t", key=("id",)))
     assert state(plain, ("id", "v")) == [(1, "x")]
     assert [rule for rule, _ in rejections(plain)] == ["unknown-message"] * 2
@@ -112,28 +112,30 @@ def test_row_images_that_are_none_do_not_hide_the_columns_of_the_others(spark: S
 def test_negative_versions_and_times_before_1970_are_older(spark: SparkSession, older: Any, newer: Any) -> None:
     lines = [json.dumps({"id": 1, "at": at, "v": v}) for at, v in ((newer, "newer"), (older, "older"))]
     reading = Reading(1, order_by="at")
-    found = decode_lines(spark, "json", lines, Target("shop.t", key=("id",)), reading=reading)
-    assert state(found, ("v",)) == [("newer",)]
+    decoded = decode_lines(spark, "json", lines, Target("shop.t", key=("id",)), reading=reading)
+    assert state(decoded, ("v",)) == [("newer",)]
 
 
 @pytest.mark.soak
-def test_other_values_never_lie_above_log_positions(spark: SparkSession) -> None:
-    told = [(1, 5, 7), (1, -5, 6), (2, 1, 5), (2, 2, -5), (2, 3, 2**60)]
-    events = [insert(place, {"id": key, "v": str(place)}) for key, place, _ in told]
-    for event, (*_, moment) in zip(events, told, strict=True):
+def test_times_of_other_messages_never_exceed_log_positions(spark: SparkSession) -> None:
+    changes = [(1, 5, 7), (1, -5, 6), (2, 1, 5), (2, 2, -5), (2, 3, 2**60)]
+    events = [insert(place, {"id": key, "v": str(place)}) for key, place, _ in changes]
+    for event, (*_, moment) in zip(events, changes, strict=True):
         event["source"]["ts_ms"] = moment
     flat = [{**e["after"], "__op": "c", "__lsn": e["source"]["lsn"], "__ts_ms": e["source"]["ts_ms"]} for e in events]
     for name, messages in (("debezium-json", events), ("debezium-flat-json", flat)):
         lines = [json.dumps(message) for message in messages]
-        found = decode_lines(spark, name, lines, Target("shop.t", key=("id",)), Known({"id": "bigint", "v": "string"}))
-        assert state(found, ("id", "v")) == [(1, "5"), (2, "3")]
-        assert found.rows is not None
-        orders = [row["order"] for row in found.rows.frame.collect()]
+        decoded = decode_lines(
+            spark, name, lines, Target("shop.t", key=("id",)), Known({"id": "bigint", "v": "string"})
+        )
+        assert state(decoded, ("id", "v")) == [(1, "5"), (2, "3")]
+        assert decoded.rows is not None
+        orders = [row["order"] for row in decoded.rows.frame.collect()]
         assert {len(order) for order in orders} == {WIDTH} and max(orders)[4:20] == f"{5:016x}"
 
 
 @pytest.mark.parametrize("name", on_demand(("debezium-json", "maxwell-json", "canal-json"), in_ci=("debezium-json",)))
-def test_numbers_beyond_all_bounds_stop_nothing(spark: SparkSession, name: str) -> None:
+def test_unbounded_numbers_do_not_stop_a_batch(spark: SparkSession, name: str) -> None:
     rows = [{"id": key, "v": str(key)} for key in (1, 2)]
     messages: list[dict[str, Any]]
     if name == "debezium-json":
@@ -150,9 +152,9 @@ def test_numbers_beyond_all_bounds_stop_nothing(spark: SparkSession, name: str) 
         ]
         messages = [{**place, **more, **one} for more, one in zip(numbers, data, strict=True)]
     known = Known({"id": "bigint", "v": "string"})
-    found = decode_lines(spark, name, [*map(json.dumps, messages)], Target("shop.t", key=("id",)), known)
-    assert state(found, ("id", "v")) == [(1, "1"), (2, "2")]
-    assert found.newest is not None and found.newest.year < 2030
+    decoded = decode_lines(spark, name, [*map(json.dumps, messages)], Target("shop.t", key=("id",)), known)
+    assert state(decoded, ("id", "v")) == [(1, "1"), (2, "2")]
+    assert decoded.newest is not None and decoded.newest.year < 2030
 
 
 def dms(operation: str, data: dict[str, Any], second: int, **more: Any) -> str:
@@ -161,10 +163,10 @@ def dms(operation: str, data: dict[str, Any], second: int, **more: Any) -> str:
     return json.dumps({"data": data, **more, "metadata": {**metadata, "timestamp": moment}})
 
 
-def test_a_key_change_of_dms_is_recognized_by_either_before_image(spark: SparkSession) -> None:
+def test_a_dms_key_change_is_recognized_in_either_before_image(spark: SparkSession) -> None:
     lines = [dms("load", {"id": i, "BI_CODE": f"b{i}"}, 0) for i in (1, 2, 3)]
     lines.append(dms("update", {"id": 11, "BI_CODE": "new"}, 1, **{"before-image": {"id": 1}}))
     lines.append(dms("update", {"id": 12, "BI_id": 2, "BI_CODE": "new"}, 1))
-    found = decode_lines(spark, "dms-json", lines, Target("shop.t", key=("id",)))
-    # a column of the table may begin with the prefix of the old values
-    assert state(found, ("id", "BI_CODE")) == [(3, "b3"), (11, "new"), (12, "new")]
+    decoded = decode_lines(spark, "dms-json", lines, Target("shop.t", key=("id",)))
+    # a column's name may begin with the prefix of the old values
+    assert state(decoded, ("id", "BI_CODE")) == [(3, "b3"), (11, "new"), (12, "new")]

@@ -1,6 +1,6 @@
-"""Whatever the order, the repetition and the cut of its messages, a history ends in the fold of its statements.
+"""A history ends in the fold of its statements, in any order, with repetitions and in any batches.
 
-Either engine decodes a batch: they place events alike, so that one goes on where the other was.
+Either engine decodes a batch: both order events alike, so one continues where the other ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TARGET = Target("shop.t", key=("id",), columns={"id": "bigint", "v": "string", "
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Change]:
-    """Inserts, updates, key changes, deletes and re-inserts of a few keys."""
+    """Draw inserts, updates, key changes, deletes and re-inserts of a few keys."""
     rows: dict[int, Row] = {}
     changes: list[Change] = []
     for number in range(draw(st.integers(4, 24))):
@@ -60,7 +60,7 @@ def final(changes: list[Change]) -> list[tuple[Any, ...]]:
 
 
 def debezium(changes: list[Change]) -> list[str]:
-    """A change of the key arrives as a delete and an insert."""
+    """Encode a change of the key as a delete and an insert."""
     lines = []
     for number, (op, before, after) in enumerate(changes):
         moved = op == "u" and before and after and before["id"] != after["id"]
@@ -108,10 +108,10 @@ def dms(changes: list[Change]) -> list[str]:
     lines = []
     for number, (op, before, after) in enumerate(changes):
         old = {f"BI_{k}": v for k, v in (before or {}).items() if op == "u"}
-        told = {"record-type": "data", "operation": names[op], "schema-name": "shop", "table-name": "t"}
+        about = {"record-type": "data", "operation": names[op], "schema-name": "shop", "table-name": "t"}
         moment = f"2026-01-01T00:00:00.{number:06d}Z"
         lines.append(
-            json.dumps({"data": {**old, **(after or before or {})}, "metadata": {**told, "timestamp": moment}})
+            json.dumps({"data": {**old, **(after or before or {})}, "metadata": {**about, "timestamp": moment}})
         )
     return lines
 
@@ -126,7 +126,7 @@ FORMATS: dict[str, Callable[[list[Change]], list[str]]] = {
 
 
 class Model:
-    """What a keyed table and its remembered deletes do with batches, in Python."""
+    """A keyed table and its remembered deletes, in Python."""
 
     def __init__(self) -> None:
         self.rows: dict[int, tuple[str, tuple[Any, ...]]] = {}
@@ -135,8 +135,8 @@ class Model:
     def apply(self, batch: list[Any]) -> None:
         for event in batch:
             key, order = event["key"]["id"], event["order"]
-            held = max(self.rows.get(key, ("",))[0], self.deletes.get(key, ""))
-            if order < held:
+            newest = max(self.rows.get(key, ("",))[0], self.deletes.get(key, ""))
+            if order < newest:
                 continue
             self.rows.pop(key, None)
             if event["op"] == "d":
@@ -151,7 +151,7 @@ class Model:
 @pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=("debezium-json",)))
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=histories(), seed=st.integers(0, 2**16), cuts=st.integers(1, 3))
-def test_any_order_repetition_and_cut(
+def test_any_order_repetition_and_division_ends_in_the_fold(
     spark: SparkSession, name: str, changes: list[Change], seed: int, cuts: int
 ) -> None:
     rng, lines = random.Random(seed), FORMATS[name](changes)
@@ -162,8 +162,8 @@ def test_any_order_repetition_and_cut(
     for low, high in zip([0, *bounds], [*bounds, len(arrived)], strict=True):
         if low == high:
             continue
-        found = decode_lines(spark, name, arrived[low:high], TARGET, engine=rng.choice(ENGINES))
-        assert found.rejections == 0 and found.rows is not None
-        model.apply(fold(found.rows.frame).collect())
+        decoded = decode_lines(spark, name, arrived[low:high], TARGET, engine=rng.choice(ENGINES))
+        assert decoded.rejections == 0 and decoded.rows is not None
+        model.apply(fold(decoded.rows.frame).collect())
         spark.catalog.clearCache()
     assert model.final() == final(changes)

@@ -1,4 +1,4 @@
-"""A target takes the events of its own source table, whatever else a batch holds and wherever batches are cut."""
+"""A target receives the events of its own source table, whatever else a batch contains and wherever batches are cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.engine.source_tables import feeds, is_another
 from lakecdc.ingest.formats.envelope import Reading
-from tests.lakecdc.ingest.by_spark import both_engines, made_by
+from tests.lakecdc.ingest.by_spark import both_engines, with_engine
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, state
 from tests.on_demand import on_demand
 
@@ -33,14 +33,14 @@ TYPES = {"id": "bigint", "v": "string"}
         ({}, "DB.PAIMON_1", (), True),
         ({}, "db.paimon_2", (), False),
         ({}, "db.other_paimon_1", (), False),
-        # a topic of one table stands for it, one of many does not
+        # the topic of one table names it, a topic of many tables does not
         ({}, "shop.orders", ("pg.shop.orders",), True),
         ({}, "events", ("events",), True),
         ({}, "shop.orders", ("everything",), False),
         ({"source_table": "shop.orders"}, "shop.orders", (), True),
         ({"source_table": "shop.orders"}, "lake.paimon_1", (), False),
         ({"source_table": "shop.orders"}, "shop.Orders", (), False),
-        # what stands for one table of many is told by its topic
+        # the topic tells one table from others of the same name
         ({"source_table": "pg.shop.orders"}, "shop.orders", ("pg.shop.orders",), True),
         ({"source_table": "pg.shop.orders"}, "shop.lines", ("pg.shop.lines",), False),
         ({"source_tables": ("paimon_[12]",)}, "db.paimon_2", (), True),
@@ -59,15 +59,17 @@ def test_which_source_tables_feed_a_target(
         ("a.paimon_1", "a.paimon_1", None, False),
         ("a.paimon_1", "b.paimon_1", None, True),
         ("a.paimon_1", "b.paimon_1", "paimon_1", True),
-        # messages that tell more or less of the name, or other letters
+        # names with more or fewer parts, or in another case
         ("a.paimon_1", "A.PAIMON_1", None, False),
         ("a.paimon_1", "paimon_1", None, False),
         ("paimon_1", "a.paimon_1", None, False),
-        # whoever names the schema has chosen
+        # a named schema is a choice
         ("a.paimon_1", "b.paimon_1", "b.paimon_1", False),
     ],
 )
-def test_another_table_of_the_same_name(known: str, source_table: str, named: str | None, another: bool) -> None:
+def test_a_table_of_the_same_name_in_another_schema_is_another_table(
+    known: str, source_table: str, named: str | None, another: bool
+) -> None:
     assert is_another(Target("lake.paimon_1", source_table=named), known, source_table) is another
 
 
@@ -97,8 +99,8 @@ def ogg(table: str, number: int) -> dict[str, Any]:
 
 
 def dms(table: str, number: int) -> dict[str, Any]:
-    told = {"record-type": "data", "operation": "insert", "schema-name": "db", "table-name": table}
-    return {"data": {"id": number, "v": table}, "metadata": {**told, "timestamp": "2024-01-02T03:04:05.6Z"}}
+    about = {"record-type": "data", "operation": "insert", "schema-name": "db", "table-name": table}
+    return {"data": {"id": number, "v": table}, "metadata": {**about, "timestamp": "2024-01-02T03:04:05.6Z"}}
 
 
 MAKE = {
@@ -113,7 +115,7 @@ IN_CI: list[tuple[str, str, dict[str, str]]] = [("maxwell-json", "tasks", {}), (
 
 
 def decoded(spark: SparkSession, name: str, tables: list[str], known: Known, **reading: Any) -> Decoded:
-    """Decode one event of each table, whose places are their numbers."""
+    """Decode one event of each table, at its number as place."""
     lines = [json.dumps(MAKE[name](table, number)) for number, table in enumerate(tables, 1)]
     return decode_lines(spark, name, lines, TARGET, known, Reading(1, **reading))
 
@@ -121,11 +123,11 @@ def decoded(spark: SparkSession, name: str, tables: list[str], known: Known, **r
 @pytest.mark.parametrize(
     ("name", "engine", "types"), on_demand(product(MAKE, ("tasks", "spark"), ({}, TYPES)), in_ci=IN_CI)
 )
-def test_rows_of_other_tables_stay_out_however_batches_are_cut(
+def test_rows_of_other_tables_are_excluded_in_any_batches(
     spark: SparkSession, name: str, engine: str, types: dict[str, str]
 ) -> None:
     known = Known(types)
-    with made_by(engine):
+    with with_engine(engine):
         assert state(decoded(spark, name, ["paimon_1", "paimon_2", "paimon_1"], known), ("id",)) == [(1,), (3,)]
         others = decoded(spark, name, ["paimon_2"], known)
     assert (others.rows, others.events, others.rejections) == (None, 0, 0)
@@ -139,13 +141,13 @@ def test_a_selected_topic_of_one_table_selects_that_table(spark: SparkSession, e
         lines = [record(debezium("orders", 1), {"id": 1}, topic=topic)]
         target, reading = replace(TARGET, source_table=source_table), Reading(1, routed=routed)
         known = Known(TYPES)
-        found = decode_lines(spark, "debezium-json", lines, target, known, reading, records=True, engine=engine)
-        return found.events
+        decoded = decode_lines(spark, "debezium-json", lines, target, known, reading, records=True, engine=engine)
+        return decoded.events
 
     assert count_events("pg.db.orders", routed=True) == 1
     assert count_events("pg.db.orders", routed=False) == 0
     assert count_events("pg.everything", routed=True) == 0
-    # as one of many topics is named
+    # named as one of many topics
     assert count_events("pg.db.orders", routed=True, source_table="pg.db.orders") == 1
     assert count_events("pg.db.orders", routed=True, source_table="pg.db.lines") == 0
 

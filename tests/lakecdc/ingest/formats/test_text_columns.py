@@ -1,4 +1,4 @@
-"""Texts of databases are read exactly: Arrow makes of many at once what the parser of the type makes of each."""
+"""Texts of databases are read exactly: Arrow converts whole columns as the type's parser converts single values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOMENTS = st.datetimes().map(lambda moment: moment.isoformat(" "))
 DIGITS = st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**12), max_value=10**12).map(str)
 FLOATS = st.floats(width=32).map(lambda value: str(value).replace("inf", "Infinity").replace("nan", "NaN"))
 INTEGERS = st.integers(-(2**70), 2**70).map(str)
-# what a database writes where the column of the target has no such value
+# texts that a database writes for values that the target's column lacks
 ODD = st.sampled_from(["infinity", "-infinity", "0044-03-15 BC", "10000-01-01", "NaN", "Infinity"])
-#: types of the source, what their texts are, and types of columns
+#: types of the source, their texts, and types of columns
 POSTGRES = {
     "int4": (INTEGERS, ("int", "bigint", "decimal(12,2)", "decimal(5,0)")),
     "numeric": (DIGITS, ("decimal(12,2)", "decimal(20,3)", "int", "bigint", "double")),
@@ -50,7 +50,7 @@ class Count:
 
 
 def texts_of(types: dict[str, Any]) -> st.SearchStrategy[tuple[str, str, list[str | None]]]:
-    """A type of a source, one of a column, and texts, some of which are of neither."""
+    """Draw a type of a source, one of a column, and texts, some of which fit neither."""
     cases = [
         st.tuples(st.just(base), st.sampled_from(kinds), st.lists(texts | ODD | st.none(), max_size=6))
         for base, (texts, kinds) in types.items()
@@ -61,8 +61,8 @@ def texts_of(types: dict[str, Any]) -> st.SearchStrategy[tuple[str, str, list[st
 def assert_exact(read: Callable[..., Any], base: str, kind: str, texts: list[str | None]) -> None:
     column = pa.array(texts, pa.string())
     values, misfits = read(column, base, kind)
-    wanted, unfit = parse(column, kind)
-    assert values.type == wanted.type and str(values.to_pylist()) == str(wanted.to_pylist())
+    expected, unfit = parse(column, kind)
+    assert values.type == expected.type and str(values.to_pylist()) == str(expected.to_pylist())
     assert sorted(misfits) == sorted(unfit)
     assert all(values[place].as_py() is None for place in misfits)
 
@@ -78,7 +78,7 @@ def test_mysql(case: tuple[str, str, list[str | None]]) -> None:
     assert_exact(convert, *case)
 
 
-def test_infinite_times_become_what_the_source_says() -> None:
+def test_infinite_times_follow_the_source_option() -> None:
     texts = pa.array(["infinity", "-infinity", "2024-01-01", None])
     for kind in ("date", "timestamp_ntz"):
         base = kind.removesuffix("_ntz")
@@ -97,7 +97,7 @@ def test_infinite_times_become_what_the_source_says() -> None:
     [
         ("datetime", "timestamp_ntz", "2024-01-00 00:00:00", None),
         ("date", "date", "0000-00-00", None),
-        # a calendar has no such day
+        # not a day of the calendar
         ("date", "date", "2024-02-31", None),
         ("date", "date", "2024-02-29", date(2024, 2, 29)),
         ("date", "string", "2024-02-31", "2024-02-31"),
@@ -110,17 +110,17 @@ def test_infinite_times_become_what_the_source_says() -> None:
         ("decimal", "decimal(5,1)", "12.30", Decimal("12.3")),
     ],
 )
-def test_values_of_mysql(base: str, kind: str, text: str, value: Any) -> None:
+def test_mysql_values_are_converted(base: str, kind: str, text: str, value: Any) -> None:
     values, misfits = convert(pa.array([text]), base, kind)
     assert (values.to_pylist(), list(misfits)) == ([value], [])
 
 
-def test_what_mysql_cannot_mean() -> None:
+def test_invalid_mysql_texts_do_not_fit() -> None:
     for base, kind, text in (("blob", "string", "C3"), ("decimal", "decimal(5,1)", "1.25"), ("text", "int", "seven")):
         assert list(convert(pa.array([text, None]), base, kind)[1]) == [0], base
 
 
-def test_rows_of_a_full_load_tell_what_does_not_fit() -> None:
+def test_rows_of_a_full_load_list_their_misfits() -> None:
     columns = (TextColumn("id", "int4", "int"), TextColumn("day", "date", "date"), TextColumn("note", "text", "string"))
     rows = TypeRows(columns, ("id",), Texts())
     days, notes = pa.array(["2024-01-01", "infinity", None]), pa.array(["a", "b", None])
@@ -135,7 +135,7 @@ def test_rows_of_a_full_load_tell_what_does_not_fit() -> None:
     assert fitting["misfits"].to_pylist() == [None] and fitting.schema == rows.typed([ids, days, notes]).schema
 
 
-def test_rows_that_spark_reads_are_counted_where_they_do_not_fit() -> None:
+def test_unfit_rows_read_by_spark_are_counted() -> None:
     rows = TypeRows((TextColumn("n", "text", "int"),), (), Texts())
     shares = {0: [["1"], ["x", "2", "y"]], 1: [["z"]]}
 
@@ -144,6 +144,6 @@ def test_rows_that_spark_reads_are_counted_where_they_do_not_fit() -> None:
 
     left_out = Count()
     batch = pa.RecordBatch.from_pydict({"id": [0, 1]})
-    found = [row for batch in ReadTask(read, left_out)([batch]) for row in batch.to_pylist()]  # type: ignore[arg-type]
-    assert [row["c0"] for row in found] == [1, None, 2, None, None] and left_out.value == 3
-    assert [row["misfits"] for row in found] == [None, [("n", "x")], None, [("n", "y")], [("n", "z")]]
+    typed_rows = [row for batch in ReadTask(read, left_out)([batch]) for row in batch.to_pylist()]  # type: ignore[arg-type]
+    assert [row["c0"] for row in typed_rows] == [1, None, 2, None, None] and left_out.value == 3
+    assert [row["misfits"] for row in typed_rows] == [None, [("n", "x")], None, [("n", "y")], [("n", "z")]]

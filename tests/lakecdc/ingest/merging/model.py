@@ -1,4 +1,4 @@
-"""What merged rows must be, told plainly: all events of a key in order, whatever the order of their arrival."""
+"""A plain model of merged rows: all events of a key in log order, whatever their order of arrival."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLES = ("shop.a", "shop.b")
 
 @dataclass(frozen=True)
 class Event:
-    """An event; ``row`` is None for a delete, and ``open`` names the columns that it leaves out."""
+    """An event; ``row`` is None for a delete, and ``open`` lists the omitted columns."""
 
     key: int
     order: str
@@ -28,7 +28,7 @@ class Event:
 
 
 def merged_rows(events: Iterable[Event], merge: Merge, columns: Sequence[str]) -> dict[int, dict[str, Any]]:
-    """Return the row of each key that has one after all events; doubled ones count once."""
+    """Return the row of each key that has one after all events; repeated events count once."""
     by_key: dict[int, list[Event]] = {}
     for event in sorted({(e.key, e.order): e for e in events}.values(), key=lambda e: e.order):
         by_key.setdefault(event.key, []).append(event)
@@ -60,7 +60,7 @@ def _merged(events: list[Event], merge: Merge, columns: Sequence[str]) -> dict[s
 
 
 def _group(events: list[Event], members: Sequence[str], sequence: str | None) -> tuple[dict[str, Any], bool | None]:
-    """Return the values of a group, and whether it is there: None if no event told it."""
+    """Return the values of a group and whether it exists: None if no event decided that."""
     values, at, live = dict.fromkeys(members), None, None
     for event in events:
         if sequence and event.row is not None:
@@ -89,7 +89,7 @@ def _column(events: list[Event], name: str, rule: str) -> Any:
 
 
 def history(rng: random.Random, keys: int, length: int, tables: Sequence[str], *, leaves_out: bool) -> list[Event]:
-    """Return random events of ``keys`` keys in order; whole rows come first, so that what is left out is known."""
+    """Return random events of ``keys`` keys in order; whole rows come first, so omitted values are known."""
     events, seen = list[Event](), set[tuple[int, str]]()
     for number in range(length):
         key, table, order = rng.randrange(keys), rng.choice(tables), f"{number:08d}"
@@ -110,9 +110,9 @@ def history(rng: random.Random, keys: int, length: int, tables: Sequence[str], *
 
 
 def arrivals(rng: random.Random, events: list[Event], cuts: int, *, late: bool) -> list[list[Event]]:
-    """Cut events into batches, with doubled ones.
+    """Cut events into batches and repeat some.
 
-    :param late: in any order, but that an event that leaves values out, or is a delete, comes when its time has come.
+    :param late: in any order, except that deletes and events with omitted values come at their place.
     """
     placed = [(float(i), event) for i, event in enumerate(events)]
     if late:

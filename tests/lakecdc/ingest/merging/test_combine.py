@@ -1,4 +1,4 @@
-"""Merged rows are those of a plain model, however events are cut, delayed and doubled."""
+"""Merged rows equal those of a plain model, however events are cut, delayed and repeated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 def contributions(rows: list[dict[str, Any]], rules: Rules) -> pa.Table:
-    """Return contributions as Spark hands them to a task."""
+    """Return contributions as a task receives them from Spark."""
     row = pa.struct([*_KINDS.items(), *[(name, pa.string()) for name in rules.order_columns]])
     texts = [(name, pa.string()) for name in ("op", "order", "source_table", "open")]
     key = pa.struct([pa.field("id", pa.int64(), nullable=False)])
@@ -53,7 +53,7 @@ def of_event(event: Event) -> dict[str, Any]:
 
 
 def of_row(merged: dict[str, Any]) -> dict[str, Any]:
-    """Return the contribution of a merged row, as the table or its remembered deletes would have it."""
+    """Return the contribution of a merged row, as stored in the table or its remembered deletes."""
     op = STORED if merged["op"] == "u" else REMEMBERED
     row = merged["row"] if op == STORED else {name: merged["row"][name] for name in merged["row"] if name not in NAMES}
     return {"key": merged["key"], "op": op, "order": merged["order"], "row": row}
@@ -61,10 +61,10 @@ def of_row(merged: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_random_history(name: str, late: bool) -> None:
+def test_random_histories_are_merged_as_by_the_model(name: str, late: bool) -> None:
     merge, rng = SETTINGS[name], random.Random(f"{name}{late}")
     tables = TABLES if merge.by_source_table else TABLES[:1]
-    # what is left out is told by the event before, which a sequence may place behind
+    # an earlier event has the omitted value; a sequence may order that event behind
     events = history(rng, 60, 400, tables, leaves_out=not any(group.sequence for group in merge.groups))
     rules, state = Rules(merge, COLUMNS, ("id",)), list[dict[str, Any]]()
     for batch in arrivals(rng, events, 3, late=late):
@@ -76,7 +76,7 @@ def test_a_random_history(name: str, late: bool) -> None:
     assert rows == merged_rows(events, merge, NAMES)
 
 
-def test_texts_that_one_array_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_larger_than_one_array_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combining, "_MANY_BYTES", 100)
     rules, texts = Rules(SETTINGS["last"], COLUMNS, ("id",)), ["x" * n for n in range(90)]
     events = [Event(n % 3, f"{n:04d}", {"a": n, "b": text, "version": n, "flag": None}) for n, text in enumerate(texts)]

@@ -1,4 +1,4 @@
-"""A wide row that several jobs feed, each from a source and a position of its own; read by DuckDB."""
+"""A wide row fed by several jobs, each with its own source and position; read by DuckDB."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Row = tuple[Any, ...]
 
 
 class Wide:
-    """Two jobs with sources of their own that feed one table."""
+    """Two jobs with separate sources that feed one table."""
 
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.lake, self.table = lake, lake.new_name("wide")
         self.log = Log()
-        # the first job has no name: it was alone once
+        # the first job has no name: it was once alone
         self.people = self._feed(folder / "people", "", ".*", target)
         self.places = self._feed(folder / "places", "places", "address", target)
 
@@ -70,14 +70,14 @@ def wide(lake: Lake, tmp_path: Path) -> Wide:
     return Wide(lake, tmp_path)
 
 
-def test_each_job_goes_on_from_its_own_position(wide: Wide) -> None:
+def test_each_job_continues_from_its_own_position(wide: Wide) -> None:
     late = wide.address(1, "Rome")
     first = wide.people.take([wide.person(1, "Ada")])
     wide.places.take([wide.address(1, "Bonn"), wide.address(2, "Nice")])
     assert wide.rows == [(1, "Ada", "Ada@x", "Bonn"), (2, None, None, "Nice")]
     again = wide.people.run()
     assert (again.outcome, again.metrics["position"]) == ("nothing", first.metrics["position"])
-    # each reads its new file alone
+    # each job reads only its new file
     assert wide.places.take([late, wide.address(2, "", "d")]).metrics["files_read"] == 1
     assert wide.people.take([wide.person(1, "Eve")]).metrics["files_read"] == 1
     assert wide.rows == [(1, "Eve", "Eve@x", "Bonn")]
@@ -89,7 +89,7 @@ def test_each_job_goes_on_from_its_own_position(wide: Wide) -> None:
     assert wide.rows == []
 
 
-def test_the_table_is_as_new_as_the_job_that_is_furthest_behind(wide: Wide) -> None:
+def test_the_table_is_as_fresh_as_the_job_furthest_behind(wide: Wide) -> None:
     old = wide.people.take([wide.person(1, "Ada")])
     wide.places.take([wide.address(1, "Bonn")])
     table = wide.lake.table(wide.table)
@@ -117,7 +117,7 @@ def test_jobs_that_commit_at_the_same_time_both_count(
     assert [feed.run().outcome for feed in (wide.people, wide.places)] == ["nothing", "nothing"]
 
 
-def test_a_job_that_always_loses_stops_and_loses_nothing(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_with_repeated_conflicts_stops_without_losing_events(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
     wide.people.take([wide.person(1, "Ada")])
     wide.places.write([wide.address(1, "Bonn")])
     reach, busy = failpoints.reach, [False]
@@ -139,16 +139,16 @@ def test_a_job_that_always_loses_stops_and_loses_nothing(wide: Wide, monkeypatch
 
 
 def let_reload(monkeypatch: pytest.MonkeyPatch, feed: Feed) -> None:
-    """Let a job reload its table, which only those of databases may."""
+    """Let a job reload its table, which only database sources may."""
     own = feed.options["quarantine_table"]
     monkeypatch.setattr(IngestOptions, "reloads", lambda options, _: options.quarantine_table == own)
 
 
-def test_a_reload_never_removes_what_another_job_feeds(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reload_never_removes_rows_of_another_job(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
     wide.people.take([wide.person(1, "Ada")])
     wide.places.write([wide.address(1, "Bonn"), wide.address(2, "Nice")])
     let_reload(monkeypatch, wide.people)
-    assert wide.people.run().outcome == "done", "alone, it may"
+    assert wide.people.run().outcome == "done", "the only job may reload"
     with monkeypatch.context() as during:
         meanwhile(during, "before_commit", wide.places.run)
         assert wide.people.run().outcome == "conflict"
@@ -164,7 +164,7 @@ def test_a_job_with_a_feed_reloads_while_it_is_alone(wide: Wide, monkeypatch: py
     assert wide.places.rows(columns="id, city") == [(1, "Bonn")]
 
 
-def test_a_full_load_that_loses_to_anothers_first_commit_is_merged(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_load_is_merged_after_a_conflicting_first_commit(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
     wide.people.write([wide.person(1, "Ada")])
     wide.places.write([wide.address(1, "Bonn"), wide.address(2, "Nice")])
     apply = TableRun.apply
@@ -179,7 +179,7 @@ def test_a_full_load_that_loses_to_anothers_first_commit_is_merged(wide: Wide, m
     assert wide.rows == [(1, "Ada", "Ada@x", "Bonn"), (2, None, None, "Nice")]
 
 
-def test_a_job_goes_on_with_its_history_and_no_other_does(lake: Lake, tmp_path: Path) -> None:
+def test_only_one_job_writes_a_history_table(lake: Lake, tmp_path: Path) -> None:
     wide = Wide(lake, tmp_path, history_table=f"{lake.new_name('wide')}_history")
     for city in ("Bonn", "Rome"):
         wide.places.take([wide.address(1, city)])
@@ -189,7 +189,7 @@ def test_a_job_goes_on_with_its_history_and_no_other_does(lake: Lake, tmp_path: 
     assert wide.places.rows(columns="id, city") == [(1, "Rome")]
     log = wide.places.rows(wide.places.target["history_table"], "_lakecdc_op, city")
     assert log == [("u", "Bonn"), ("u", "Rome")]
-    # the batches of the other job are none of the history's
+    # the history has no batch of the other job
     del wide.people.target["history_table"]
     assert wide.people.run().outcome == "done"
     lineage = list(lake.table(wide.table).ancestors())
@@ -216,7 +216,7 @@ def test_a_default_of_a_new_column_fills_the_rows_of_its_source(wide: Wide) -> N
     assert wide.rows == [(1, "Ada", "none", None), (2, None, None, "Bonn")]
 
 
-def test_a_foreign_update_between_look_up_and_commit(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_update_between_lookup_and_commit_is_kept(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
     wide.people.take([wide.person(1, "Ada")])
     wide.places.write([wide.address(1, "Bonn")])
     update = f"UPDATE lake.{wide.table} SET mail = 'by hand' WHERE id = 1"
@@ -225,22 +225,22 @@ def test_a_foreign_update_between_look_up_and_commit(wide: Wide, monkeypatch: py
     assert wide.rows == [(1, "Ada", "by hand", "Bonn")]
 
 
-def test_histories_cut_doubled_and_killed_anywhere(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_histories_survive_repeats_and_kills(wide: Wide, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(38)
     state: dict[str, dict[int, str]] = {"person": {}, "address": {}}
-    told: dict[str, list[dict[str, Any]]] = {"person": [], "address": []}
+    events_of: dict[str, list[dict[str, Any]]] = {"person": [], "address": []}
     for number in range(60):
         table, key = rng.choice(["person", "address"]), rng.randrange(6)
-        gone = key in state[table] and rng.random() < 0.3
+        deleted = key in state[table] and rng.random() < 0.3
         make = wide.person if table == "person" else wide.address
-        told[table].append(make(key, f"v{number}", "d" if gone else "u"))
-        if gone:
+        events_of[table].append(make(key, f"v{number}", "d" if deleted else "u"))
+        if deleted:
             del state[table][key]
         else:
             state[table][key] = f"v{number}"
     feeds = {"person": wide.people, "address": wide.places}
     for table, moment in (("person", ""), ("address", "after_staging"), ("person", "after_commit"), ("address", "")):
-        events, feed = told[table], feeds[table]
+        events, feed = events_of[table], feeds[table]
         some = events[:15] if feed.files == 0 else events[10:]
         feed.write(rng.sample(some, len(some)))
         if moment:
@@ -255,7 +255,7 @@ def test_histories_cut_doubled_and_killed_anywhere(wide: Wide, monkeypatch: pyte
     assert wide.rows == [(k, people.get(k), mails.get(k), places.get(k)) for k in keys]
 
 
-def test_what_assumes_one_source_is_refused(wide: Wide) -> None:
+def test_jobs_and_columns_for_one_source_are_refused(wide: Wide) -> None:
     wide.people.take([wide.person(1, "Ada")])
     wide.places.take([wide.address(1, "Bonn")])
     with pytest.raises(InputError, match="Several jobs feed it"):

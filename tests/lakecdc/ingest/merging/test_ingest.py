@@ -55,7 +55,7 @@ def feed_of(lake: Lake, folder: Path, merge: Row, **target: Any) -> Feed:
     [{"format_version": 3, "deletes": "resolved"}, {"deletes": "equality"}, {"mode": "merge"}],
     ids=["resolved", "equality", "merge"],
 )
-def test_partial_updates(lake: Lake, tmp_path: Path, target: Row) -> None:
+def test_partial_updates_are_merged(lake: Lake, tmp_path: Path, target: Row) -> None:
     feed, log = feed_of(lake, tmp_path, {"default": "last_non_null", "columns": {"seen": "max"}}, **target), Log()
     first = log.event("t", "c", {"id": 1, "name": "a", "n": None, "seen": 5})
     late = log.event("t", "u", {"id": 1, "name": "late", "n": 7, "seen": 9})
@@ -63,7 +63,7 @@ def test_partial_updates(lake: Lake, tmp_path: Path, target: Row) -> None:
     feed.take([log.event("t", "u", {"id": 1, "name": None, "n": 3, "seen": 4})])
     columns = "id, name, n, seen"
     assert feed.rows(columns=columns) == [(1, "a", 3, 5), (2, "b", 1, 1)]
-    # it is newer than the name, older than n
+    # newer than the name, older than n
     report = feed.take([late])
     assert feed.rows(columns=columns) == [(1, "late", 3, 9), (2, "b", 1, 1)]
     assert report.metrics["keys_merged"] == 1
@@ -72,7 +72,7 @@ def test_partial_updates(lake: Lake, tmp_path: Path, target: Row) -> None:
     assert feed.rows(columns=columns) == [(2, "b", 1, 1)]
 
 
-def test_a_first_row_stays_and_nothing_is_written(lake: Lake, tmp_path: Path) -> None:
+def test_a_first_row_stays_and_later_rows_write_nothing(lake: Lake, tmp_path: Path) -> None:
     feed, log = feed_of(lake, tmp_path, {"engine": "first_row"}), Log()
     early = log.event("t", "c", {"id": 1, "name": "early"})
     feed.take([log.event("t", "c", {"id": 1, "name": "first"}), log.event("t", "u", {"id": 1, "name": "second"})])
@@ -83,7 +83,7 @@ def test_a_first_row_stays_and_nothing_is_written(lake: Lake, tmp_path: Path) ->
     assert feed.rows(columns="id, name") == [(1, "early")]
 
 
-def test_a_wide_row_of_several_tables(lake: Lake, tmp_path: Path) -> None:
+def test_several_tables_make_a_wide_row(lake: Lake, tmp_path: Path) -> None:
     groups = [
         {"columns": ["name", "mail"], "source_table": "shop.person"},
         {"columns": ["city"], "source_table": "shop.address"},
@@ -98,8 +98,8 @@ def test_a_wide_row_of_several_tables(lake: Lake, tmp_path: Path) -> None:
     feed.take([late, log.event("person", "u", {"id": 1, "name": "Ada L.", "mail": None})])
     columns = "id, name, mail, city"
     assert feed.rows(columns=columns) == [(1, "Ada L.", None, "Bonn"), (2, None, None, "Nice")]
-    gone = log.event("person", "d", {"id": 1})
-    feed.take([gone])
+    deleted = log.event("person", "d", {"id": 1})
+    feed.take([deleted])
     assert feed.rows(columns=columns) == [(1, None, None, "Bonn"), (2, None, None, "Nice")]
     feed.take([log.event("address", "d", {"id": 1})])
     feed.take([late])
@@ -117,8 +117,8 @@ def test_a_group_is_compared_with_its_source_table(lake: Lake, tmp_path: Path) -
     feed, log = feed_of(lake, tmp_path, {"groups": groups}, source_tables=[".*"]), Log()
     feed.table = name
     people = [log.event(person.rpartition(".")[2], "c", {"id": i, "name": f"n {i}"}) for i in range(4)]
-    gone = log.event(person.rpartition(".")[2], "d", {"id": 3})
-    feed.take([*people, *[log.event("address", "c", {"id": i, "city": "Rome"}) for i in (0, 3, 9)], gone])
+    deleted = log.event(person.rpartition(".")[2], "d", {"id": 3})
+    feed.take([*people, *[log.event("address", "c", {"id": i, "city": "Rome"}) for i in (0, 3, 9)], deleted])
     lake.sql(f"CREATE TABLE lake.{person} USING iceberg AS SELECT id, concat('n ', id) AS name FROM range(3)")
     target = {"table": name, "source_table": person, "key": ["id"]}
     report = reconciled(lake, {"type": "iceberg"}, target)
@@ -135,8 +135,8 @@ def test_unknown_values_wait_in_quarantine(lake: Lake, tmp_path: Path) -> None:
     groups = [{"columns": ["name", "mail"], "source_table": "person"}, {"columns": ["city"], "source_table": "address"}]
     feed, log = feed_of(lake, tmp_path, {"groups": groups}, source_tables=["person", "address"]), Log()
     feed.options = {"max_quarantined_fraction": 1.0}
-    untold = log.event("person", "u", {"id": 1, "name": "Ada", "mail": PLACEHOLDER})
-    report = feed.take([untold, log.event("address", "c", {"id": 1, "city": "Rome"})])
+    incomplete = log.event("person", "u", {"id": 1, "name": "Ada", "mail": PLACEHOLDER})
+    report = feed.take([incomplete, log.event("address", "c", {"id": 1, "city": "Rome"})])
     columns = "id, name, mail, city"
     assert (report.metrics["quarantined"], feed.rows(columns="id, city")) == (1, [(1, "Rome")])
     feed.take([log.event("person", "u", {"id": 1, "name": "Ada", "mail": "a@x"})])
@@ -144,20 +144,20 @@ def test_unknown_values_wait_in_quarantine(lake: Lake, tmp_path: Path) -> None:
     assert feed.rows(columns=columns) == [(1, "Eve", "a@x", "Rome")]
 
 
-def test_the_wide_row_of_the_documentation(lake: Lake, tmp_path: Path) -> None:
+def test_the_documented_wide_row_is_right(lake: Lake, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "concepts" / "merging.md").read_text()
     target = next(json.loads(text) for text in re.findall(r"```json target\n(.*?)```", page, re.S) if "wide" in text)
     events = json.loads(re.findall(r"```json events\n(.*?)```", page, re.S)[0])
     table = re.findall(r"^\| (\d.*) \|$", page, re.M)
     expected = [tuple(None if cell == "null" else cell for cell in line.split(" | ")) for line in table]
     log, rng = Log(), random.Random(5)
-    told = [log.event(name.rpartition(".")[2], op, row, "customer_id") for name, op, row in events]
+    log_events = [log.event(name.rpartition(".")[2], op, row, "customer_id") for name, op, row in events]
     feed = Feed(lake, tmp_path, target, table=lake.new_name("wide"))
     feed.target |= {"table": feed.table}
-    for batch in (rng.sample(told[:5], 5), rng.sample(told[4:], 4)):
+    for batch in (rng.sample(log_events[:5], 5), rng.sample(log_events[4:], 4)):
         feed.take(batch)
-    found = feed.rows(columns="customer_id, name, mail, city, balance, currency")
-    assert [tuple(None if v is None else str(v) for v in row) for row in found] == expected
+    rows = feed.rows(columns="customer_id, name, mail, city, balance, currency")
+    assert [tuple(None if v is None else str(v) for v in row) for row in rows] == expected
 
 
 def test_rules_cannot_change(lake: Lake, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_mistakes_are_refused_when_the_dag_is_parsed(merge: Row, message: str) -
 
 
 @pytest.mark.parametrize("moment", ["after_staging", "before_commit", "after_commit"])
-def test_a_run_that_ends_at_a_commit_is_run_again(
+def test_a_run_interrupted_at_a_commit_can_be_repeated(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     name, log = lake.new_name("merged"), Log()
@@ -214,7 +214,7 @@ def test_a_run_that_ends_at_a_commit_is_run_again(
 
 
 @pytest.mark.parametrize("mode", ["upsert", "merge"])
-def test_rows_that_others_change_meanwhile_are_merged_again(
+def test_rows_changed_by_others_meanwhile_are_merged_again(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     feed, log = feed_of(lake, tmp_path, {"default": "last_non_null"}, mode=mode), Log()
@@ -228,7 +228,7 @@ def test_rows_that_others_change_meanwhile_are_merged_again(
     assert feed.rows(columns="id, name, n") == [(1, "by hand", 2), (2, "b", 1)]
 
 
-def test_a_moment_of_merged_rows(lake: Lake, tmp_path: Path) -> None:
+def test_merged_rows_can_be_restored_to_a_moment(lake: Lake, tmp_path: Path) -> None:
     name, log = lake.new_name("merged"), Log()
     rules = {"default": "last_non_null", "columns": {"n": "max"}}
     feed = Feed(lake, tmp_path, {"merge": rules, "history_table": f"{name}_history"}, name)
@@ -236,7 +236,7 @@ def test_a_moment_of_merged_rows(lake: Lake, tmp_path: Path) -> None:
     feed.take(
         [log.event("t", "c", {"id": 1, "name": "a", "n": 3}), log.event("t", "c", {"id": 2, "name": "b", "n": 1})]
     )
-    told = [
+    updates = [
         log.event("t", "u", {"id": 1, "name": None, "n": 2}),
         log.event("t", "d", {"id": 2, "name": None, "n": None}),
     ]
@@ -245,7 +245,7 @@ def test_a_moment_of_merged_rows(lake: Lake, tmp_path: Path) -> None:
         log.event("t", "u", {"id": 1, "name": "after", "n": 99}),
         log.event("t", "c", {"id": 2, "name": "x", "n": 0}),
     ]
-    feed.take([late, *told, *after])
+    feed.take([late, *updates, *after])
     report = restored(lake, name, moment=iso(moment))[0]
     assert report.outcome == "done", report.reason
     assert lake.duckdb_rows(name, "id, name, n", report.metrics["branch"]) == [(1, "a", 9)]

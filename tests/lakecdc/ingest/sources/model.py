@@ -1,4 +1,4 @@
-"""A small model of what the job does with the batches of a source, and one test's tables on a server."""
+"""A small model of the job's tables, and one test's tables on a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakecdc.ingest.sources.log.server import LogServer
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.metadata.positions import Position, decode
 from tests.conftest import Lake
-from tests.lakecdc.ingest.by_spark import made_by
+from tests.lakecdc.ingest.by_spark import with_engine
 
 Key = tuple[Any, ...]
 
@@ -26,13 +26,13 @@ class EventSource(LogSource[Any, Any]):
     """A source whose batches have every event as a row of Spark's."""
 
     def _fold(self, *arguments: Any) -> LogRows:
-        with made_by("spark"):
+        with with_engine("spark"):
             return super()._fold(*arguments)
 
 
 @dataclass
 class Model:
-    """What tables fed by the job would hold.
+    """The expected rows of tables fed by the job.
 
     :param tables: rows by key by table.
     :param positions: positions by table.
@@ -68,9 +68,9 @@ class Model:
         self.positions[name] = decode(batch.position.encode())
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """The rows of a table, sorted; all columns unless some are named."""
-        found = self.tables[table].values()
-        return sorted(tuple(r[c] for c in columns or [k for k in r if k != "_order"]) for r in found)
+        """Return the rows of a table, sorted; with all columns by default."""
+        rows = self.tables[table].values()
+        return sorted(tuple(r[c] for c in columns or [k for k in r if k != "_order"]) for r in rows)
 
 
 @dataclass
@@ -85,7 +85,7 @@ class LogShop(ABC):
     @property
     @abstractmethod
     def schema(self) -> str:
-        """Where this test's tables are."""
+        """The schema of this test's tables."""
 
     @abstractmethod
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
@@ -93,20 +93,20 @@ class LogShop(ABC):
 
     @abstractmethod
     def source(self) -> dict[str, Any]:
-        """The source of a spec."""
+        """Return the source of a spec."""
 
     @abstractmethod
     def log_server(self, spec: JobSpec) -> LogServer[Any, Any]:
-        """The server of a run."""
+        """Return the server of a run."""
 
     def target(self, table: str, **rest: Any) -> str:
-        """Add a target, in a namespace of this test's; its name in the catalog."""
+        """Add a target in this test's namespace; return its name in the catalog."""
         self.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{self.schema}")
         self.targets.append({"table": f"{self.schema}.{table}", **rest})
         return f"{self.schema}.{table}"
 
     def spec(self, **source: Any) -> JobSpec:
-        """The spec of this test; ``job`` and ``options`` among the settings are the job's."""
+        """Return the spec of this test; ``job`` and ``options`` among the settings are the job's."""
         document = {**self.source(), **source}
         job, options = document.pop("job", "ingest"), {"dry_run": document.pop("dry_run", False)}
         options |= document.pop("options", {})
@@ -114,70 +114,70 @@ class LogShop(ABC):
 
     @property
     def positions(self) -> dict[str, Position | None]:
-        """Where the targets stand in the model."""
+        """The targets' positions in the model."""
         return {t["table"]: self.model.positions.get(t["table"]) for t in self.targets}
 
     def open(self, **source: Any) -> EventSource:
-        """A source for one run, whose events arrive one by one."""
+        """Open a source for one run that delivers single events."""
         spec = self.spec(**source)
         return EventSource(self.lake.spark, spec, self.log_server(spec))
 
     def run(
         self, failing: str = "", rounds: int = 0, recorded: dict[str, Position] | None = None, **source: Any
     ) -> EventSource:
-        """One run of the job.
+        """Run the job once.
 
         :param failing: a table that cannot be fed.
-        :param rounds: stop after so many, as a killed run would, without the last one's end.
+        :param rounds: stop after this many, like a killed run, before the last one is finished.
         :param recorded: ends of interrupted batches.
         """
-        found = self.open(**source)
+        source_run = self.open(**source)
         try:
-            found.start(self.positions, recorded or {})
-            for number, batches in enumerate(found.rounds(), 1):
+            source_run.start(self.positions, recorded or {})
+            for number, batches in enumerate(source_run.rounds(), 1):
                 for batch in batches:
                     if batch.target.table == failing:
-                        found.failed(failing, RuntimeError("told to"))
+                        source_run.failed(failing, RuntimeError("failed by the test"))
                     else:
                         self.model.apply(batch)
-                        found.applied(batch.target.table, batch.position)
+                        source_run.applied(batch.target.table, batch.position)
                 if number == rounds:
                     break
-                found.finish_round()
+                source_run.finish_round()
         finally:
-            found.close()
-        return found
+            source_run.close()
+        return source_run
 
     def start(self, **source: Any) -> dict[str, Exception]:
-        """Start a run and end it; the refused tables."""
-        found = self.open(**source)
+        """Start a run and end it; return the refused tables."""
+        source_run = self.open(**source)
         try:
-            found.start(self.positions, {})
-            return dict(found.refused)
+            source_run.start(self.positions, {})
+            return dict(source_run.refused)
         finally:
-            found.close()
+            source_run.close()
 
     def quarantined(self, quarantine: str, table: str = "") -> list[tuple[str, str, dict[str, Any]]]:
-        """Rule, reason and event of all that a quarantine holds, or holds of one table, in order."""
-        found = self.lake.duckdb_rows(quarantine, "order_key, target, rule, reason, raw_value")
-        rows = sorted((row for row in found if table in ("", row[1])), key=lambda row: row[0])
+        """Return rule, reason and event of all quarantined rows, or of one table's, in order."""
+        quarantined = self.lake.duckdb_rows(quarantine, "order_key, target, rule, reason, raw_value")
+        rows = sorted((row for row in quarantined if table in ("", row[1])), key=lambda row: row[0])
         return [(rule, reason, json.loads(bytes(raw))) for _order, _target, rule, reason, raw in rows]
 
 
 def run(shop: LogShop, **source: Any) -> dict[str, TableReport]:
-    """One run of the job; the reports by table."""
+    """Run the job once; return the reports by table."""
     return {report.table: report for report in ingest(shop.lake.spark, shop.spec(**source))}
 
 
 def differs(shop: LogShop, name: str, columns: str) -> list[Any]:
-    """Rows that only the target, as DuckDB reads it, or only its source has."""
+    """Return the rows that only the target, read by DuckDB, or only its source has."""
     source, target = shop.sql(f"SELECT {columns} FROM {name}"), shop.lake.duckdb_rows(name, columns)
     only = {"target": Counter(target) - Counter(source), "source": Counter(source) - Counter(target)}
     return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
 
 
 def field_ids(shop: LogShop, name: str) -> dict[str, int]:
-    """The table's own columns."""
+    """Return the field ids of the table's own columns."""
     fields = shop.lake.pyiceberg().load_table(name).schema().fields
     return {f.name: f.field_id for f in fields if not f.name.startswith("_")}
 

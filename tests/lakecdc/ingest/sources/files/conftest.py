@@ -31,29 +31,29 @@ class Fed:
         (self.folder / name).write_text("".join(line + "\n" for line in lines))
 
     def spec(self, job: str = "ingest", **options: Any) -> dict[str, Any]:
-        """The spec document."""
+        """Return the spec document."""
         source = {"type": "files", "path": f"{self.folder}/*.*", **self.source}
         options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0, **options}
         return self.lake.spec(job, source=source, target={"table": self.name, **self.target}, options=options)
 
     def run(self, job: str = "ingest", outcome: str = "done", **options: Any) -> TableReport:
-        """Run the job; the table's report."""
+        """Run the job and return the table's report."""
         report = run(parse_spec(self.spec(job, **options)), ingest)
         assert not report.error, report.error
         assert report.tables[0].outcome == outcome, report.tables[0].reason
         return report.tables[0]
 
     def rows(self, columns: str, table: str | None = None) -> list[tuple[Any, ...]]:
-        """Rows as DuckDB reads them, sorted."""
+        """Return the rows that DuckDB reads, sorted."""
         return sorted(self.lake.duckdb_rows(table or self.name, columns), key=str)
 
-    def kept(self) -> list[tuple[str, str]]:
-        """Rule and raw record of what could not be applied."""
+    def quarantined(self) -> list[tuple[str, str]]:
+        """Return rule and raw record of each quarantined row."""
         return [(rule, raw.decode()) for rule, raw in self.rows("rule, raw_value", self.quarantine)]
 
 
 @pytest.fixture
 def fed(lake: Lake, tmp_path: Path) -> Fed:
-    """A table that was never fed."""
+    """Return a table that was never fed."""
     (tmp_path / "in").mkdir()
     return Fed(lake, tmp_path / "in")

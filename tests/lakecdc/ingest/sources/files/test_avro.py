@@ -28,7 +28,7 @@ def write(file: Path, columns: list[Document], *events: tuple[str, int, dict[str
         fastavro.writer(out, fastavro.parse_schema(envelope_schema(columns)), records, codec="deflate")
 
 
-def test_files_of_several_schemas_and_a_value_that_does_not_fit(fed: Fed) -> None:
+def test_files_of_several_schemas_are_read_and_misfits_quarantined(fed: Fed) -> None:
     fed.source = {"format": "debezium-avro"}
     fed.target = {"key": ["id"], "source_table": "rows", "columns": {"n": "int"}}
     large = 2**40
@@ -44,17 +44,17 @@ def test_files_of_several_schemas_and_a_value_that_does_not_fit(fed: Fed) -> Non
     report = fed.run()
     assert report.metrics["files_read"] == 2 and report.metrics["quarantined"] == 1
     assert fed.rows("id, n, born, note") == [(1, 5, date(1970, 1, 1), "new")]
-    ((rule, raw),) = fed.kept()
+    ((rule, raw),) = fed.quarantined()
     assert rule == "type" and raw.startswith('{"schema":') and f'"n":{large}' in raw
-    # what was kept tells what its numbers mean, although its file is not read again
+    # the quarantined record knows its encodings, although its file is not read again
     fed.lake.sql(f"ALTER TABLE lake.{fed.name} ALTER COLUMN n TYPE bigint")
     fed.target["columns"] = {"n": "bigint"}
     fed.run("replay_quarantine")
-    assert fed.rows("id, n, born")[-1] == (3, large, date(1970, 1, 3)) and fed.kept() == []
+    assert fed.rows("id, n, born")[-1] == (3, large, date(1970, 1, 3)) and fed.quarantined() == []
     (fed.folder / "d.avro").write_bytes(b"Obj\1 and nothing that follows")
     report = fed.run(outcome="failed")
     assert "d.avro is not an Avro container" in str(report.reason)
-    # and one whose records are damaged; without them, their neighbours go on
+    # a file with damaged records; its neighbours are read once it is removed
     for number, name in ((4, "d"), (5, "e")):
         write(fed.folder / f"{name}.avro", COLUMNS, ("c", number, {"id": number, "n": 1, "born": 0}))
     damaged = fed.folder / "d.avro"

@@ -1,4 +1,4 @@
-"""Many files go through in micro-batches of bounded size."""
+"""Many files are read in micro-batches of bounded size."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from lakecdc.probes import preflight
 from tests.lakecdc.ingest.sources.files.conftest import Fed
 
 
-def test_a_batch_takes_what_fits_and_at_least_one() -> None:
-    queue, found = Queue(["a", "b", "c", "d", "e"]), []
+def test_a_batch_has_at_least_one_file_and_as_many_as_fit() -> None:
+    queue, batches = Queue(["a", "b", "c", "d", "e"]), []
     while queue.files:
-        found.append(queue.take({"a": 50, "b": 50, "c": 1, "d": 500, "e": 1}, 100))
-        assert queue.take({"a": 50, "b": 50, "c": 1, "d": 500, "e": 1}, 100) == found[-1]
+        batches.append(queue.take({"a": 50, "b": 50, "c": 1, "d": 500, "e": 1}, 100))
+        assert queue.take({"a": 50, "b": 50, "c": 1, "d": 500, "e": 1}, 100) == batches[-1]
         queue.done()
-    assert found == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert batches == [["a", "b"], ["c"], ["d"], ["e"]]
     assert Queue(["a", "b"]).take({"a": 50, "b": 50}, 0) == ["a", "b"]
     assert Queue([]).take({}, 100) == []
 
 
-def test_sizes_of_files_here_and_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+def test_sizes_of_local_and_remote_files_are_known(spark: SparkSession, tmp_path: Path) -> None:
     for size, name in enumerate(("plain", "with space", "100%", "a#b", "ä=1"), 1):
         (tmp_path / name).write_text("x" * size)
     files = list_files(spark, [str(tmp_path)])
-    found = sizes(spark, [str(tmp_path)], files)
-    assert sorted(found.values()) == [1, 2, 3, 4, 5]
-    # one that is not on this machine makes Spark list them all
-    assert sizes(spark, [str(tmp_path)], [*files, "s3://bucket/key"]) == {**found, "s3://bucket/key": 0}
+    local = sizes(spark, [str(tmp_path)], files)
+    assert sorted(local.values()) == [1, 2, 3, 4, 5]
+    # a file elsewhere makes Spark list them all
+    assert sizes(spark, [str(tmp_path)], [*files, "s3://bucket/key"]) == {**local, "s3://bucket/key": 0}
 
 
-def test_a_backlog_goes_through_in_bounded_batches(fed: Fed) -> None:
+def test_a_backlog_is_read_in_bounded_batches(fed: Fed) -> None:
     fed.source = {"format": "csv", "max_batch_bytes": 20}
     for number in range(1, 6):
         fed.write(f"{number}.csv", "id,v", f"{number % 3},{number}")

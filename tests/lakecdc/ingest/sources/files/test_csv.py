@@ -10,7 +10,7 @@ import pytest
 from tests.lakecdc.ingest.sources.files.conftest import Fed
 
 
-def test_types_come_from_the_target_and_everything_else_is_text(fed: Fed) -> None:
+def test_columns_have_the_targets_types_or_are_text(fed: Fed) -> None:
     fed.target["columns"] = {"id": "bigint", "price": "decimal(10,2)", "seen": "timestamp", "ok": "boolean"}
     fed.write("a.csv", "id,zip,price,seen,ok", "1,007,1.5,2026-01-01T10:00:00Z,true", '2,"a ""b"", c",,2026-01-02,')
     fed.run()
@@ -21,7 +21,7 @@ def test_types_come_from_the_target_and_everything_else_is_text(fed: Fed) -> Non
     assert fed.run(outcome="nothing").metrics["files_read"] == 0
 
 
-def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> None:
+def test_later_files_and_lines_win_and_new_columns_are_added(fed: Fed) -> None:
     fed.write("a \\b.csv", "id,name", "1,old", "2,two", "1,newer")
     fed.write("c[1].csv", "name,id", "three,3")
     fed.run()
@@ -30,7 +30,7 @@ def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> 
     report = fed.run()
     assert report.metrics["schema_changes"] == ["added extra string"]
     assert fed.rows("id, name, extra") == [("1", None, "x"), ("2", "two", None), ("3", "three", None)]
-    # Spark could read a table no more that has both
+    # Spark could not read a table with both
     fed.write("e.csv", "id,Extra", "1,y")
     assert "'Extra' differs from the table's 'extra' only in case" in (fed.run(outcome="failed").reason or "")
     fed.write("f.csv", "id,extra", "1,z")
@@ -38,7 +38,7 @@ def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> 
     assert len(fed.rows("*")[0]) == 5
 
 
-def test_files_without_records_are_read_once_and_stop_nothing(fed: Fed) -> None:
+def test_empty_files_are_read_once(fed: Fed) -> None:
     fed.write("a.csv", "id,name")
     fed.run(outcome="nothing")
     fed.write("b.csv", "id,name", "1,one")
@@ -54,20 +54,20 @@ def test_an_order_column_decides_against_arrival(fed: Fed) -> None:
     fed.target["columns"] = {"version": "int"}
     fed.write("a.csv", "id,version,name", "1,5,five", "2,-3,minus three", "2,-4,minus four")
     fed.run()
-    fed.write("b.csv", "id,version,name", "1,4,four", "2,0,zero", "3,,nobody knows")
+    fed.write("b.csv", "id,version,name", "1,4,four", "2,0,zero", "3,,unknown")
     assert fed.run().metrics["older_dropped"] == 1
     assert fed.rows("id, name") == [("1", "five"), ("2", "zero")]
-    assert fed.kept() == [("no-order", "3,,nobody knows")]
+    assert fed.quarantined() == [("no-order", "3,,unknown")]
 
 
-def test_bad_lines_are_kept_and_enter_once_the_type_fits(fed: Fed) -> None:
+def test_bad_lines_are_quarantined_and_replayed_once_the_type_fits(fed: Fed) -> None:
     fed.target["columns"] = {"n": "int", "price": "decimal(6,2)"}
     bad = ["2,many,1", "3,1.5,1", "4,1", '5,"1,1', ",1,1", "6,1,1.239"]
     fed.write("a.csv", "id,n,price", "1,1,1.2", *bad, "7,2,", "2,many,1")
     assert fed.run().metrics["quarantined"] == 7
     assert fed.rows("id, n, price") == [("1", 1, Decimal("1.20")), ("7", 2, None)]
     rules = ["type", "type", "fields", "quotes", "no-key", "type", "type"]
-    assert fed.kept() == sorted(zip(rules, [*bad, "2,many,1"], strict=True))
+    assert fed.quarantined() == sorted(zip(rules, [*bad, "2,many,1"], strict=True))
     keys = fed.rows("rule, row_key", fed.quarantine)
     assert [key for rule, key in keys if rule == "type"] == [f'{{"k0":"{n}"}}' for n in (2, 2, 3, 6)]
     assert not any(key for rule, key in keys if rule != "type")
@@ -75,7 +75,7 @@ def test_bad_lines_are_kept_and_enter_once_the_type_fits(fed: Fed) -> None:
     fed.lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
     fed.run("replay_quarantine")
     assert fed.rows("id, n") == [("1", None), ("2", "many"), ("3", "1.5"), ("7", None)]
-    assert [rule for rule, _ in fed.kept()] == ["fields", "no-key", "quotes", "type"]
+    assert [rule for rule, _ in fed.quarantined()] == ["fields", "no-key", "quotes", "type"]
 
 
 def test_values_that_would_be_rounded_or_cut_are_quarantined(fed: Fed) -> None:
@@ -90,16 +90,16 @@ def test_values_that_would_be_rounded_or_cut_are_quarantined(fed: Fed) -> None:
         ("8", Decimal(15), "0.001", day),
         ("9", Decimal(100), "nan", day),
     ]
-    kept = fed.lake.duckdb_rows(fed.quarantine, "rule, raw_value")
-    assert ("encoding", b"7,\xfc,,") in kept and len(kept) == len(bad)
+    quarantined = fed.lake.duckdb_rows(fed.quarantine, "rule, raw_value")
+    assert ("encoding", b"7,\xfc,,") in quarantined and len(quarantined) == len(bad)
 
 
 @pytest.mark.soak
-def test_files_that_are_no_utf_8_are_kept_or_named(fed: Fed) -> None:
+def test_files_outside_utf_8_are_quarantined_or_named(fed: Fed) -> None:
     fed.target["columns"] = {"price": "decimal(6,2)"}
     fed.write("a.csv", "id,price", "8,1.5")
     fed.run()
-    # read as a whole, its line ends are not told from those in fields
+    # read as a whole, its line ends look like those within fields
     fed.source["csv"] = {"header": False, "names": ["id", "price"], "comment": "#", "multiline": True}
     (fed.folder / "b.csv").write_bytes(b"# \xfc\n1,1\n")
     fed.run()
@@ -111,13 +111,13 @@ def test_files_that_are_no_utf_8_are_kept_or_named(fed: Fed) -> None:
     assert "c.csv.gz" in (fed.run(outcome="failed").reason or "")
 
 
-def test_dialect_without_a_header(fed: Fed) -> None:
+def test_dialects_without_a_header_are_read(fed: Fed) -> None:
     fed.source["csv"] = {"header": False, "names": ["id", "text"], "delimiter": "\t", "quote": "'", "escape": "\\",
                          "comment": "#", "null_value": "NULL", "multiline": True}  # fmt: skip
     fed.write("a.tsv", "# hello", "1\t'it\\'s", "two lines'", "", "2\tNULL", "3\t'open")
     fed.run()
     assert fed.rows("id, text") == [("1", "it's\ntwo lines"), ("2", None)]
-    assert fed.kept() == [("quotes", "3\t'open\n")]
+    assert fed.quarantined() == [("quotes", "3\t'open\n")]
 
 
 @pytest.mark.soak
@@ -131,14 +131,14 @@ def test_append_keeps_equal_lines_and_needs_no_key(fed: Fed) -> None:
 
 
 @pytest.mark.soak
-def test_a_key_that_is_in_no_header_is_refused(fed: Fed) -> None:
+def test_a_key_missing_in_headers_is_refused(fed: Fed) -> None:
     fed.write("a.csv", "ID,name", "1,a")
     reason = fed.run(outcome="failed").reason or ""
     assert "no columns id; it has ID, name" in reason
 
 
 @pytest.mark.soak
-def test_rows_that_clean_could_not_take_enter_once_it_can(fed: Fed) -> None:
+def test_rows_rejected_by_clean_are_replayed_after_its_correction(fed: Fed) -> None:
     fed.target["clean"] = {"compute": {"day": "to_date(day, 'dd.MM.yyyy')"}}
     fed.write("1.csv", "id,day", "1,01.02.2024", "2,2024-02-03", "3,2024-02-03")
     fed.write("2.csv", "id,day", "3,04.02.2024")
@@ -147,4 +147,4 @@ def test_rows_that_clean_could_not_take_enter_once_it_can(fed: Fed) -> None:
     fed.target["clean"]["compute"]["day"] = "coalesce(try_to_date(day, 'dd.MM.yyyy'), to_date(day))"
     fed.run("replay_quarantine")
     assert fed.rows("id, day::text") == [("1", "2024-02-01"), ("2", "2024-02-03"), ("3", "2024-02-04")]
-    assert fed.kept() == []
+    assert fed.quarantined() == []

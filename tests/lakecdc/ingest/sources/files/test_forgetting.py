@@ -1,4 +1,4 @@
-"""Files that are gone from the source are forgotten on request, and no others; what any snapshot needs stays."""
+"""Files removed from the source are forgotten on request, and no others; files needed by a snapshot stay."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Reader:
         self.memory, self.chapters = Memory(), dict[str, Chapter]()
 
     def read(self, new: str, there: str, paths: str = "p", forget: int = 2) -> int:
-        """Read files of one letter each; the number of those forgotten."""
+        """Read files of one letter each; return the number of forgotten ones."""
         before = self.memory
         self.memory, written = extended(before, new, Shown(paths, prints(there + new), forget))
         for chapter in written:
             assert chapter.files and (chapter.previous in self.chapters or not chapter.previous)
             self.chapters[chapter.name] = chapter
-        # a position tells the same
-        told = frozenset[str]().union(*(self.chapters[n].files for n in self.chain()))
-        assert told | self.memory.recent == self.memory.all
+        # a position lists the same
+        listed = frozenset[str]().union(*(self.chapters[n].files for n in self.chain()))
+        assert listed | self.memory.recent == self.memory.all
         assert self.memory.count == before.count + len(new)
         return len(before.all) + len(new) - len(self.memory.all)
 
@@ -60,19 +60,19 @@ def replaced(chapters: dict[str, Chapter], current: str, stood_on: Iterable[str]
     return replaced_chapters(chapters, at, before)
 
 
-def test_more_gone_files_than_allowed_are_forgotten_with_the_next_new_one() -> None:
+def test_removed_files_beyond_the_limit_are_forgotten_with_the_next_new_file() -> None:
     reader = Reader()
     assert reader.read("abc", "") == 0
-    assert reader.read("d", "c") == 0, "two are gone, which may be remembered"
+    assert reader.read("d", "c") == 0, "two removed files may be remembered"
     before = reader.memory
-    assert reader.read("", "") == 0 and reader.memory == before, "nothing is new, which a disk not mounted shows too"
+    assert reader.read("", "") == 0 and reader.memory == before, "no new file: the disk may not be mounted"
     assert reader.read("e", "d") == 3 and reader.knows("de")
     assert reader.memory.offsets()["chapter"] and reader.memory.count == 5
-    assert reader.replaced(before) == set(), "a snapshot stands on it"
+    assert reader.replaced(before) == set(), "a snapshot needs it"
     assert reader.replaced() == set(file_memory.chain(reader.chapters, before.chapter))
-    # a run made again after a kill writes the same chapters
+    # a run repeated after a kill writes the same chapters
     assert extended(before, "e", Shown("p", prints("de"), 2))[1][0].name in reader.chapters
-    assert reader.read("a", "de") == 0 and reader.knows("ade"), "a name that was forgotten is a new file"
+    assert reader.read("a", "de") == 0 and reader.knows("ade"), "a forgotten name is a new file"
 
 
 def test_without_the_option_nothing_is_forgotten() -> None:
@@ -82,28 +82,28 @@ def test_without_the_option_nothing_is_forgotten() -> None:
     assert reader.replaced() == set()
 
 
-def test_few_files_stay_in_the_position_alone() -> None:
+def test_few_files_are_recorded_in_the_position_only() -> None:
     reader = Reader()
     reader.read("ab", "", forget=1)
     assert reader.read("c", "", forget=1) == 2 and reader.knows("c") and not reader.chapters
 
 
-def test_what_was_read_under_other_paths_is_never_forgotten() -> None:
+def test_files_read_under_other_paths_are_never_forgotten() -> None:
     reader = Reader()
     reader.read("abcd", "")
-    assert reader.read("e", "", paths="q") == 0, "q does not show what was read under p"
+    assert reader.read("e", "", paths="q") == 0, "q does not list the files read under p"
     assert reader.read("fgh", "", paths="q") == 0
     assert reader.read("i", "h", paths="q") == 3 and reader.knows("abcdhi")
     assert reader.read("j", "i", paths="p") == 0, "nor does p, later"
     assert reader.read("klm", "", paths="p") == 0
     assert reader.read("n", "", paths="p") == 4 and reader.knows("abcdhin")
     assert reader.memory.lasting == prints("abcdhi")
-    # of every chain that was replaced, what lasts is on the present one too
+    # every replaced chain's lasting files are on the present chain too
     stale = reader.replaced()
     assert stale and not stale & set(reader.chain())
 
 
-def test_files_of_several_paths_or_of_an_earlier_version_last_once_the_option_is_set() -> None:
+def test_files_of_several_paths_or_an_earlier_version_are_not_forgotten() -> None:
     reader = Reader()
     reader.read("abc", "", forget=0)
     reader.read("d", "", paths="q", forget=0)
@@ -113,26 +113,26 @@ def test_files_of_several_paths_or_of_an_earlier_version_last_once_the_option_is
     assert reader.read("h", "", paths="q") == 3 and reader.knows("abcdh")
 
 
-def test_only_what_no_run_can_come_to_follow_is_replaced() -> None:
+def test_only_chapters_that_no_run_can_follow_are_replaced() -> None:
     chain: dict[str, Chapter] = {
         **{"o1": Chapter(""), "o2": Chapter("o1"), "r": Chapter("", instead="o2"), "n": Chapter("r")},
-        # of runs that began on the old chain, and were interrupted
+        # from runs that began on the old chain and were interrupted
         **{"x": Chapter("o2"), "y": Chapter("", instead="o1"), "z": Chapter("y")},
-        # of runs that began on the present one, and may be about to commit
+        # from runs that began on the present chain and may be about to commit
         **{"next": Chapter("n"), "anew": Chapter("", instead="n"), "first": Chapter("")},
     }
     old = {"o1", "o2", "x", "y", "z"}
     assert replaced(chain, "n", []) == old
-    assert replaced(chain, "n", ["o1"]) == {"o2", "x"}, "a rolled-back run may go on from o1, and take its place"
-    assert replaced(chain, "o2", ["n"]) == set(), "a table that was rolled back"
+    assert replaced(chain, "n", ["o1"]) == {"o2", "x"}, "a rolled-back run may continue from o1 and replace it"
+    assert replaced(chain, "o2", ["n"]) == set(), "the table was rolled back"
     assert replaced(chain, "", ["n"]) == set()
-    # replaced twice before anybody cleaned
+    # replaced twice before any cleanup
     assert replaced(chain, "anew", []) == old | {"r", "n", "next"}
     with pytest.raises(KeyError):
         replaced(chain, "n", ["of a run that has just written"])
 
 
-def test_a_table_forgets_with_its_commit_and_loses_no_way_back(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_forgotten_with_a_commit_that_can_be_rolled_back(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
     fed.source |= {"forget_gone_files": 2}
     fed.target["history_table"] = f"{fed.name}_history"
     files = fed.name + FILES_SUFFIX
@@ -154,7 +154,7 @@ def test_a_table_forgets_with_its_commit_and_loses_no_way_back(fed: Fed, monkeyp
     assert "after_side_tables" in str(fed.run(outcome="failed").reason)
     act_at(monkeypatch, "")
     assert history() == [(5, 5)] and remembered() == [(2, 6)]
-    # by now the source shows still fewer files; what the history table has is repeated as it was
+    # the source now has even fewer files; the history table's batch is repeated unchanged
     (fed.folder / "3.csv").unlink()
     report = fed.run()
     assert (report.metrics["files_read"], report.metrics["files_forgotten"]) == (1, 3)

@@ -1,4 +1,4 @@
-"""Thousands of files, each read once, whatever happens in between."""
+"""Thousands of files are read once each, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fill(fed: Fed, low: int, high: int) -> None:
 
 
 @pytest.mark.soak
-def test_three_thousand_files(fed: Fed) -> None:
+def test_three_thousand_files_are_read_once_each(fed: Fed) -> None:
     fed.source = {"format": "json"}
     fed.target = {"mode": "history", "key": ["id"]}
     fill(fed, 0, 10)
@@ -38,7 +38,7 @@ def test_three_thousand_files(fed: Fed) -> None:
 
 
 @pytest.mark.soak
-def test_killed_between_memory_and_commit(fed: Fed) -> None:
+def test_a_run_killed_between_memory_and_commit_can_be_repeated(fed: Fed) -> None:
     fed.source, fed.target = {"format": "csv"}, {"key": ["id"]}
     for number in range(450):
         fed.write(f"{number}.csv", "id", str(number))

@@ -12,7 +12,7 @@ import pytest
 from tests.lakecdc.ingest.sources.files.conftest import Fed
 
 
-def test_xml_elements_become_rows_and_a_broken_one_spoils_no_other(fed: Fed) -> None:
+def test_xml_elements_become_rows_despite_broken_neighbours(fed: Fed) -> None:
     fed.source = {"format": "xml", "xml": {"row_tag": "b"}}
     fed.target = {"key": ["_id"], "columns": {"_id": "int", "price": "double"}}
     fed.write(
@@ -25,8 +25,8 @@ def test_xml_elements_become_rows_and_a_broken_one_spoils_no_other(fed: Fed) -> 
     )
     fed.run()
     assert fed.rows("_id, title, price, tag") == [(1, "A & B", 1.5, ["x", "y"]), (4, None, None, None)]
-    assert [rule for rule, _ in fed.kept()] == ["no-key", "not-xml", "not-xml", "type"]
-    # a tag that is not repeated in a later file still is an array
+    assert [rule for rule, _ in fed.quarantined()] == ["no-key", "not-xml", "not-xml", "type"]
+    # a tag that a later file does not repeat stays an array
     fed.write("b.xml", '<bs><b id="6"><tag>w</tag><new><deep>1</deep></new></b></bs>')
     fed.run()
     assert fed.rows("_id, tag, new.deep")[-1] == (6, ["w"], "1")
@@ -34,7 +34,7 @@ def test_xml_elements_become_rows_and_a_broken_one_spoils_no_other(fed: Fed) -> 
 
 
 @pytest.mark.soak
-def test_what_does_not_end_in_xml_hides_nothing(fed: Fed) -> None:
+def test_unclosed_xml_does_not_hide_its_neighbours(fed: Fed) -> None:
     fed.source = {"format": "xml", "xml": {"row_tag": "b"}}
     element = "<b><id>{}</id></b>"
     fed.write(
@@ -44,12 +44,12 @@ def test_what_does_not_end_in_xml_hides_nothing(fed: Fed) -> None:
     fed.write("c.xml", "<bs>" + element.format(5) + "<!--->")
     fed.run()
     assert fed.rows("id") == [("1",), ("2",), ("4",), ("5",)]
-    comment, short, tags = sorted(fed.kept(), key=lambda kept: kept[1])
+    comment, short, tags = sorted(fed.quarantined(), key=lambda record: record[1])
     assert comment == ("not-xml", f"<!-- {element.format(3)}</bs>\n") and short == ("not-xml", "<!--->\n")
     assert tags == ("not-xml", "<b <b " * 20_000 + "\n")
 
 
-def test_lines_of_a_log(fed: Fed) -> None:
+def test_lines_of_a_log_become_rows(fed: Fed) -> None:
     pattern = r'(?P<host>\S+) \S+ (?<user_name>\S+) \[(?P<seen>[^\]]+)\] "(?P<request>[^"]*)" (?P<status>\d+|-)'
     fed.source = {"format": "text", "text": {"pattern": pattern, "null_value": "-"},
                   "timestamp_format": "dd/MMM/yyyy:HH:mm:ss Z"}  # fmt: skip
@@ -62,7 +62,7 @@ def test_lines_of_a_log(fed: Fed) -> None:
     assert fed.rows("host, user_name, seen, status") == sorted(
         [("1.2.3.4", "ann", moment, 200), ("1.2.3.4", None, moment, None), ("1.2.3.4", "ann", moment, 200)], key=str
     )
-    assert fed.kept() == sorted(zip(["no-match", "type"], bad, strict=True))
+    assert fed.quarantined() == sorted(zip(["no-match", "type"], bad, strict=True))
 
 
 def test_parquet_types_are_kept_widened_and_checked(fed: Fed) -> None:
@@ -87,9 +87,9 @@ def test_parquet_types_are_kept_widened_and_checked(fed: Fed) -> None:
         (1, 7, b"\x00\xff", 1, 1, 80),
         (6_000_000_000, 8, None, None, 2, None),
     ]
-    texts, days = fed.kept()
+    texts, days = fed.quarantined()
     assert texts[0] == days[0] == "type" and '"code":"x"' in texts[1] and "03:04" in days[1]
-    # one that is damaged stops the table and is named; without it, its neighbours go on
+    # a damaged file stops the table and is named; its neighbours are read once it is removed
     for number in (8, 9):
         write(f"c{number}", [{"id": number}], id=pa.int32())
     damaged = fed.folder / "c8.parquet"

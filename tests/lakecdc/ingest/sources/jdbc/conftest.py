@@ -32,7 +32,7 @@ class Fed:
         self.target: dict[str, Any] = {"table": self.name, "source_table": source_table}
 
     def spec(self, start: str | None = None, end: str | None = None, **source: Any) -> dict[str, Any]:
-        """The spec document."""
+        """Return the spec document."""
         interval = {"interval": {"start": start, "end": end}} if start else {}
         options = {"quarantine_table": self.quarantine}
         return self.lake.spec(
@@ -40,14 +40,14 @@ class Fed:
         )
 
     def run(self, *interval: str, outcome: str = "done", **source: Any) -> TableReport:
-        """Run the job; the table's report."""
+        """Run the job and return the table's report."""
         report = run(parse_spec(self.spec(*interval, **source)), ingest)
         assert not report.error, report.error
         assert report.tables[0].outcome == outcome, report.tables[0].reason
         return report.tables[0]
 
     def rows(self, columns: str) -> list[tuple[Any, ...]]:
-        """Rows as DuckDB reads them, sorted."""
+        """Return the rows that DuckDB reads, sorted."""
         return sorted(self.lake.duckdb_rows(self.name, columns), key=str)
 
 
@@ -60,7 +60,7 @@ class Shop(Fed):
         self.server = server
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run SQL at the source; its rows."""
+        """Run SQL at the source and return its rows."""
         with psycopg.connect(self.server.dsn, autocommit=True) as session:
             cursor = session.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -68,16 +68,16 @@ class Shop(Fed):
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[Postgres]:
-    """A Postgres cluster."""
+    """Start a Postgres cluster."""
     with tempfile.TemporaryDirectory(prefix="lakecdc-test-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
-        with Postgres(Path(folder) / "data") as found:
-            yield found
+        with Postgres(Path(folder) / "data") as postgres:
+            yield postgres
 
 
 @pytest.fixture
 def orders(lake: Lake, server: Postgres) -> Shop:
-    """Orders with a primary key and the moment of their last change."""
+    """Create orders with a primary key and the time of their last change."""
     shop = Shop(lake, server, "Or ders", cursor_column='changed "at"')
     shop.sql('DROP TABLE IF EXISTS "Or ders"')
     shop.sql(
@@ -89,7 +89,7 @@ def orders(lake: Lake, server: Postgres) -> Shop:
 
 @pytest.fixture
 def books(lake: Lake, tmp_path: Path) -> tuple[Fed, sqlite3.Connection]:
-    """Books in SQLite with a version that rises."""
+    """Create books in SQLite with a version that rises."""
     connection = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
     connection.execute("CREATE TABLE books (id INTEGER PRIMARY KEY, title TEXT, version INTEGER)")
     return Fed(lake, f"jdbc:sqlite:{tmp_path}/shop.db", "books", cursor_column="version"), connection

@@ -1,4 +1,4 @@
-"""Intervals of a cursor: read once, again, late, in parallel, and after a kill."""
+"""Intervals of a cursor are read once, again, late, in parallel, and after a kill."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def order(shop: Shop, number: int, state: str, moment: str) -> None:
     )
 
 
-def test_an_unknown_database_is_bad_input_and_a_server_that_is_away_is_not(orders: Shop) -> None:
+def test_an_unknown_database_is_bad_input_unlike_an_unreachable_server(orders: Shop) -> None:
     for url, kind in ((f"{orders.source['url']}_gone", "bad input"), ("jdbc:postgresql://127.0.0.1:1/s", "cluster")):
         report = run(parse_spec(orders.spec(url=url)), ingest)
         assert (report.failure_class, report.tables) == (kind, ()), report
     assert "Check url" in (report.error or "")
 
 
-def test_intervals_in_order_again_and_late(orders: Shop) -> None:
+def test_intervals_may_come_in_order_again_and_late(orders: Shop) -> None:
     order(orders, 1, "old", "2026-01-02T00:00:00Z")
     order(orders, 2, "next", "2026-01-03T00:00:00Z")
     order(orders, 3, "older", "2026-01-01T12:00:00Z")
@@ -48,10 +48,10 @@ def test_intervals_in_order_again_and_late(orders: Shop) -> None:
     assert first.metrics["first_run_reads"].startswith('only rows whose changed "at" lies from 2026-01-02T00:00')
     assert orders.rows('"Id", part, state, price') == [(1, 1, "old", pytest.approx(1.5))]
     assert first.metrics["read_through"] == "2026-01-03T00:00:00.000000+00:00"
-    # an interval beyond a gap does not move the moment, filling the gap does
+    # an interval beyond a gap does not advance the high-water mark; filling the gap does
     order(orders, 1, "new", "2026-01-05T23:59:59.999999Z")
     assert orders.run(DAYS[4], DAYS[5]).metrics["read_through"][:10] == "2026-01-03"
-    # what has moved on is read there already; an older interval must not bring its old state back
+    # the newer state was already read; an older interval must not restore the old one
     orders.sql(f"UPDATE \"Or ders\" SET state = 'restored', {AT} = '2026-01-01T01:00:00Z' WHERE \"Id\" = 1")
     report = orders.run(DAYS[0], DAYS[1])
     assert report.metrics["older_dropped"] == 1
@@ -64,7 +64,7 @@ def test_intervals_in_order_again_and_late(orders: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_a_shuffled_backfill_ends_where_one_in_order_does(lake: Lake, orders: Shop) -> None:
+def test_a_shuffled_backfill_ends_like_an_ordered_one(lake: Lake, orders: Shop) -> None:
     shuffled = Shop(lake, orders.server, "Or ders", cursor_column='changed "at"')
     for number in range(1, 5):
         order(orders, number, "first", f"2026-01-0{number}T10:00:00Z")
@@ -73,14 +73,14 @@ def test_a_shuffled_backfill_ends_where_one_in_order_does(lake: Lake, orders: Sh
         return [shop.run(DAYS[day], DAYS[day + 1], outcome="done") for day in days][-1].metrics["read_through"][:10]
 
     assert backfill(orders, 0, 1, 2, 3) == backfill(shuffled, 2, 0, 3, 1) == "2026-01-05"
-    # a row moves on before the days are read again, in yet another order
+    # a row changes before the days are read again, in another order
     order(orders, 1, "moved", "2026-01-04T11:00:00Z")
     assert backfill(orders, 3) == backfill(shuffled, 3) == "2026-01-05"
     assert orders.rows('"Id", state, _lakecdc_order') == shuffled.rows('"Id", state, _lakecdc_order')
     assert orders.rows('"Id", state')[0] == (1, "moved")
 
 
-def test_a_quiet_interval_is_noted_without_a_snapshot(orders: Shop) -> None:
+def test_a_quiet_interval_is_recorded_without_a_snapshot(orders: Shop) -> None:
     order(orders, 1, "a", "2026-01-01T05:00:00Z")
     orders.run(DAYS[0], DAYS[1])
     report = orders.run(DAYS[1], DAYS[2], outcome="nothing")
@@ -102,7 +102,7 @@ def test_an_empty_interval_is_refused_with_the_remedy(orders: Shop, interval: di
         parse_spec({**orders.spec(), "source": {**orders.source, "interval": interval}})
 
 
-def test_what_cannot_be_read_is_refused_with_the_remedy(orders: Shop) -> None:
+def test_unreadable_sources_are_refused_with_the_remedy(orders: Shop) -> None:
     assert "CronDataIntervalTimetable" in (orders.run(outcome="failed").reason or "")
     reason = orders.run(DAYS[0], DAYS[1], outcome="failed", cursor_column="changed").reason or ""
     assert "no column 'changed'" in reason and "part, Id, state" in reason
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_refused_with_the_remedy(orders: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_tables_and_cursors_that_are_not_there_are_refused_with_the_remedy(orders: Shop) -> None:
+def test_missing_tables_and_cursors_are_refused_with_the_remedy(orders: Shop) -> None:
     assert "of type string" in (orders.run(DAYS[0], DAYS[1], outcome="failed", cursor_column="state").reason or "")
     integer = orders.run(DAYS[0], DAYS[1], outcome="failed", cursor_column="Id").reason or ""
     assert "Leave the interval out" in integer
@@ -126,13 +126,13 @@ def test_a_table_fed_by_another_cursor_is_refused(orders: Shop) -> None:
     assert "is of type bigint now" in (orders.run(outcome="failed").reason or "")
 
 
-def test_full_load_in_parallel_then_an_interval_with_a_lag(orders: Shop) -> None:
+def test_a_parallel_full_load_is_followed_by_a_lagging_interval(orders: Shop) -> None:
     orders.sql(
         f'INSERT INTO "Or ders" (part, "Id", {AT}) '
         "SELECT 1, n, '2026-01-01T00:00:00Z'::timestamptz + n * interval '1h' FROM generate_series(1, 30) n "
         "UNION ALL SELECT 1, 99, NULL"
     )
-    # visible only after the next interval has begun, with a time before
+    # visible only after the next interval has begun, with an earlier time
     report = orders.run(DAYS[1], DAYS[2], full_load=True, partitions=3)
     assert report.metrics["first_run_reads"].startswith('all rows whose changed "at" lies before 2026-01-03T00:00')
     assert report.metrics["rows_written"] == 31
@@ -143,7 +143,7 @@ def test_full_load_in_parallel_then_an_interval_with_a_lag(orders: Shop) -> None
     assert (50, "late") in orders.rows('"Id", state')
 
 
-def test_dates_and_times_without_a_zone(lake: Lake, server: object, orders: Shop) -> None:
+def test_cursors_may_be_dates_and_times_without_a_zone(lake: Lake, server: object, orders: Shop) -> None:
     orders.sql("DROP TABLE IF EXISTS days")
     orders.sql("CREATE TABLE days (id int PRIMARY KEY, day date, local timestamp)")
     orders.sql("INSERT INTO days VALUES (1, '2026-01-01', '2026-01-01 23:30'), (2, '2026-01-02', '2026-01-02 00:30')")
@@ -162,13 +162,13 @@ def test_dates_and_times_without_a_zone(lake: Lake, server: object, orders: Shop
 
 
 @pytest.mark.soak
-def test_an_hour_that_the_clock_shows_twice(lake: Lake, orders: Shop) -> None:
+def test_a_repeated_hour_is_read_completely(lake: Lake, orders: Shop) -> None:
     orders.sql("DROP TABLE IF EXISTS days")
     orders.sql("CREATE TABLE days (id int PRIMARY KEY, day date, local timestamp)")
     orders.sql("INSERT INTO days VALUES (1, '2026-01-01', '2026-01-01 23:30'), (2, '2026-01-02', '2026-01-02 00:30')")
     other = Shop(lake, orders.server, "days", cursor_column="local", cursor_zone="Europe/Berlin")
     other.run(DAYS[0], DAYS[1])
-    # the clock is set back at 01:00 UTC, so that it shows 02:20 twice
+    # the clock is set back at 01:00 UTC, so 02:20 occurs twice
     orders.sql("INSERT INTO days VALUES (3, NULL, '2026-10-25 02:10')")
     other.run("2026-10-24T23:30:00Z", "2026-10-25T00:30:00Z")
     orders.sql("INSERT INTO days VALUES (4, NULL, '2026-10-25 02:20'), (5, NULL, '2026-10-25 02:40')")
@@ -187,7 +187,7 @@ def test_times_in_sqlite_are_text(books: tuple[Fed, sqlite3.Connection]) -> None
 
 
 @pytest.mark.soak
-def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(books: tuple[Fed, sqlite3.Connection]) -> None:
+def test_only_the_table_with_unreadable_metadata_fails(books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, shop = books
     names = [fed.name, fed.lake.new_name("broken")]
     shop.execute("CREATE TABLE pens AS SELECT * FROM books")
@@ -196,16 +196,16 @@ def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(books: tuple[Fed, s
     for version, expected in enumerate((["done", "done"], ["done", "failed"])):
         for table in ("books", "pens"):
             shop.execute(f"INSERT INTO {table} VALUES ({version}, 't', {version})")
-        mend = fed.lake.break_metadata(names[1]) if version else None
+        restore = fed.lake.break_metadata(names[1]) if version else None
         reports = run(spec, ingest).tables
         assert [r.outcome for r in reports] == expected, reports
-    assert mend is not None and "Cannot load the table" in str(reports[1].reason)
-    mend()
+    assert restore is not None and "Cannot load the table" in str(reports[1].reason)
+    restore()
     assert [r.outcome for r in run(spec, ingest).tables] == ["nothing", "done"]
     assert [sorted(fed.lake.duckdb_rows(name, "id")) for name in names] == [[(0,), (1,)]] * 2
 
 
-def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqlite3.Connection]) -> None:
+def test_an_integer_cursor_continues_from_the_highest_value(books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, shop = books
     shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n * 5 - 12) for n in range(1, 6)])
     first = fed.run(full_load=True, partitions=4).metrics
@@ -223,20 +223,18 @@ def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqli
     assert fed.rows("id, title")[-1] == (700218465001, "farther")
 
 
-def test_an_erased_key_stays_in_no_cursor_and_no_metadata_file(
-    lake: Lake, books: tuple[Fed, sqlite3.Connection]
-) -> None:
+def test_an_erased_key_remains_in_no_cursor_or_metadata_file(lake: Lake, books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, shop = books
-    gone = 700_218_465
-    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n) for n in (1, gone - 1, gone)])
+    erased = 700_218_465
+    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n) for n in (1, erased - 1, erased)])
     fed.source["cursor_column"] = "id"
     position = fed.run(full_load=True).metrics["position"]
-    assert position["through"] == gone
-    # the position is noted as a property too
+    assert position["through"] == erased
+    # a property records the position too
     fed.run(outcome="nothing")
-    assert str(gone) in lake.table(fed.name).properties[IDLE_POSITION]
-    shop.execute("DELETE FROM books WHERE id = ?", [gone])
-    lake.sql(f"CREATE TABLE lake.{fed.name}_keys USING iceberg AS SELECT {gone}L AS id")
+    assert str(erased) in lake.table(fed.name).properties[IDLE_POSITION]
+    shop.execute("DELETE FROM books WHERE id = ?", [erased])
+    lake.sql(f"CREATE TABLE lake.{fed.name}_keys USING iceberg AS SELECT {erased}L AS id")
     done = erase(lake, erase_rows, fed.name, keys_table=f"{fed.name}_keys")
     assert done.outcome == "done", done.reason
     assert {"metadata"} <= done.metrics["places"][-1]["files"].keys() and done.metrics["metadata_deleted"]
@@ -244,17 +242,17 @@ def test_an_erased_key_stays_in_no_cursor_and_no_metadata_file(
     tables = [lake.table(f"{fed.name}{suffix}") for suffix in ("", ERASED_SUFFIX)]
     files = [file for table in tables for file in Path(table.location.removeprefix("file:")).rglob("*.metadata.json")]
     texts = "".join(file.read_text() for file in files) + str(lake.duckdb_rows(fed.name + ERASED_SUFFIX, "*"))
-    assert files and str(gone) not in texts and f"{gone ^ (1 << 63):x}" not in texts
+    assert files and str(erased) not in texts and f"{erased ^ (1 << 63):x}" not in texts
 
-    # the next run goes on below the key, and does not take the row for a new one
-    shop.execute("INSERT INTO books VALUES (?, 'next', 1)", [gone + 1])
+    # the next run continues below the key, and does not read the row as a new one
+    shop.execute("INSERT INTO books VALUES (?, 'next', 1)", [erased + 1])
     after = fed.run().metrics
-    assert after["position"]["last"] == [gone - 1, gone + 1]
-    assert fed.rows("id, title") == [(1, "t1"), (gone - 1, f"t{gone - 1}"), (gone + 1, "next")]
+    assert after["position"]["last"] == [erased - 1, erased + 1]
+    assert fed.rows("id, title") == [(1, "t1"), (erased - 1, f"t{erased - 1}"), (erased + 1, "next")]
 
 
 @pytest.mark.soak
-def test_equal_rows_of_a_table_without_a_key_are_kept_and_added_once(books: tuple[Fed, sqlite3.Connection]) -> None:
+def test_equal_rows_without_a_key_are_added_once(books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, shop = books
     shop.execute("CREATE TABLE clicks (what TEXT, version INTEGER)")
     shop.executemany("INSERT INTO clicks VALUES (?, ?)", [("x", 1), ("x", 1), ("y", 1)])
@@ -265,7 +263,7 @@ def test_equal_rows_of_a_table_without_a_key_are_kept_and_added_once(books: tupl
     assert fed.rows("what, version") == [("x", 1), ("x", 1), ("x", 1), ("y", 1), ("z", 2)]
 
 
-def test_what_spark_would_round_or_cut_is_read_as_text(orders: Shop) -> None:
+def test_values_that_spark_would_round_or_cut_are_read_as_text(orders: Shop) -> None:
     orders.sql("DROP TABLE IF EXISTS odd")
     orders.sql(
         "CREATE TABLE odd (id int PRIMARY KEY, n numeric, long numeric(50,10), at time, a text[], short numeric(9,2))"
@@ -280,7 +278,7 @@ def test_what_spark_would_round_or_cut_is_read_as_text(orders: Shop) -> None:
     ]
 
 
-def test_rows_that_clean_could_not_take_enter_once_it_can(books: tuple[Fed, sqlite3.Connection]) -> None:
+def test_rows_rejected_by_clean_are_replayed_after_its_correction(books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, shop = books
     shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, str(n) if n % 9 else "nine", n) for n in range(1, 27)])
     fed.target["clean"] = {"compute": {"number": "CAST(title AS int)"}}
@@ -296,7 +294,9 @@ def test_rows_that_clean_could_not_take_enter_once_it_can(books: tuple[Fed, sqli
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("moment", "then"), [("after_staging", "done"), ("after_commit", "nothing")])
-def test_killed_and_run_again(books: tuple[Fed, sqlite3.Connection], tmp_path: Path, moment: str, then: str) -> None:
+def test_a_killed_run_can_be_repeated(
+    books: tuple[Fed, sqlite3.Connection], tmp_path: Path, moment: str, then: str
+) -> None:
     fed, shop = books
     shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, "t", n) for n in range(5)])
     assert Run(tmp_path, fed.spec(full_load=True), f"{moment}=kill").was_killed()
@@ -305,21 +305,21 @@ def test_killed_and_run_again(books: tuple[Fed, sqlite3.Connection], tmp_path: P
 
 
 @pytest.mark.soak
-def test_killed_between_history_and_table(orders: Shop, tmp_path: Path) -> None:
+def test_a_run_killed_between_history_and_table_can_be_repeated(orders: Shop, tmp_path: Path) -> None:
     orders.target["history_table"] = orders.lake.new_name("history")
     order(orders, 1, "a", "2026-01-01T05:00:00Z")
     orders.run(DAYS[0], DAYS[1])
     order(orders, 1, "b", "2026-01-02T05:00:00Z")
     assert Run(tmp_path, orders.spec(DAYS[1], DAYS[2]), "after_side_tables=kill").was_killed()
     order(orders, 1, "c", "2026-01-03T05:00:00Z")
-    # the next run is one of another interval: the interrupted one is finished before
+    # the next run has another interval: the interrupted one is finished first
     orders.run(DAYS[2], DAYS[3])
     assert orders.rows('"Id", state') == [(1, "c")]
     assert sorted(orders.lake.duckdb_rows(orders.target["history_table"], "state")) == [("a",), ("b",), ("c",)]
     assert orders.lake.table(orders.name).head() is not None
 
 
-def test_drivers_are_asked_for_only_by_sources_that_need_them() -> None:
+def test_only_sources_that_need_drivers_require_them() -> None:
     source = JdbcSource("jdbc:mysql://db/shop", "changed")
     assert ["mysql" in package for package in source_packages(source)] == [True]
     assert source_packages(None) == []

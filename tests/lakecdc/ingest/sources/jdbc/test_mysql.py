@@ -1,4 +1,4 @@
-"""A MariaDB database through the MySQL driver, which is fetched for this alone."""
+"""A MariaDB database through the MySQL driver, which is downloaded for this test alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.lakecdc.ingest.sources.jdbc.conftest import Fed
 
 @pytest.mark.services
 @pytest.mark.soak
-def test_what_spark_would_misread(lake: Lake, tmp_path: Path) -> None:
+def test_values_that_spark_would_misread_are_exact(lake: Lake, tmp_path: Path) -> None:
     columns = (
         "id bigint unsigned PRIMARY KEY, v int, flag tinyint(1), bits bit(9), made year, took time(6), n decimal(65,30)"
     )

@@ -1,4 +1,4 @@
-"""Tables held against a database that Spark reads by JDBC."""
+"""Tables compared with a database that Spark reads by JDBC."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def compared(fed: Fed, **options: object) -> TableReport:
     return report.tables[0]
 
 
-def test_rows_of_postgres(orders: Shop) -> None:
+def test_postgres_rows_are_compared(orders: Shop) -> None:
     values = "i % 2, i, 's' || i, i / 8.0, '2026-01-02'::timestamptz FROM generate_series(1, 60) i"
     orders.sql(f'INSERT INTO "Or ders" SELECT {values}')
     orders.run(*YEAR)
-    # without a new moment: ingestion never sees it
+    # the change has no new time: ingestion never sees it
     orders.sql('UPDATE "Or ders" SET price = NULL WHERE "Id" = 7')
     orders.sql('DELETE FROM "Or ders" WHERE "Id" = 33')
     orders.sql('INSERT INTO "Or ders" VALUES (0, 99, NULL, 1, NULL)')
@@ -37,7 +37,7 @@ def test_rows_of_postgres(orders: Shop) -> None:
         ("missing", '{"Id":99,"part":0}', ()),
         ("unexpected", '{"Id":33,"part":1}', ()),
     ]
-    # the table was fed up to the end of an interval that is yet to come
+    # the table was fed up to the end of an interval that lies in the future
     report = compared(orders, ranges=6)
     assert differences(report) == expected
     assert report.metrics["ranges_different"] == 3
@@ -46,7 +46,7 @@ def test_rows_of_postgres(orders: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_rows_of_sqlite(books: tuple[Fed, sqlite3.Connection]) -> None:
+def test_sqlite_rows_are_compared(books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, connection = books
     connection.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"title {n}", n) for n in range(50)])
     fed.run(full_load=True)

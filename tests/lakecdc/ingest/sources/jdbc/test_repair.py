@@ -1,4 +1,4 @@
-"""Rows that differ from a database without a log are loaded anew, each with the order that its cursor gives it."""
+"""Rows that differ from a database without a log are loaded again, with the order of its cursor."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NEXT = ("2027-01-01", "2028-01-01")
 
 
 def make_table(orders: Shop) -> int:
-    """A table that has been fed, and differs; by how many rows."""
+    """Make a fed table that differs; return the number of differing rows."""
     values = "i % 2, i, 's' || i, i / 8.0, '2026-01-02'::timestamptz + i * interval '1 second'"
     orders.sql(f'INSERT INTO "Or ders" SELECT {values} FROM generate_series(1, 60) i')
     orders.run(*YEAR)
-    # ingestion never sees it
+    # ingestion never sees these changes
     orders.sql('UPDATE "Or ders" SET price = NULL WHERE "Id" = 7')
     orders.sql('DELETE FROM "Or ders" WHERE "Id" IN (33, 34)')
     orders.sql('INSERT INTO "Or ders" VALUES (0, 99, NULL, 1, NULL)')
     orders.lake.sql(f"UPDATE lake.{orders.name} SET state = 'spoilt' WHERE id IN (8, 9)")
     orders.lake.sql(f"DELETE FROM lake.{orders.name} WHERE id IN (10, 11)")
-    # what others have written has no order
+    # rows of other writers have no order
     orders.lake.sql(f"INSERT INTO lake.{orders.name} BY NAME SELECT 1 AS part, 5000L AS id, 'foreign' AS state")
     return 9
 
@@ -58,10 +58,10 @@ def test_rows_are_loaded_once_more_if_ingestion_comes_first(orders: Shop, monkey
 
 
 @pytest.mark.soak
-def test_keys_that_come_again_after_a_repair(orders: Shop) -> None:
+def test_keys_may_return_after_a_repair(orders: Shop) -> None:
     make_table(orders)
     assert compared(orders, repair=True).outcome == "done"
-    # one of them as it was
+    # one of them unchanged
     again = "(1, 33, 'again', 1, '2027-03-03'), (0, 34, 's34', 4.25, '2026-01-02 00:00:34+00')"
     orders.sql(f'INSERT INTO "Or ders" VALUES {again}')
     orders.run(*_NEXT)
@@ -70,12 +70,14 @@ def test_keys_that_come_again_after_a_repair(orders: Shop) -> None:
     check_equal(orders)
 
 
-def test_a_run_that_has_read_before_does_not_commit_after(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_read_before_a_repair_does_not_commit_after_it(
+    orders: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planted, batch_of, reports = make_table(orders), Jdbc._batch, list[Any]()
 
     def repaired_meanwhile(*arguments: Any) -> Any:
         batch = batch_of(*arguments)
-        # above those of the rows, and below the highest of the table, which then tells nobody
+        # above the cursors of these rows but below the table's highest, so no later run reads it
         change(orders, "2026-01-02 00:00:30", "8, 20")
         reports.append(compared(orders, repair=True))
         return batch
@@ -83,6 +85,6 @@ def test_a_run_that_has_read_before_does_not_commit_after(orders: Shop, monkeypa
     monkeypatch.setattr(Jdbc, "_batch", repaired_meanwhile)
     orders.run(*YEAR, outcome="conflict")
     monkeypatch.undo()
-    # the row that changed late differs as well: its interval had been read
+    # the late change differs as well: its interval was already read
     assert (reports[0].outcome, reports[0].metrics["repaired"]) == ("done", planted + 1), reports[0].reason
     check_equal(orders)

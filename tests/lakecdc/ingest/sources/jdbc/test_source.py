@@ -1,24 +1,24 @@
-"""What has been read, and up to where without a gap."""
+"""The intervals read so far, and the high-water mark below the first gap."""
 
 from __future__ import annotations
 
 from lakecdc.ingest.sources.jdbc.source import BEGINNING, read_through, with_range
 
 
-def test_ranges_that_touch_become_one() -> None:
+def test_adjacent_ranges_are_joined() -> None:
     assert with_range([("b", "c"), ("e", "f")], ("c", "e")) == [("b", "f")]
     assert with_range([("b", "c")], ("d", "e")) == [("b", "c"), ("d", "e")]
     assert with_range([("b", "e")], ("c", "d")) == [("b", "e")]
     assert with_range([("b", "c")], (BEGINNING, "b")) == [(BEGINNING, "c")]
 
 
-def test_a_gap_holds_the_moment_and_filling_it_frees_it() -> None:
+def test_a_gap_holds_the_high_water_mark_until_filled() -> None:
     ranges = with_range([("b", "c")], ("d", "e"))
     assert read_through(ranges, "c", ("d", "e")) == "c"
     assert read_through(with_range(ranges, ("c", "d")), "c", ("c", "d")) == "e"
 
 
-def test_an_older_interval_does_not_take_it_back() -> None:
+def test_an_older_interval_does_not_lower_the_high_water_mark() -> None:
     assert read_through(with_range([("d", "e")], ("a", "b")), "e", ("a", "b")) == "e"
     assert read_through([("a", "b")], None, ("a", "b")) == "b"
 

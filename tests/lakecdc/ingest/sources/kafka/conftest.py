@@ -1,4 +1,4 @@
-"""A real Kafka for the tests of this folder, and a shop whose history is produced into its topics."""
+"""A real Kafka for the tests of this folder, and topics with the history of a shop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = "id, name, n, doc"
 class Topics:
     """A Kafka and a lake.
 
-    :param number: tells the topics of one test from those of another.
+    :param number: distinguishes the topics of this test.
     :param reader: of the source.
     """
 
@@ -44,7 +44,7 @@ class Topics:
         self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
 
     def topic(self, stem: str = "shop.t") -> str:
-        """The name of a topic of this test."""
+        """Return the name of a topic of this test."""
         return f"pg{self.number}.{stem}"
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
@@ -53,7 +53,7 @@ class Topics:
         self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
 
     def delete(self, topic: str) -> None:
-        """Delete a topic and wait until it is gone."""
+        """Delete a topic and wait until the cluster no longer lists it."""
         self.admin.delete_topics([topic])[topic].result(30)
         while topic in self.admin.list_topics(timeout=10).topics:
             pass
@@ -63,9 +63,9 @@ class Topics:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
     def admin_id(self, topic: str) -> str:
-        """The topic's id as the cluster tells it."""
-        (found,) = self.admin.describe_topics(TopicCollection([topic])).values()
-        return str(found.result(30).topic_id)
+        """Return the topic's id from the cluster."""
+        (description,) = self.admin.describe_topics(TopicCollection([topic])).values()
+        return str(description.result(30).topic_id)
 
     def produce(
         self,
@@ -89,12 +89,12 @@ class Topics:
             value = json.dumps(event["value"]).encode()
             producer.produce(topic, value, key, partition, timestamp=moment, headers=headers)
             if event["value"]["op"] == "d":
-                # of the same moment: batches are cut at one moment of all partitions
+                # of the same time: batches are cut at one time of all partitions
                 producer.produce(topic, None, key, partition, timestamp=moment)
         assert producer.flush(60) == 0
 
     def spec(self, targets: Sequence[dict[str, Any]] | dict[str, Any], **source: Any) -> dict[str, Any]:
-        """An ingest spec."""
+        """Return an ingest spec."""
         options = source.pop("options", {})
         document = {"type": "kafka", "bootstrap_servers": self.kafka.bootstrap_servers, "format": "debezium-json"}
         document["reader"] = self.reader
@@ -107,13 +107,13 @@ class Topics:
         return list(report.tables)
 
     def rows(self, table: str, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
-        """The table's rows as DuckDB reads them, sorted by key."""
+        """Return the table's rows, read by DuckDB and sorted by key."""
         return sorted(self.lake.duckdb_rows(table, columns), key=lambda row: row[0])
 
 
 @pytest.fixture(scope="package")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A Kafka node."""
+    """Start a Kafka node."""
     with Kafka(tmp_path_factory.mktemp("kafka"), password=PASSWORD) as server:
         yield server
 
@@ -123,5 +123,5 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topics(kafka: Kafka, lake: Lake) -> Topics:
-    """Topics of one test."""
+    """Return the topics of one test."""
     return Topics(kafka, lake, next(_numbers))

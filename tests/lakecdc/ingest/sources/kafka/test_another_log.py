@@ -1,4 +1,4 @@
-"""Another log in the same topic is noticed wherever it begins, and what only looks like one is not refused."""
+"""Another log in the same topic is noticed wherever it begins; similar sequences are not refused."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def in_envelopes(offset: int, at: int, moment: int, op: str = "c") -> dict[str, 
 
 
 def flattened(offset: int, at: int, moment: int, commit: int | None = None) -> dict[str, Any]:
-    told = {"__op": "u", "__table": "t", "__lsn": at, "__source_ts_ms": moment}
+    about = {"__op": "u", "__table": "t", "__lsn": at, "__source_ts_ms": moment}
     sequence = {"__source_sequence": json.dumps([str(commit), str(at)])} if commit else {}
-    return {**in_envelopes(offset, at, moment), "value": {"id": offset, **told, **sequence}}
+    return {**in_envelopes(offset, at, moment), "value": {"id": offset, **about, **sequence}}
 
 
 def refusal(
@@ -46,47 +46,47 @@ def refusal(
     name: str = "debezium-json",
 ) -> str | None:
     lines = [json.dumps({"partition": 0, **event}) for event in events]
-    found = decode_lines(spark, name, lines, TARGET, Known({"id": "bigint"}), records=True, engine=engine)
-    assert found.passes.partition(":")[0] == ("one pass" if engine == "tasks" else "two passes")
+    decoded = decode_lines(spark, name, lines, TARGET, Known({"id": "bigint"}), records=True, engine=engine)
+    assert decoded.passes.partition(":")[0] == ("one pass" if engine == "tasks" else "two passes")
     progress = Progress(marks={("db.shop.t", 0): mark} if mark else {})
     try:
-        refuse_another_log(progress, seen, found)
+        refuse_another_log(progress, seen, decoded)
     except InputError as error:
         return str(error)
     return None
 
 
 @both_engines
-def test_a_log_that_has_passed_the_one_before_it_in_the_same_batch(spark: SparkSession, engine: str) -> None:
+def test_a_new_log_beyond_the_former_one_in_one_batch_is_refused(spark: SparkSession, engine: str) -> None:
     before = [in_envelopes(i, 1000 + i, 10_000 + i) for i in range(3)]
     after = [in_envelopes(FAR + i, 500 + 400 * i, 20_000 + i) for i in range(4)]
     assert "others before them in this batch, of 1970-01-01T00:00:10.002" in str(
         refusal(spark, before + after, engine=engine)
     )
-    # sent again after a crash of the connector, then going on
+    # a crashed connector sends events again, then continues
     again = [in_envelopes(FAR + i, 1000 + i, 10_000 + i) for i in range(5)]
     assert refusal(spark, before + again, engine=engine) is None
 
 
 @both_engines
-def test_a_log_that_passes_the_mark_within_one_batch(spark: SparkSession, engine: str) -> None:
+def test_a_new_log_that_passes_the_mark_in_one_batch_is_refused(spark: SparkSession, engine: str) -> None:
     mark, seen = order_key(1, (3 << 32) + 1000, time=10_000), "1970-01-01T00:00:10+00:00"
     log = [in_envelopes(i, 500 + 400 * i, 20_000 + i) for i in range(4)]
     assert f"newer than {seen}" in str(refusal(spark, log, mark, seen, engine=engine))
-    # the same, read before
+    # the same events, read before
     assert refusal(spark, log, mark, "1970-01-01T00:00:30+00:00", engine=engine) is None
 
 
 @both_engines
-def test_reads_of_an_incremental_snapshot_at_the_mark_are_no_other_log(spark: SparkSession, engine: str) -> None:
+def test_incremental_snapshot_reads_at_the_mark_are_accepted(spark: SparkSession, engine: str) -> None:
     mark, seen = order_key(1, (3 << 32) + 1000, 0, time=10_000), "1970-01-01T00:00:10+00:00"
     assert refusal(spark, [in_envelopes(1, 1000, 20_000, "r")], mark, seen, engine=engine) is None
     assert refusal(spark, [in_envelopes(1, 999, 20_000, "r")], mark, seen, engine=engine)
 
 
 @both_engines
-def test_records_of_transactions_that_overlap_are_no_other_log(spark: SparkSession, engine: str) -> None:
-    # the first to begin commits last
+def test_overlapping_transactions_are_accepted(spark: SparkSession, engine: str) -> None:
+    # the transaction that begins first commits last
     events = [
         flattened(0, 200, 10_000),
         flattened(1, 210, 10_000),
@@ -96,7 +96,7 @@ def test_records_of_transactions_that_overlap_are_no_other_log(spark: SparkSessi
     assert refusal(spark, events, engine=engine, name="debezium-flat-json") is None
     mark, seen = order_key(1, 210, 210, time=10_000), "1970-01-01T00:00:10+00:00"
     assert refusal(spark, events[2:], mark, seen, engine=engine, name="debezium-flat-json") is None
-    # with the place of the commit, what is another log can be told
+    # positions of commits reveal another log
     events = [flattened(FAR * i, 500 - 100 * i, 10_000 * i, commit=490 - 100 * i) for i in range(2)]
     assert refusal(spark, events, engine=engine, name="debezium-flat-json")
 

@@ -1,4 +1,4 @@
-"""Connections to a cluster that goes away without a word are noticed."""
+"""Connections notice a cluster that disappears without closing them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_
 
 
 def kept_alive(port: int) -> set[bool]:
-    """Whether this process' connections to a port of this machine are kept alive."""
-    found = set()
+    """Return the keep-alive settings of this process' connections to a local port."""
+    options = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
             if each.getpeername()[1:2] == (port,):
-                found.add(bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)))
-    return found
+                options.add(bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)))
+    return options
 
 
 @pytest.mark.parametrize("of_a_task", [False, True])
-def test_connections_notice_a_peer_that_is_gone(of_a_task: bool) -> None:
-    # it takes connections and never answers
+def test_connections_notice_a_lost_peer(of_a_task: bool) -> None:
+    # accepts connections and never answers
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         settings = {"bootstrap.servers": f"127.0.0.1:{port}"}

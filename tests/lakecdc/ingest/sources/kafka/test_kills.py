@@ -1,4 +1,4 @@
-"""Killed between reading and keeping the position, and run again: nothing is lost, nothing is there twice."""
+"""A run killed between reading and recording the position is repeated: no event is lost or applied twice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOMENTS = [
 ]
 # the others are close to it or to the kill below
 STOPPED = on_demand(MOMENTS, in_ci=("before_commit@2",))
-# a process of its own takes half a minute: CI kills one, and meets other moments by fail points
+# a separate process takes half a minute: CI kills one, and covers other moments by fail points
 KILLED = on_demand(("after_read", "after_staging", "after_side_tables", "after_commit"), in_ci=("after_commit",))
 
 
@@ -52,7 +52,7 @@ class Shop:
         self.spec: dict[str, Any] = topics.spec(target, topics=[self.topic], max_offsets_per_batch=10)
 
     def change(self, statements: int = 6) -> None:
-        """More statements, produced; then some events again, as a connector sends them after a crash."""
+        """Produce more statements, then some events again, as a connector does after a crash."""
         for _ in range(statements):
             self.history.statement(8)
         fresh = self.history.events[self.produced :]
@@ -65,9 +65,9 @@ class Shop:
         return run(parse_spec(self.spec), ingest)
 
     def assert_equal(self) -> None:
-        """Table and change log, as DuckDB reads them."""
+        """Compare table and change log, read by DuckDB."""
         assert self.topics.rows(self.name) == self.history.expected()
-        # the delete and the insert of a key change have one position, and may have one offset in two partitions
+        # the delete and the insert of a key change share a position, and may share an offset in two partitions
         log = self.topics.lake.duckdb_rows(f"{self.name}_log", "_lakecdc_order, _lakecdc_op, id")
         assert len(log) == len(set(log)), "an event is in the change log twice"
         orders = {event["value"]["source"]["lsn"] for event in self.history.events}
@@ -76,21 +76,21 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(kafka: Kafka, lake: Lake) -> Iterator[Shop]:
-    """The table, fed once."""
-    found = Shop(Topics(kafka, lake, 1000))
-    found.change()
-    assert [t.outcome for t in found.ingest().tables] == ["done"]
-    yield found
+    """Return a shop whose table has been fed once."""
+    fed = Shop(Topics(kafka, lake, 1000))
+    fed.change()
+    assert [t.outcome for t in fed.ingest().tables] == ["done"]
+    yield fed
 
 
 @pytest.mark.parametrize("moment", STOPPED)
-def test_stopped_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_a_stopped_run_can_be_repeated(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
     act_at(monkeypatch, f"{moment}=raise")
     stopped = shop.ingest()
     assert "fail point" in f"{stopped.error} {[t.reason for t in stopped.tables]}"
     monkeypatch.delenv(failpoints.VARIABLE)
-    # what comes meanwhile must not change where the interrupted batch ends
+    # events that arrive meanwhile must not change where the interrupted batch ends
     shop.change(2)
     again = shop.ingest()
     assert [t.outcome for t in again.tables] == ["done"], again
@@ -98,7 +98,7 @@ def test_stopped_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, mome
 
 
 @pytest.mark.parametrize("moment", KILLED)
-def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
+def test_a_killed_run_can_be_repeated(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change()
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()
     shop.change(2)

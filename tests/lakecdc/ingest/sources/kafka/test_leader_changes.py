@@ -1,4 +1,4 @@
-"""A partition whose leader changes is asked again; one broker never changes it, so that its answers stand in for it."""
+"""Offsets of a partition whose leader changes are requested again; one broker has no such change, so it is faked."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from lakecdc.ingest.sources.kafka import librdkafka
 class Answers:
     """An admin client with prepared answers.
 
-    :param errors: codes that it answers with at first.
+    :param errors: codes of its first answers.
     """
 
     def __init__(self, *errors: int) -> None:
         self.errors = list(errors)
 
-    def list_offsets(self, asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+    def list_offsets(self, partitions: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
         answer: Future[Any] = Future()
         if self.errors:
             answer.set_exception(KafkaException(KafkaError(self.errors.pop(0))))
         else:
             answer.set_result(SimpleNamespace(offset=7))
-        return dict.fromkeys(asked, answer)
+        return dict.fromkeys(partitions, answer)
 
     def poll(self, timeout: float) -> int:
-        """Handles no event: a client that answers has no complaint of its own."""
+        """Handle no event: a client that answers reports none."""
         return 0
 
 
@@ -41,7 +41,7 @@ def cluster_with(answers: Answers) -> librdkafka.LibrdkafkaCluster:
     return cluster
 
 
-def test_a_leader_that_changes_is_waited_for() -> None:
+def test_a_leader_change_is_awaited() -> None:
     cluster = cluster_with(Answers(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE))
     assert cluster.offsets([("t", 0)], "latest") == {("t", 0): 7}
 

@@ -1,4 +1,4 @@
-"""Positions in topics: what is kept, what does not fit, how a batch is bounded. No server needed."""
+"""Positions in topics: what they record, which marks are dropped, how a batch is bounded. No server needed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def of(partitions: int, topic: str = "pg.shop.orders") -> Progress:
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 100])
-def test_what_is_kept_comes_back(partitions: int) -> None:
+def test_a_position_keeps_the_progress(partitions: int) -> None:
     progress = of(partitions)
     again = kept.decode(decode_position(position(progress).encode()))
     assert again == progress
     assert again.trusted_marks() == {f"pg.shop.orders/{p}": order for (_, p), order in progress.marks.items()}
 
 
-def test_marks_that_do_not_fit_are_dropped_and_reported() -> None:
+def test_marks_beyond_the_size_limit_are_dropped_and_reported() -> None:
     text = position(of(900)).encode()
     assert len(text) <= MAX_BYTES
     again = kept.decode(decode_position(text))
@@ -53,13 +53,13 @@ def test_a_partition_that_fed_nothing_is_never_late() -> None:
     assert kept.decode(position(strict)) == strict
 
 
-def test_a_truncate_among_the_offsets_is_understood() -> None:
+def test_a_truncate_among_the_offsets_is_read() -> None:
     now = replace(position(of(2)), truncate_order=order_key(1, 2**40))
     before = replace(now, offsets={**now.offsets, "truncated": now.truncate_order}, truncate_order=None)
     assert decode_position(before.encode()) == now == decode_position(now.encode())
 
 
-def test_batches_take_shares_of_what_is_left() -> None:
+def test_batches_divide_the_remaining_offsets() -> None:
     progress = Progress(1, {"t": Followed("id", (0, 10, 7)), "another": Followed("id", (0,))})
     ends = {("t", 0): 100, ("t", 1): 20, ("t", 2): 7, ("another", 0): 9}
     unread = progress.unread(["t"], ends)
@@ -90,16 +90,16 @@ def test_pieces_cover_ranges_once() -> None:
         (7, {"op": "c"}, False),
     ],
 )
-def test_records_tell_whether_they_are_keyed_by_the_table(key: object, value: object, keyed: bool) -> None:
+def test_records_keyed_by_the_table_are_recognized(key: object, value: object, keyed: bool) -> None:
     raw = None if key is None else json.dumps(key).encode()
     assert is_keyed_by(("id",), [(raw, json.dumps(value).encode(), None)]) is keyed
 
 
-def test_a_cut_lies_at_one_moment_of_all_partitions() -> None:
+def test_a_batch_ends_at_one_moment_of_all_partitions() -> None:
     times = {("t", 0): [10, 20, 30, 40], ("t", 1): [11, 12, 13, 14], ("t", 2): []}
 
     def offsets_at(moment: int) -> dict[tuple[str, int], int]:
-        return {p: next((i for i, t in enumerate(found) if t >= moment), -1) for p, found in times.items()}
+        return {p: next((i for i, t in enumerate(moments) if t >= moment), -1) for p, moments in times.items()}
 
     unread = [Range("t", 0, 0, 4), Range("t", 1, 0, 4)]
     assert aligned(unread, 5, offsets_at) == [Range("t", 0, 0, 1), Range("t", 1, 0, 4)]

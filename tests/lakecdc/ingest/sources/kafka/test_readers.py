@@ -37,20 +37,20 @@ LOGIN = {
 
 
 def in_transactions(topics: Topics, topic: str, events: list[dict[str, Any]], partitions: int) -> None:
-    """Produce events in transactions; after each one the same changes come with other values and are aborted."""
+    """Produce events in transactions; after each, an aborted one has the same changes with other values."""
     producer = Producer({"bootstrap.servers": topics.kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(30)
     for first in range(0, len(events), 9):
         part = events[first : first + 9]
         false = [{**e, "value": {**e["value"], "op": "d", "before": e["key"], "after": None}} for e in part]
-        for kept in (part, false):
+        for produced in (part, false):
             producer.begin_transaction()
-            topics.produce(topic, kept, partitions, producer=producer)
-            producer.commit_transaction(30) if kept is part else producer.abort_transaction(30)
+            topics.produce(topic, produced, partitions, producer=producer)
+            producer.commit_transaction(30) if produced is part else producer.abort_transaction(30)
 
 
-def test_a_table_is_the_same_by_either_reader(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic, history, found = topics.topic(), History.of(23, 18), []
+def test_both_readers_fill_the_same_table(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, history, reports = topics.topic(), History.of(23, 18), []
     topics.create(topic, 3)
     in_transactions(topics, topic, history.events, 3)
     for reader in READERS:
@@ -66,11 +66,11 @@ def test_a_table_is_the_same_by_either_reader(topics: Topics, monkeypatch: pytes
         assert report.outcome == "done" and report.metrics["offsets_left"] == 0, report
         assert topics.rows(name) == history.expected()
         log = sorted(map(repr, topics.lake.duckdb_rows(f"{name}_log")))
-        found.append((log, report.metrics["position"], report.metrics["decoding"]))
-    assert found[0] == found[1]
+        reports.append((log, report.metrics["position"], report.metrics["decoding"]))
+    assert reports[0] == reports[1]
 
 
-def test_messages_are_the_same_to_the_byte(topics: Topics) -> None:
+def test_both_readers_return_the_same_bytes(topics: Topics) -> None:
     topic = topics.topic()
     topics.create(topic, 2)
     history = History.of(29, 20)
@@ -82,9 +82,9 @@ def test_messages_are_the_same_to_the_byte(topics: Topics) -> None:
         described = [c.topics(lambda name: name.startswith(f"pg{topics.number}.")) for c in clusters]
         assert described[0] == described[1] and len(described[0]) == 2
         places = [(t.name, p) for t in described[0].values() for p in range(t.partitions)]
-        asked = [tuple(c.offsets(places, at) for at in ("earliest", "latest", 1_700_000_000_100)) for c in clusters]
-        assert asked[0] == asked[1]
-        lows, highs, _ = asked[0]
+        offsets = [tuple(c.offsets(places, at) for at in ("earliest", "latest", 1_700_000_000_100)) for c in clusters]
+        assert offsets[0] == offsets[1]
+        lows, highs, _ = offsets[0]
         ranges = [Range(*place, low, highs[place]) for place, low in lows.items() if highs[place] > low]
         frames = [reader.messages(ranges) for reader in (one, two)]
         assert frames[0].dtypes == frames[1].dtypes
@@ -96,7 +96,7 @@ def test_messages_are_the_same_to_the_byte(topics: Topics) -> None:
 
 
 def reader_of(shop: Topics, reader: str, **source: Any) -> Reader:
-    """An open reader."""
+    """Open a reader and close it at the end."""
     shop.reader = reader
     spec = parse_spec(shop.spec({"table": "test.none", "key": ["id"]}, **{"topics": ["t"], **source}))
     assert isinstance(spec.source, KafkaSource)
@@ -104,7 +104,7 @@ def reader_of(shop: Topics, reader: str, **source: Any) -> Reader:
 
 
 @pytest.mark.parametrize("reader", on_demand(READERS, in_ci=("librdkafka",)))
-def test_a_login_suffices_and_appears_nowhere(
+def test_a_login_suffices_and_is_never_shown(
     topics: Topics,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -117,7 +117,7 @@ def test_a_login_suffices_and_appears_nowhere(
     topics.produce(topic, history.events)
     source = {"topics": [topic], "settings": LOGIN, "bootstrap_servers": topics.kafka.sasl_servers}
     target = {"table": name, "key": ["id"]}
-    # librdkafka tries a refused login again until then
+    # librdkafka retries a refused login for this long
     monkeypatch.setattr(librdkafka, "_SECONDS", 3.0)
     caplog.set_level(logging.DEBUG, "lakecdc")
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
@@ -129,9 +129,9 @@ def test_a_login_suffices_and_appears_nowhere(
     monkeypatch.setenv("KAFKA_PASSWORD", f"{PASSWORD} wrong")
     refused: JobReport = run(parse_spec(topics.spec(target, **source)), ingest)
     assert refused.failure_class == "bad input" and topics.kafka.sasl_servers in (refused.error or ""), refused
-    said = capfd.readouterr()
-    assert "Physical Plan" in said.out
-    assert PASSWORD not in f"{said.out}{said.err}{caplog.text}{report}{refused}"
+    output = capfd.readouterr()
+    assert "Physical Plan" in output.out
+    assert PASSWORD not in f"{output.out}{output.err}{caplog.text}{report}{refused}"
 
 
 def test_an_unreachable_cluster_is_distinguished_from_bad_input(
@@ -155,7 +155,7 @@ def test_a_missing_jar_is_reported_before_any_write(topics: Topics, monkeypatch:
     assert report.failure_class == "bad input" and "spark-sql-kafka" in (report.error or ""), report
 
 
-def test_what_librdkafka_cannot_do_names_the_other_reader(topics: Topics) -> None:
+def test_options_that_librdkafka_lacks_name_the_other_reader(topics: Topics) -> None:
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
     report = run(
         parse_spec(topics.spec({"table": "test.none", "key": ["id"]}, topics=["t"], settings=settings)), ingest
@@ -164,7 +164,7 @@ def test_what_librdkafka_cannot_do_names_the_other_reader(topics: Topics) -> Non
 
 
 @pytest.mark.soak
-def test_a_killed_process_brought_the_jar_and_left_no_password(
+def test_a_killed_process_loads_the_jar_and_leaves_no_password(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     name, topic, history = topics.lake.new_name("killed"), topics.topic(), History.of(37, 20)
@@ -182,5 +182,5 @@ def test_a_killed_process_brought_the_jar_and_left_no_password(
     (report,) = run(parse_spec(spec), ingest).tables
     assert report.outcome == "done", report
     assert topics.rows(name) == history.expected()
-    told = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".crc")
-    assert "KafkaRelation" in told and PASSWORD not in told
+    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".crc")
+    assert "KafkaRelation" in written and PASSWORD not in written

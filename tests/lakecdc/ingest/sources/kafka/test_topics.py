@@ -1,4 +1,4 @@
-"""Events of real topics become tables that equal the source, whatever the partitions, batches and repetitions."""
+"""Events of real topics become tables that equal the source, with any partitions, batches and repetitions."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ pytestmark = pytest.mark.services
 
 
 def only(reports: list[TableReport]) -> TableReport:
-    """The one table's report, which must be fine."""
+    """Return the only table's report, which must be done."""
     (report,) = reports
     assert report.outcome == "done", report.reason
     return report
 
 
 def refused(reports: list[TableReport]) -> str:
-    """Why the one table was refused as bad input."""
+    """Return why the only table was refused as bad input."""
     (report,) = reports
     assert (report.outcome, report.failure_class) == ("failed", "bad input"), report
     return report.reason or ""
 
 
 def position(report: TableReport) -> dict[str, Any]:
-    """The offsets in the report."""
-    found: dict[str, Any] = report.metrics["position"]
-    return found
+    """Return the offsets in the report."""
+    offsets: dict[str, Any] = report.metrics["position"]
+    return offsets
 
 
-def test_partitions_in_several_batches_and_runs(topics: Topics) -> None:
+def test_partitions_are_read_in_several_batches_and_runs(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(1, 40)
     target = {"table": name, "key": ["id"], "partition_by": ["bucket(2, id)"]}
     topics.create(topic, 3)
@@ -74,7 +74,7 @@ def test_replayed_and_shuffled_events_change_nothing(topics: Topics) -> None:
     topics.create(topic, 2)
     topics.produce(topic, history.events, 2)
     only(topics.ingest(target, topics=[topic]))
-    # what a connector sends again after a crash; the placeholders of key changes need their own order
+    # a connector sends events again after a crash; the placeholders of key changes need their own order
     again = [e for e in history.events if not e["headers"]]
     random.Random(1).shuffle(again)
     topics.produce(topic, again, 2)
@@ -114,17 +114,17 @@ def test_in_order_batch_reads_no_data_file(topics: Topics) -> None:
 
 
 def partition_of(event: dict[str, Any]) -> int:
-    """Where ``Topics.produce`` puts an event, of two partitions."""
+    """Return the partition, of two, in which ``Topics.produce`` puts an event."""
     return zlib.crc32(json.dumps(event["key"]).encode()) % 2
 
 
 def of_table(history: History, table: str) -> list[dict[str, Any]]:
-    """The events of a history as those of another table."""
+    """Return the events of a history as those of another table."""
     source = {"table": table}
     return [{**e, "value": {**e["value"], "source": {**e["value"]["source"], **source}}} for e in history.events]
 
 
-def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> None:
+def test_new_topics_are_read_from_their_beginning(topics: Topics) -> None:
     one, two = topics.lake.new_name("kafka"), topics.lake.new_name("kafka")
     stems = [name.rpartition(".")[2] for name in (one, two)]
     targets = [{"table": name, "key": ["id"]} for name in (one, two)]
@@ -137,7 +137,7 @@ def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> Non
     assert [r.outcome for r in reports] == ["done", "nothing"], reports
     topics.create(topics.topic(stems[1]), 2)
     topics.produce(topics.topic(stems[1]), of_table(history, stems[1]), 2)
-    # a quiet topic is read through to the moment its end was asked for, a busy one to its last event
+    # a quiet topic is read through to the time its end was requested, a busy one to its last event
     before = datetime.now(UTC).isoformat()
     reports = topics.ingest(targets, topic_pattern=pattern)
     assert [r.outcome for r in reports] == ["nothing", "done"], reports
@@ -148,24 +148,24 @@ def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> Non
 
 
 @pytest.mark.soak
-def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(topics: Topics) -> None:
+def test_only_the_table_with_unreadable_metadata_fails(topics: Topics) -> None:
     history, tables = History.of(4, 10), ("good", "bad")
-    names, found = [topics.lake.new_name("kafka") for _ in tables], [topics.topic(f"shop.{t}") for t in tables]
+    names, topic_names = [topics.lake.new_name("kafka") for _ in tables], [topics.topic(f"shop.{t}") for t in tables]
     targets = [{"table": n, "key": ["id"], "source_table": f"shop.{t}"} for n, t in zip(names, tables, strict=True)]
     for begin, end in ((0, 5), (5, None)):
-        for topic, table in zip(found, tables, strict=True):
+        for topic, table in zip(topic_names, tables, strict=True):
             topics.produce(topic, of_table(history, table)[begin:end])
-        mend = topics.lake.break_metadata(names[1]) if begin else None
-        reports = topics.ingest(targets, topics=found)
+        restore = topics.lake.break_metadata(names[1]) if begin else None
+        reports = topics.ingest(targets, topics=topic_names)
     assert [r.outcome for r in reports] == ["done", "failed"], reports
-    assert mend is not None and "Cannot load the table" in str(reports[1].reason)
-    mend()
-    assert [r.outcome for r in topics.ingest(targets, topics=found)] == ["nothing", "done"]
+    assert restore is not None and "Cannot load the table" in str(reports[1].reason)
+    restore()
+    assert [r.outcome for r in topics.ingest(targets, topics=topic_names)] == ["nothing", "done"]
     assert topics.rows(names[0]) == topics.rows(names[1]) == history.expected()
 
 
 def test_another_log_in_the_same_topic_is_refused(topics: Topics) -> None:
-    """What a connector sends that has followed its database to a server whose log has lower positions."""
+    """The connector has followed its database to a server whose log has lower positions."""
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(3))
     target = {"table": name, "key": ["id"]}
     topics.create(topic)
@@ -177,22 +177,22 @@ def test_another_log_in_the_same_topic_is_refused(topics: Topics) -> None:
     history.lsn = 0
     history.update(1, touch_doc=True)
     (event,) = history.events[known:]
-    # as one that is sent again
+    # the same event sent again is accepted
     topics.produce(topic, [event])
     only(topics.ingest(target, topics=[topic]))
     event["value"]["source"]["ts_ms"] += 60_000
     topics.produce(topic, [event])
-    begun_anew = f"source has another log now: the events of {topic}/0 are newer"
-    assert begun_anew in refused(topics.ingest(target, topics=[topic]))
+    another_log = f"source has another log now: the events of {topic}/0 are newer"
+    assert another_log in refused(topics.ingest(target, topics=[topic]))
     assert topics.rows(name) == before
-    # a new table comes upon the other log within its first batch
+    # a new table meets the other log within its first batch
     other = topics.lake.new_name("kafka")
     reason = refused(topics.ingest({**target, "table": other}, topics=[topic]))
-    assert begun_anew in reason and "others before them" in reason
+    assert another_log in reason and "others before them" in reason
     assert not topics.lake.spark.catalog.tableExists(f"lake.{other}")
 
 
-def test_a_topic_made_anew_is_refused_until_it_is_accepted(topics: Topics) -> None:
+def test_a_recreated_topic_is_refused_until_accepted(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(13, 12)
     target = {"table": name, "key": ["id"]}
     topics.create(topic)
@@ -209,15 +209,15 @@ def test_a_topic_made_anew_is_refused_until_it_is_accepted(topics: Topics) -> No
     reason = refused(topics.ingest(target, topics=[topic]))
     assert "is not the one that fed it" in reason and before in reason
     assert topics.rows(name) == history.expected()
-    found = topics.admin_id(topic)
-    report = only(topics.ingest(target, topics=[topic], accept_topic_ids=[found]))
+    topic_id = topics.admin_id(topic)
+    report = only(topics.ingest(target, topics=[topic], accept_topic_ids=[topic_id]))
     assert position(report)["epoch"] == 2
     assert topics.rows(name) == again.expected()
 
 
 @pytest.mark.soak
 def test_quarantined_messages_keep_the_epoch_of_their_topic(topics: Topics) -> None:
-    name, kept, topic = topics.lake.new_name("kafka"), topics.lake.new_name("quarantine"), topics.topic()
+    name, quarantine, topic = topics.lake.new_name("kafka"), topics.lake.new_name("quarantine"), topics.topic()
     target = {"table": name, "key": ["id"], "columns": {"n": "int"}}
     old, new = History(random.Random(4), lsn=1000), History(random.Random(5), lsn=10)
 
@@ -232,7 +232,7 @@ def test_quarantined_messages_keep_the_epoch_of_their_topic(topics: Topics) -> N
             source = {"accept_topic_ids": [topics.admin_id(topic)]}
         only(topics.ingest(target, topics=[topic], options=options, **source))
 
-    options = {"quarantine_table": kept, "max_quarantined_fraction": 1.0}
+    options = {"quarantine_table": quarantine, "max_quarantined_fraction": 1.0}
     for key in (1, 2):
         old.insert(key)
     ingest(old)
@@ -240,17 +240,17 @@ def test_quarantined_messages_keep_the_epoch_of_their_topic(topics: Topics) -> N
     for key in (3, 1):
         new.insert(key)
     ingest(new, again=True)
-    places = [place for (place,) in topics.lake.duckdb_rows(kept, "place")]
+    places = [place for (place,) in topics.lake.duckdb_rows(quarantine, "place")]
     assert places == 2 * [f"{topic}/0@0"]
-    # repaired by hand, the older one must not win over the row of the newer epoch
+    # repaired by hand, the older row must not win over the newer epoch's
     text = "replace(CAST(raw_value AS string), '\"x\"', '7')"
-    topics.lake.sql(f"UPDATE lake.{kept} SET raw_value = CAST({text} AS binary)")
+    topics.lake.sql(f"UPDATE lake.{quarantine} SET raw_value = CAST({text} AS binary)")
     document = topics.spec(target, topics=[topic], options=options)
     report = run(parse_spec({**document, "job": "replay_quarantine"}), ingest_job).tables[0]
     assert (report.outcome, report.metrics["quarantined_before"], report.metrics["quarantined_still"]) == ("done", 2, 0)
     names = {key: row["name"] for key, row in {**old.rows, **new.rows}.items()}
     assert [row[:2] for row in topics.rows(name)] == sorted(names.items())
-    assert topics.lake.duckdb_rows(kept, "place") == []
+    assert topics.lake.duckdb_rows(quarantine, "place") == []
 
 
 def test_offsets_that_retention_removed_are_refused(topics: Topics) -> None:
@@ -271,14 +271,14 @@ def test_offsets_that_retention_removed_are_refused(topics: Topics) -> None:
     assert [row[0] for row in topics.rows(name)] == [1, 4, 5]
 
 
-def test_more_partitions_make_the_order_strict(topics: Topics) -> None:
+def test_added_partitions_make_the_order_strict(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(17, 30)
     target = {"table": name, "key": ["id"]}
     topics.create(topic)
     topics.produce(topic, history.events)
     assert "marks" in position(only(topics.ingest(target, topics=[topic])))
     topics.grow(topic, 4)
-    # replayed after the change: a key's old states lie in a partition that never fed any
+    # replayed after the change: a key's old states lie in a partition that never fed the table
     topics.produce(topic, [e for e in history.events if not e["headers"]], 4)
     report = only(topics.ingest(target, topics=[topic]))
     assert "got more partitions" in position(report)["strict"] and "marks" not in position(report)
@@ -287,7 +287,7 @@ def test_more_partitions_make_the_order_strict(topics: Topics) -> None:
     assert topics.rows(name) == history.expected()
 
 
-def test_a_truncate_voids_what_other_partitions_deliver_later(topics: Topics) -> None:
+def test_a_truncate_drops_earlier_rows_of_other_partitions(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(4))
     log = topics.lake.new_name("log")
     target = {"table": name, "key": ["id"], "history_table": log}
@@ -316,7 +316,7 @@ def test_a_truncate_voids_what_other_partitions_deliver_later(topics: Topics) ->
     assert topics.lake.duckdb_rows(log, "count(*)") == [(5,)]
 
 
-def test_time_bounds_a_run(topics: Topics) -> None:
+def test_start_and_end_time_bound_a_run(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(5))
     target = {"table": name, "key": ["id"]}
     topics.create(topic)
@@ -331,7 +331,7 @@ def test_time_bounds_a_run(topics: Topics) -> None:
     assert [row[0] for row in topics.rows(name)] == [1, 2, 3]
 
 
-def test_latest_needs_a_table_and_keeps_its_place(topics: Topics) -> None:
+def test_latest_needs_a_table_and_keeps_its_position(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(6))
     target = {"table": name, "key": ["id"], "columns": {"id": "bigint"}}
     topics.create(topic)
@@ -348,7 +348,7 @@ def test_latest_needs_a_table_and_keeps_its_place(topics: Topics) -> None:
     assert [row[0] for row in topics.rows(name)] == [2]
 
 
-def test_several_topics_feed_one_table_by_route(topics: Topics) -> None:
+def test_routed_topics_feed_one_table(topics: Topics) -> None:
     name, other = topics.lake.new_name("kafka"), topics.lake.new_name("kafka")
     one, two = History(random.Random(1)), History(random.Random(2))
     for key in range(4):

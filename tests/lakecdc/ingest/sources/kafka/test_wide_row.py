@@ -1,4 +1,4 @@
-"""Two topics make one wide row, whatever the partitions, batches and repetitions."""
+"""Two topics make one wide row, with any partitions, batches and repetitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.lakecdc.ingest.sources.kafka.conftest import Topics
 pytestmark = pytest.mark.services
 
 
-def test_a_wide_row_of_two_topics(topics: Topics) -> None:
+def test_two_topics_make_a_wide_row(topics: Topics) -> None:
     name, log, rng = topics.lake.new_name("wide"), Log(), random.Random(3)
     groups = [{"columns": [table], "source_table": f"shop.{table}"} for table in ("person", "address")]
     target: dict[str, Any] = {"table": name, "key": ["id"], "source_tables": ["shop\\..*"], "deletes": "resolved"}
@@ -27,10 +27,10 @@ def test_a_wide_row_of_two_topics(topics: Topics) -> None:
             events = []
             for _ in range(12):
                 key = rng.randrange(5)
-                gone = key in rows and rng.random() < 0.3
-                events.append(log.event(table, "d" if gone else "u", {"id": key, table: f"{log.lsn}"}))
-                rows.pop(key) if gone else rows.update({key: f"{log.lsn - 10}"})
-            # a connector that starts again sends its last events again
+                deleted = key in rows and rng.random() < 0.3
+                events.append(log.event(table, "d" if deleted else "u", {"id": key, table: f"{log.lsn}"}))
+                rows.pop(key) if deleted else rows.update({key: f"{log.lsn - 10}"})
+            # a restarted connector sends its last events again
             topics.produce(names[table], [*events, *events[-4:]], 2)
         (report,) = topics.ingest(target, topics=[*names.values()], max_offsets_per_batch=15)
         assert report.outcome == "done", report.reason

@@ -1,4 +1,4 @@
-"""Which parked rounds a table takes: those that continue its position without a gap."""
+"""A table applies the parked rounds that continue its position without a gap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parked(since: int, through: int, identity: str = "a") -> Parked:
         (None, [parked(3, 5), parked(5, 9)], [], 9),
     ],
 )
-def test_a_table_takes_rounds_that_continue_its_position(
+def test_a_table_applies_rounds_that_continue_its_position(
     at: int | None, rounds: list[Parked], usable: list[int], forgotten: int | None
 ) -> None:
     spark: Any = None

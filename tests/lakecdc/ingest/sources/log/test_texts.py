@@ -1,4 +1,4 @@
-"""Texts of hexadecimal digits become the bytes that each alone would."""
+"""Texts of hexadecimal digits are decoded together as they are one by one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lakecdc.ingest.sources.log.texts import octets
 TEXTS = ["\\x00ff10", None, "\\x", "\\xAB", None, "\\x" + "5a" * 9000]
 
 
-def test_octets() -> None:
-    wanted = [None if text is None else bytes.fromhex(text[2:]) for text in TEXTS]
+def test_hexadecimal_texts_become_bytes() -> None:
+    expected = [None if text is None else bytes.fromhex(text[2:]) for text in TEXTS]
     for begin in range(len(TEXTS) + 1):
-        assert octets(pa.array(TEXTS, pa.string()).slice(begin), 2).to_pylist() == wanted[begin:]
+        assert octets(pa.array(TEXTS, pa.string()).slice(begin), 2).to_pylist() == expected[begin:]
     assert octets(pa.array(["ab", None, ""])).to_pylist() == [b"\xab", None, b""]
 
 

@@ -19,7 +19,7 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.sources.model import LogShop
 from tests.open_folder import open_folder
 
-#: what MariaDB's tables of this kind become at MySQL
+#: MySQL's form of MariaDB's sequence tables
 _SEQUENCE = re.compile(r"\bseq_(\d+)_to_(\d+)\b")
 _NUMBERS = "WITH RECURSIVE r (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n < 999) "
 
@@ -42,18 +42,18 @@ class Shop(LogShop):
         return f"m{self.number}"
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements at the source in one session; the rows of the last one. ``s.`` is this test's database."""
+        """Run statements in one session; return the rows of the last one. ``s.`` is this test's database."""
         with self.server.connect(database=self.schema) as session, session.cursor() as cursor:
             for statement in statements:
-                cursor.execute(self._spoken(statement.replace("s.", f"{self.schema}.")))
+                cursor.execute(self._in_dialect(statement.replace("s.", f"{self.schema}.")))
             return list(cursor.fetchall())
 
-    def _spoken(self, statement: str) -> str:
-        """The statement as the server takes it."""
+    def _in_dialect(self, statement: str) -> str:
+        """Translate a statement into the server's dialect."""
         if not isinstance(self.server, MySQL):
             return statement
         part = "(SELECT n + {0} AS seq FROM sequence.n WHERE n <= {1} - {0} ORDER BY n) AS n"
-        return _SEQUENCE.sub(lambda found: part.format(*found.groups()), statement)
+        return _SEQUENCE.sub(lambda match: part.format(*match.groups()), statement)
 
     def source(self) -> dict[str, Any]:
         return {"type": "mysql", "host": "127.0.0.1", "port": self.server.port, "user": "root"}
@@ -64,34 +64,34 @@ class Shop(LogShop):
 
 @pytest.fixture(scope="package")
 def folder() -> Iterator[Path]:
-    """A folder that any account may enter, which ``tmp_path`` is not."""
-    with open_folder() as found:
-        yield found
+    """Create a folder that any account may enter, unlike ``tmp_path``."""
+    with open_folder() as path:
+        yield path
 
 
 @pytest.fixture(scope="package")
 def mariadb(folder: Path) -> Iterator[MariaDB]:
-    """A MariaDB server."""
-    with MariaDB(folder / "mariadb") as found:
-        yield found
+    """Start a MariaDB server."""
+    with MariaDB(folder / "mariadb") as server:
+        yield server
 
 
 @pytest.fixture(scope="package")
 def mysql(folder: Path) -> Iterator[MySQL]:
-    """A MySQL server, with numbers where MariaDB has sequences."""
-    with MySQL(folder / "mysql") as found:
-        with found.connect() as session, session.cursor() as cursor:
+    """Start a MySQL server with a table of numbers, which replaces MariaDB's sequences."""
+    with MySQL(folder / "mysql") as server:
+        with server.connect() as session, session.cursor() as cursor:
             cursor.execute("CREATE DATABASE sequence")
             cursor.execute("CREATE TABLE sequence.n (n int PRIMARY KEY)")
             cursor.execute(f"INSERT INTO sequence.n {_NUMBERS} SELECT a.n * 1000 + b.n FROM r a, r b WHERE a.n < 20")
-        yield found
+        yield server
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> MysqlProtocolServer:
-    """The server of a test: MariaDB, unless it asks for another; see :data:`both`."""
-    found: MysqlProtocolServer = request.getfixturevalue(getattr(request, "param", "mariadb"))
-    return found
+    """Return the server of a test: MariaDB, unless the test asks for another; see :data:`both`."""
+    instance: MysqlProtocolServer = request.getfixturevalue(getattr(request, "param", "mariadb"))
+    return instance
 
 
 _counter = itertools.count()
@@ -99,8 +99,8 @@ _counter = itertools.count()
 
 @pytest.fixture
 def shop(server: MysqlProtocolServer, lake: Lake) -> Shop:
-    """A fresh database."""
-    found = Shop(server, lake, next(_counter))
+    """Create a fresh database."""
+    database = Shop(server, lake, next(_counter))
     with server.connect() as session, session.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {found.schema}")
-    return found
+        cursor.execute(f"CREATE DATABASE {database.schema}")
+    return database

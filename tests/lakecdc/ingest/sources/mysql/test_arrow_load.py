@@ -17,7 +17,7 @@ from .test_types import CASES
 
 pytestmark = pytest.mark.services
 
-# values whose text is at the edge of what its type holds, or of what the two might read in different ways
+# values at the limits of their types, or whose text the two might read differently
 EDGES = {
     "float": ["-0e0", "1.401298464324817e-45", "-3.4028234e38", "16777217", "1.17549435e-38"],
     "double": ["-0e0", "5e-324", "-2.2250738585072011e-308", "123456789012345678"],
@@ -42,14 +42,14 @@ RANDOM = {
 
 
 def kinds_and_values() -> dict[str, list[str]]:
-    """Every type that Arrow reads, with values."""
+    """Return every type that Arrow reads, with values."""
     kinds = {case[0]: case[1] for case in CASES}
     kinds |= {kind: kinds.get(kind, []) + values for kind, values in EDGES.items()}
     return {**kinds, **{kind: kinds.get(kind, []) for kind in RANDOM}}
 
 
 def create(shop: Shop) -> list[str]:
-    """An empty table of every type that Arrow reads; its columns."""
+    """Create an empty table of every type that Arrow reads; return its columns."""
     names = {kind: f"c{i}" for i, kind in enumerate(kinds_and_values())}
     columns = ", ".join(f"{name} {kind}" for kind, name in names.items())
     shop.sql(f"CREATE TABLE s.t (id int, `Part, a` varchar(9), {columns}, PRIMARY KEY (id, `Part, a`))")
@@ -57,14 +57,17 @@ def create(shop: Shop) -> list[str]:
 
 
 def insert(shop: Shop) -> None:
-    """Rows of all values, and random ones with ids from -400 to -1."""
+    """Insert rows of all values, and random ones with ids from -400 to -1."""
     kinds = {kind: values for kind, values in kinds_and_values().items() if values}
     names = {kind: f"c{i}" for i, kind in enumerate(kinds_and_values())}
     for n, (kind, values) in enumerate(kinds.items()):
         rows = ", ".join(f"({i}, 'k{n}', {value})" for i, value in enumerate(values))
         shop.sql("SET sql_mode = ''", f"INSERT INTO s.t (id, `Part, a`, {names[kind]}) VALUES {rows}")
-    into, made = ", ".join(names[kind] for kind in RANDOM), ", ".join(RANDOM.values())
-    shop.sql("SET sql_mode = ''", f"INSERT INTO s.t (id, `Part, a`, {into}) SELECT -seq, 'r', {made} FROM seq_1_to_400")
+    into, random_values = ", ".join(names[kind] for kind in RANDOM), ", ".join(RANDOM.values())
+    shop.sql(
+        "SET sql_mode = ''",
+        f"INSERT INTO s.t (id, `Part, a`, {into}) SELECT -seq, 'r', {random_values} FROM seq_1_to_400",
+    )
 
 
 def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None, **settings: Any) -> TableReport:
@@ -74,7 +77,7 @@ def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None,
     """
     shop.targets[:] = [{"table": f"{shop.schema}.{target}", "source_table": f"{shop.schema}.t", **settings}]
     if monkeypatch:
-        monkeypatch.setattr(full_load, "_refusal", lambda *_: "told to")
+        monkeypatch.setattr(full_load, "_refusal", lambda *_: "forced by the test")
     try:
         return ingest(shop.lake.spark, shop.spec(chunk_rows=100, full_load_commit_rows=300))[0]
     finally:
@@ -96,7 +99,7 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
 
 # column type, values of the rows, settings of the target, why Spark has to write
 ODD: list[tuple[str, str, dict[str, Any], str | None]] = [
-    # a date that the calendar has not
+    # a date that the calendar lacks
     ("date", "'2024-02-31'), (3, '2024-01-00'", {}, None),
     ("blob", "'x'", {"columns": {"v": "string"}}, None),
     ("int", "5", {"columns": {"v": "decimal(3,1)"}}, None),
@@ -104,7 +107,7 @@ ODD: list[tuple[str, str, dict[str, Any], str | None]] = [
 ]
 
 
-def test_odd_types_and_values(shop: Shop) -> None:
+def test_odd_types_and_values_are_loaded_alike(shop: Shop) -> None:
     names = [f"{shop.schema}.odd_{kind}" for kind, *_ in ODD]
     for name, (kind, value, settings, _why) in zip(names, ODD, strict=True):
         shop.sql(f"CREATE TABLE {name} (id int PRIMARY KEY, v {kind})")
@@ -116,6 +119,6 @@ def test_odd_types_and_values(shop: Shop) -> None:
         assert report.outcome == "done", (kind, report.reason)
         assert report.metrics["full_load_written_by"] == (f"Spark: {why}" if why else "tasks"), kind
         assert len(shop.lake.duckdb_rows(name, "id")) == (3 if kind == "date" else 2), kind
-        assert report.metrics.get("zero_dates", 0) == (kind == "date"), "what is read twice is counted once"
+        assert report.metrics.get("zero_dates", 0) == (kind == "date"), "rows read twice count once"
         data = Path(shop.lake.table(name).location.removeprefix("file:")) / "data"
-        assert bool(list(data.glob("lakecdc-*/load-*"))) == (why is None), "what the tasks had written was left"
+        assert bool(list(data.glob("lakecdc-*/load-*"))) == (why is None), "files written by tasks were left"

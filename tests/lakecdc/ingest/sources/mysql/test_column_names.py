@@ -1,4 +1,4 @@
-"""What statements and rows of the log say of the names of columns."""
+"""Column names follow the statements and rows of the log."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KNOWN = {"id": 1, "a": 2, "b": 3}
 
 
 def after(*actions: str, known: dict[str, int] | None = None) -> ColumnNames:
-    """The names after some ALTER TABLEs."""
+    """Return the names after some ALTER TABLEs."""
     known = KNOWN if known is None else known
-    found = ColumnNames(known, dict.fromkeys(known, "int"))
+    names = ColumnNames(known, dict.fromkeys(known, "int"))
     for action in actions:
-        assert found.alter(effects(f"ALTER TABLE t {action}", "db", STRICT)[-1].change) is None
-    return found
+        assert names.alter(effects(f"ALTER TABLE t {action}", "db", STRICT)[-1].change) is None
+    return names
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def after(*actions: str, known: dict[str, int] | None = None) -> ColumnNames:
     ],
 )
 def test_columns_keep_their_numbers(actions: list[str], expected: dict[str, int]) -> None:
-    found = after(*actions).numbers
-    assert [*found.items()] == [*expected.items()]
+    numbers = after(*actions).numbers
+    assert [*numbers.items()] == [*expected.items()]
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_columns_keep_their_numbers(actions: list[str], expected: dict[str, int]
         ({}, "CHANGE IF EXISTS a c int", "what its columns were before is not known"),
     ],
 )
-def test_what_cannot_be_followed_reports_the_reason(known: dict[str, int], action: str, why: str) -> None:
-    found = ColumnNames(known, dict.fromkeys("abc", "int"))
-    assert why in str(found.alter(effects(f"ALTER TABLE t {action}", "db", STRICT)[-1].change))
+def test_renames_that_cannot_be_followed_report_the_reason(known: dict[str, int], action: str, why: str) -> None:
+    names = ColumnNames(known, dict.fromkeys("abc", "int"))
+    assert why in str(names.alter(effects(f"ALTER TABLE t {action}", "db", STRICT)[-1].change))
 
 
 @pytest.mark.parametrize(
@@ -63,30 +63,30 @@ def test_what_cannot_be_followed_reports_the_reason(known: dict[str, int], actio
         ("timestamp_ntz", ["date"], [False]),
     ],
 )
-def test_values_stay_only_in_types_that_hold_them(before: str, definitions: list[str], same: list[bool]) -> None:
+def test_values_remain_only_in_types_that_can_store_them(before: str, definitions: list[str], same: list[bool]) -> None:
     for numbers in (KNOWN, {}):
-        found = ColumnNames(numbers, {"a": before})
+        names = ColumnNames(numbers, {"a": before})
         changes = [effects(f"ALTER TABLE t MODIFY A {d}", "db", STRICT)[-1].change for d in definitions]
-        assert [found.alter(change) is None for change in changes] == same
+        assert [names.alter(change) is None for change in changes] == same
 
 
-def test_types_follow_renamed_columns_and_excluded_ones_have_none() -> None:
-    found = ColumnNames(KNOWN, {"a": "int"}, {"B"})
+def test_types_follow_renamed_columns_except_excluded_ones() -> None:
+    names = ColumnNames(KNOWN, {"a": "int"}, {"B"})
     for action, same in [("CHANGE a c int", True), ("MODIFY b char(1)", True), ("MODIFY c varchar(9)", False)]:
         change = effects(f"ALTER TABLE t {action}, ALGORITHM=INPLACE", "db", STRICT)[-1].change
-        assert (found.alter(change) is None) is same
+        assert (names.alter(change) is None) is same
     change = effects("ALTER TABLE t MODIFY id int", "db", STRICT)[-1].change
-    assert "'id', whose values may have changed: it is int now and was of" in str(found.alter(change))
+    assert "'id', whose values may have changed: it is int now and was of" in str(names.alter(change))
 
 
-def test_rows_that_do_not_fit_the_statements_are_refused() -> None:
-    # the server gave a column another name without a word in its log
+def test_rows_that_contradict_the_statements_are_refused() -> None:
+    # the server renamed a column without logging it
     assert "'c' instead of 'a'" in str(after().described(["id", "c", "b"]))
     assert "'a' instead of 'c'" in str(after("CHANGE a c int").described(["id", "a", "b"]))
-    found = after("ADD c int AFTER id")
-    assert found.described(["id", "c", "a", "b", "hidden"]) is None
-    assert found.numbers == {"id": 1, "c": 4, "a": 2, "b": 3, "hidden": 5} and found.added == [4]
-    # nothing is known, so that nothing can be contradicted
+    names = after("ADD c int AFTER id")
+    assert names.described(["id", "c", "a", "b", "hidden"]) is None
+    assert names.numbers == {"id": 1, "c": 4, "a": 2, "b": 3, "hidden": 5} and names.added == [4]
+    # nothing is known, so nothing contradicts it
     unknown = after("ADD c int", known={})
     assert unknown.described(["id", "c"]) is None and unknown.numbers == {"id": 2, "c": 1}
 
@@ -95,14 +95,14 @@ def named(*columns: str, base: str = "int") -> list[Named]:
     return [Named(name.strip("+"), MysqlType(base, name[0] == "+"), name[0] == "+") for name in columns]
 
 
-def test_rows_without_names_get_those_of_their_time() -> None:
-    # the server is ahead of the log, which will tell that a became c, and b became a
-    found = [column.name for column in after().unnamed(named("+id", "c", "a"))]
-    assert found == ["id", "a", "b"]
+def test_unnamed_columns_get_the_names_of_their_time() -> None:
+    # the server is ahead of the log, in which a is yet to become c, and b to become a
+    names = [column.name for column in after().unnamed(named("+id", "c", "a"))]
+    assert names == ["id", "a", "b"]
     assert [c.name for c in after("CHANGE a c int").unnamed(named("+id", "c", "a"))] == ["id", "c", "b"]
     # as the order may have changed as well, either could be the unsigned one
     with pytest.raises(LayoutError, match="'a' has another name now; set binlog_row_metadata = FULL"):
         after().unnamed(named("id", "+c", "d"))
     now = named("id", "b", "a")
-    assert after("MODIFY a int AFTER b").unnamed(now) is now, "the order is the server's once it is not known"
+    assert after("MODIFY a int AFTER b").unnamed(now) is now, "an unknown order is the server's"
     assert after("ADD c int FIRST", known={}).unnamed(now) is now

@@ -18,13 +18,13 @@ def where(port: int) -> Address:
     return Address(MysqlSource(host="127.0.0.1", port=port, user="u", password=None, ssl="disabled"), "p")
 
 
-def test_the_reason_is_that_of_the_system() -> None:
+def test_connection_errors_give_the_systems_reason() -> None:
     with pytest.raises(SourceUnavailableError, match="cannot be reached: Connection refused") as caught:
         connect(where(free_port()))
     assert "Can't connect" not in str(caught.value)
 
 
-def test_a_session_that_cannot_be_kept_alive_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_keep_alive_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = MagicMock()
     session._sock.setsockopt.side_effect = OSError(22, "Invalid argument")
     monkeypatch.setattr(pymysql, "connect", lambda **_: session)

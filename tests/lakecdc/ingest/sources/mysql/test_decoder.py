@@ -1,4 +1,4 @@
-"""Events that no server of the tests writes: files beyond 4 GiB, a server that died, events that cannot be read."""
+"""Events that no server of the tests writes: files beyond 4 GiB, a crashed server, unreadable events."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.on_demand import on_demand
 GTID, QUERY, ROTATE, XID, TABLE_MAP, WRITE, UPDATE = 162, 2, 4, 16, 19, 23, 24
 NOW = (Named("id", MysqlType("int")), Named("v", MysqlType("int")))
 SERVER = Server(mariadb=True, identity="mariadb:1:0", fold=False, checksum=False, charsets={})
-WANTED = {0: LogTable("db", "t", 0, ("id",), frozenset(), NOW)}
+TABLES = {0: LogTable("db", "t", 0, ("id",), frozenset(), NOW)}
 
 
 class Log:
-    """Writes events one behind the other."""
+    """Writes events one after another."""
 
     def __init__(self, at: int = 4) -> None:
         self.at, self.events = at, list[bytes]()
@@ -56,7 +56,7 @@ class Log:
 
 def decode(log: Iterable[bytes], begin: int = 4, **limits: Any) -> tuple[list[dict[str, Any]], Summary]:
     bounds = Limits(limits.get("stop", 1 << 62), limits.get("events", 1 << 62), seconds=limits.get("seconds", 0))
-    decoder = Decoder(WANTED, SERVER, Place("binlog.000001", begin), bounds)
+    decoder = Decoder(TABLES, SERVER, Place("binlog.000001", begin), bounds)
     rows = [row for batch in decoder.batches(log) for row in batch.to_pylist()]
     return rows, Summary.from_json(decoder.summary.to_json())
 
@@ -73,7 +73,7 @@ def test_a_batch_ends_between_two_transactions() -> None:
     assert (summary.pos, summary.gtid) == (log.at, "0-1-2")
 
 
-def test_a_batch_ends_when_its_time_is_over_and_it_has_rows() -> None:
+def test_a_batch_ends_at_its_time_limit_once_it_has_rows() -> None:
     log = Log().query(b"CREATE TABLE other (id int)").begin(1).rows(1, 2).rows(3).commit()
     first = log.at
     log.begin(2).rows(4).commit()
@@ -109,12 +109,12 @@ def test_a_transaction_beyond_4_gib_stays_in_order() -> None:
         (lambda log: log.add(38, b"\0" + bytes(12)), "XA transaction"),
     ],
 )
-def test_rows_of_a_transaction_that_may_not_count_stop_their_table(ending: Any, why: str) -> None:
+def test_rows_of_an_uncertain_transaction_stop_their_table(ending: Any, why: str) -> None:
     _rows, summary = decode(ending(Log().begin().rows(1)).events)
     assert why in summary.lost[0]
 
 
-def test_a_rolled_back_savepoint_stops_the_tables_and_ends_nothing_early() -> None:
+def test_a_rolled_back_savepoint_stops_its_tables() -> None:
     log = Log().begin().rows(1).query(b"ROLLBACK TO `s`").rows(2).add(38, b"\x01" + bytes(12))
     _rows, summary = decode(log.events)
     assert "ends with ROLLBACK" in summary.lost[0] and summary.pos == log.at
@@ -131,51 +131,51 @@ def test_a_one_phase_xa_transaction_counts() -> None:
     [
         Log().query(b"SELECT `db`.`f`(1)"),
         Log().begin().query(b"INSERT INTO other VALUES (1)").commit(),
-        # LOAD DATA, whose statement has thirteen bytes more before it
+        # LOAD DATA, with thirteen more bytes before its statement
         Log().begin().add(17, bytes(20)).add(18, bytes(8) + b"\x02" + bytes(17) + b"db\0LOAD DATA INFILE 'x'").commit(),
     ],
 )
-def test_logged_statements_stop_every_table_that_they_may_have_changed(log: Log) -> None:
+def test_logged_statements_stop_every_table_they_may_have_changed(log: Log) -> None:
     _rows, summary = decode(log.events)
     assert "may have been changed by a logged" in summary.lost[0]
 
 
 @pytest.mark.parametrize("kind", [20, 26, 39, 40, 165, 166, 171, 172, 99])
-def test_events_that_could_carry_rows_are_never_passed_over(kind: int) -> None:
+def test_events_that_may_have_rows_are_never_skipped(kind: int) -> None:
     with pytest.raises(LogError, match="which cannot be read"):
         decode(Log().begin().add(kind, bytes(20)).events)
 
 
-def test_unknown_events_without_rows_are_passed_over() -> None:
+def test_unknown_events_without_rows_are_skipped() -> None:
     _rows, summary = decode(Log().add(160, b"UPDATE t SET").add(161, bytes(8)).add(27, b"binlog.000001").events)
     assert not summary.lost and summary.total == 0
 
 
 def test_a_key_change_is_a_delete_and_an_update_with_the_old_key() -> None:
     rows, summary = decode(Log().begin().rows(1, 2, 5, 5, kind=UPDATE).commit().events)
-    found = [(r["kind"], r["old"], r["new"], r["moved"]) for r in rows]
-    assert found == [("d", ["1"], None, False), ("u", ["1"], ["2", "2"], True), ("u", None, ["5", "5"], False)]
+    changes = [(r["kind"], r["old"], r["new"], r["moved"]) for r in rows]
+    assert changes == [("d", ["1"], None, False), ("u", ["1"], ["2", "2"], True), ("u", None, ["5", "5"], False)]
     assert summary.events == {0: {"d": 1, "u": 2}} and summary.total == 2
 
 
-def test_rows_that_look_alike_before_and_after_a_statement_are_of_other_columns() -> None:
+def test_rows_before_and_after_a_statement_have_different_columns() -> None:
     log = Log().begin(1).rows(1).commit().query(b"ALTER TABLE t DROP v, ADD w int").begin(2).rows(2).commit()
     now = (Named("id", MysqlType("int")), Named("w", MysqlType("int")))
-    wanted = {0: LogTable("db", "t", 0, ("id",), frozenset(), now, (("id", 1), ("v", 2)))}
-    decoder = Decoder(wanted, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
+    tables = {0: LogTable("db", "t", 0, ("id",), frozenset(), now, (("id", 1), ("v", 2)))}
+    decoder = Decoder(tables, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
     rows = [row for batch in decoder.batches(log.events) for row in batch.to_pylist()]
-    found = Summary.from_json(decoder.summary.to_json())
-    assert [(r.numbers, r.columns[1][0]) for r in found.relations] == [((1, 2), "v"), ((1, 3), "w")]
+    summary = Summary.from_json(decoder.summary.to_json())
+    assert [(r.numbers, r.columns[1][0]) for r in summary.relations] == [((1, 2), "v"), ((1, 3), "w")]
     assert [row["version"] for row in rows] == [0, 1]
-    assert (found.columns, found.added, found.lost) == ({0: {"id": 1, "w": 3}}, {0: [3]}, {})
+    assert (summary.columns, summary.added, summary.lost) == ({0: {"id": 1, "w": 3}}, {0: [3]}, {})
 
 
-def test_what_lies_before_a_tables_position_is_passed_over() -> None:
+def test_events_before_a_tables_position_are_skipped() -> None:
     log = Log().begin(1).rows(1).commit()
     start = Place("binlog.000001", log.at).number
     log.query(b"TRUNCATE t").begin(2).rows(2).commit()
-    wanted = {0: LogTable("db", "t", start + 1, ("id",), frozenset(), NOW)}
-    decoder = Decoder(wanted, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
+    tables = {0: LogTable("db", "t", start + 1, ("id",), frozenset(), NOW)}
+    decoder = Decoder(tables, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
     rows = [row["new"] for batch in decoder.batches(log.events) for row in batch.to_pylist()]
     assert rows == [["2", "2"]] and not decoder.summary.truncates
 

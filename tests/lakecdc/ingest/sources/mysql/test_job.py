@@ -31,7 +31,7 @@ def test_a_key_column_without_a_value_is_named(shop: Shop) -> None:
     assert reports[later].outcome == "done"
     shop.sql("INSERT INTO s.later VALUES (4, NULL, 4)")
     reports[later] = run(shop)[later]
-    # a row without a value in its key does not fit, and goes to the quarantine; of a load these are too many
+    # a row without a key value is quarantined; in a load these are too many
     for name, column in {zero: "d (date)", none: "code (string)"}.items():
         report = reports[name]
         assert (report.outcome, report.failure_class) == ("failed", "bad input"), report
@@ -48,21 +48,21 @@ class History:
         self.added = 0
 
     def statements(self, count: int) -> list[str]:
-        """Some statements, some of them in transactions."""
-        found = []
+        """Return some statements, some of them in transactions."""
+        statements = []
         for _ in range(count):
             few = [self.one() for _ in range(self.random.randrange(1, 4))]
-            found += ["BEGIN", *few, self.random.choice(["COMMIT", "COMMIT", "ROLLBACK"])] if len(few) > 1 else few
+            statements += ["BEGIN", *few, self.random.choice(["COMMIT", "COMMIT", "ROLLBACK"])] if len(few) > 1 else few
             if self.random.random() < 0.03:
-                found.append(self.random.choice(["TRUNCATE TABLE s.flat", "TRUNCATE s.deep", "FLUSH BINARY LOGS"]))
+                statements.append(self.random.choice(["TRUNCATE TABLE s.flat", "TRUNCATE s.deep", "FLUSH BINARY LOGS"]))
             if self.random.random() < 0.03 and self.added < 3:
                 self.added += 1
-                found.append(f"ALTER TABLE s.flat ADD COLUMN x{self.added} int DEFAULT {self.added}")
+                statements.append(f"ALTER TABLE s.flat ADD COLUMN x{self.added} int DEFAULT {self.added}")
                 self.columns.append(f"x{self.added}")
-        return found
+        return statements
 
     def one(self) -> str:
-        """One statement; those that a key forbids are passed over by IGNORE."""
+        """Return one statement; IGNORE skips those that violate a key."""
         key, other = self.random.randrange(30), self.random.randrange(30)
         value = self.random.randrange(1000)
         return self.random.choice(
@@ -124,7 +124,7 @@ def test_random_histories_of_mysql_survive_failures(
     failpoints._passes.clear()
 
 
-def test_one_big_transaction_and_its_rollback(shop: Shop) -> None:
+def test_one_big_transaction_is_applied_and_its_rollback_is_not(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.big (id int PRIMARY KEY, v varchar(20), n int)")
     name = shop.target("big")
     run(shop)
@@ -165,17 +165,17 @@ def test_a_history_without_a_key_exports_whole_rows(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(shop: Shop) -> None:
+def test_only_the_table_with_unreadable_metadata_fails(shop: Shop) -> None:
     names = []
     for table in ("good", "bad"):
         shop.sql(f"CREATE TABLE s.{table} (id int PRIMARY KEY, v int)", f"INSERT INTO s.{table} VALUES (1, 1)")
         names.append(shop.target(table))
     run(shop)
     shop.sql("UPDATE s.good SET v = 2", "UPDATE s.bad SET v = 2")
-    mend = shop.lake.break_metadata(names[1])
+    restore = shop.lake.break_metadata(names[1])
     reports = run(shop)
     assert [reports[name].outcome for name in names] == ["done", "failed"], reports
     assert "Cannot load the table" in str(reports[names[1]].reason)
-    mend()
+    restore()
     assert [run(shop)[name].outcome for name in names[1:]] == ["done"]
     assert not any(differs(shop, name, "id, v") for name in names)

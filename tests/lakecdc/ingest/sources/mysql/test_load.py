@@ -1,4 +1,4 @@
-"""Full loads that end before they are complete: the next run goes on, whatever has happened at the source meanwhile."""
+"""An interrupted full load is continued by the next run, whatever has changed at the source meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS: dict[str, Any] = {"chunk_rows": 100, "full_load_commit_rows": 300, "full_
 
 
 def make(shop: Shop, **target: Any) -> str:
-    """A table of ten chunks, of which four commits are made."""
+    """Create a table of ten chunks, which a load writes in four commits."""
     name = shop.target("big", **target)
     shop.sql("CREATE TABLE s.big (id int PRIMARY KEY, n int, body text, m int)")
     shop.sql("INSERT INTO s.big SELECT seq, 0, md5(seq), seq FROM seq_1_to_1000")
@@ -31,13 +31,13 @@ def make(shop: Shop, **target: Any) -> str:
 
 
 def run(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str = "") -> TableReport:
-    """One run of the job, which fails at a moment if one is given."""
+    """Run the job once; it fails at a moment if one is given."""
     act_at(monkeypatch, f"{moment}=raise" if moment else "")
     return ingest(shop.lake.spark, shop.spec(**PARTS))[0]
 
 
 def disturb(shop: Shop, seed: int) -> None:
-    """Changes of every kind all over the table; rows move between what was read and what was not."""
+    """Change rows of every kind all over the table; rows move between chunks read and not yet read."""
     rng = random.Random(seed)
     for number in range(8):
         low, far = rng.randrange(1000), rng.choice([-2000, 2000]) * (seed * 10 + number)
@@ -66,7 +66,7 @@ def disturb(shop: Shop, seed: int) -> None:
         ),
     ],
 )
-def test_a_load_goes_on_where_it_ended(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str, left: int) -> None:
+def test_an_interrupted_load_continues(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str, left: int) -> None:
     name = make(shop, partition_by=["bucket(2, id)"])
     try:
         assert run(shop, monkeypatch, moment).outcome == "failed"
@@ -76,7 +76,7 @@ def test_a_load_goes_on_where_it_ended(shop: Shop, monkeypatch: pytest.MonkeyPat
     assert loaded == 0 or len(shop.lake.duckdb_rows(name, "id")) == loaded
     shop.sql("ALTER TABLE s.big ADD c int DEFAULT 7")
     disturb(shop, 1)
-    # what changed moves the ends of the chunks, not what was read
+    # the changes move the ends of the chunks, not what was read
     report = run(shop, monkeypatch)
     assert report.outcome == "done", report.reason
     assert abs(report.metrics.get("full_load_chunks", 0) - left) <= 1
@@ -88,7 +88,7 @@ def test_a_load_goes_on_where_it_ended(shop: Shop, monkeypatch: pytest.MonkeyPat
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", ["upsert", "merge"])
-def test_a_load_that_is_interrupted_again_and_again(
+def test_a_load_may_be_interrupted_repeatedly(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, mode: str, seed: int
 ) -> None:
     name, rng = make(shop, mode=mode), random.Random(seed)
@@ -110,7 +110,7 @@ def test_a_load_that_is_interrupted_again_and_again(
         ("k int, l int", "k, l", "seq % 30, seq"),
     ],
 )
-def test_keys_of_every_kind_are_gone_on_with(shop: Shop, columns: str, key: str, rows: str) -> None:
+def test_loads_continue_with_keys_of_every_type(shop: Shop, columns: str, key: str, rows: str) -> None:
     shop.sql(f"CREATE TABLE s.t ({columns}, v int, PRIMARY KEY ({key}))")
     shop.sql(f"INSERT INTO s.t SELECT {rows}, seq FROM seq_1_to_1000")
     name = shop.target("t")
@@ -120,13 +120,13 @@ def test_keys_of_every_kind_are_gone_on_with(shop: Shop, columns: str, key: str,
     shop.run(**PARTS)
     assert sorted(shop.model.rows(name, "v")) == [(i,) for i in range(1, 1001)]
     loads = [len(events) for batch, events in shop.model.batches if batch.full_load]
-    assert sum(loads) == 1000 and len(loads) >= 4, "nothing was read twice"
+    assert sum(loads) == 1000 and len(loads) >= 4, "no row was read twice"
 
 
-def test_a_load_that_has_committed_nothing_begins_anew(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_without_a_commit_starts_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make(shop)
     assert run(shop, monkeypatch, "before_commit").outcome == "failed"
-    # the table is there already, and this is no renaming
+    # the table already exists; this is not a rename
     shop.sql("ALTER TABLE s.big DROP n", "ALTER TABLE s.big ADD word varchar(9) DEFAULT 'w' AFTER id")
     report = run(shop, monkeypatch)
     assert (report.outcome, report.metrics["full_load_chunks"]) == ("done", 10), report.reason
@@ -134,7 +134,7 @@ def test_a_load_that_has_committed_nothing_begins_anew(shop: Shop, monkeypatch: 
 
 
 @pytest.mark.parametrize("mode", ["append", pytest.param("history", marks=pytest.mark.soak)])
-def test_rows_that_are_only_added_are_loaded_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+def test_append_tables_are_loaded_in_one_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     name = make(shop, mode=mode)
     assert run(shop, monkeypatch, "before_commit").outcome == "failed"
     report = run(shop, monkeypatch)
@@ -159,7 +159,7 @@ def test_rows_that_are_only_added_are_loaded_at_once(shop: Shop, monkeypatch: py
         ("", "is gone from the source"),
     ],
 )
-def test_what_a_load_cannot_go_on_from_stops_the_table(
+def test_a_load_that_cannot_continue_stops_the_table(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, statement: str, pattern: str
 ) -> None:
     make(shop)
@@ -179,6 +179,6 @@ def test_what_a_load_cannot_go_on_from_stops_the_table(
 
 
 def test_a_commit_ends_at_a_short_bound() -> None:
-    found = [Chunk("a", "x" * 2000), Chunk("b", "y"), Chunk("c", "z"), Chunk("d")]
-    assert [[c.condition for c in share] for share in _shares(found, 1)] == [["a", "b"], ["c"], ["d"]]
-    assert [[c.condition for c in share] for share in _shares(found, 3)] == [["a", "b", "c"], ["d"]]
+    chunks = [Chunk("a", "x" * 2000), Chunk("b", "y"), Chunk("c", "z"), Chunk("d")]
+    assert [[c.condition for c in share] for share in _shares(chunks, 1)] == [["a", "b"], ["c"], ["d"]]
+    assert [[c.condition for c in share] for share in _shares(chunks, 3)] == [["a", "b", "c"], ["d"]]

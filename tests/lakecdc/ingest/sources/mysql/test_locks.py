@@ -1,4 +1,4 @@
-"""Locks of a full load: it waits for none of them for long, takes none without need, and leaves none behind."""
+"""A full load waits only briefly for locks, takes none without need, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tables(shop: Shop, *names: str) -> list[str]:
-    """Tables with one row each, and their targets."""
+    """Create tables with one row each, and their targets."""
     for name in names:
         shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)", f"INSERT INTO s.{name} VALUES (1, 1)")
     return [shop.target(name) for name in names]
@@ -38,7 +38,7 @@ def tables(shop: Shop, *names: str) -> list[str]:
 
 @only_mysql
 @pytest.mark.usefixtures("short_waits")
-def test_a_backup_that_locks_everything_is_a_conflict(shop: Shop) -> None:
+def test_a_backup_lock_is_a_conflict(shop: Shop) -> None:
     (name,) = tables(shop, "t")
     with shop.server.connect() as backup, backup.cursor() as cursor:
         cursor.execute(f"LOCK TABLES {name} WRITE")
@@ -49,7 +49,7 @@ def test_a_backup_that_locks_everything_is_a_conflict(shop: Shop) -> None:
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_a_locked_table_is_a_conflict_of_its_own(shop: Shop) -> None:
+def test_a_locked_table_is_a_conflict_of_that_table_only(shop: Shop) -> None:
     good, bad = tables(shop, "good", "bad")
     with shop.server.connect() as other, other.cursor() as cursor:
         cursor.execute(f"LOCK TABLES {bad} WRITE")
@@ -58,9 +58,7 @@ def test_a_locked_table_is_a_conflict_of_its_own(shop: Shop) -> None:
 
 
 @only_mysql
-def test_a_driver_that_is_gone_without_a_word_keeps_no_lock(
-    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_driver_loses_its_lock(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables(shop, "t")
     flag = tmp_path / "flag"
     monkeypatch.setattr(servers, "_LOCKED_IDLE_SECONDS", 1)
@@ -77,7 +75,7 @@ def test_a_driver_that_is_gone_without_a_word_keeps_no_lock(
     thread.start()
     while not flag.exists():
         assert thread.is_alive()
-    # the driver does not answer any more
+    # the driver no longer answers
     shop.sql("INSERT INTO s.t VALUES (2, 2)")
     assert flag.exists()
     flag.unlink()
@@ -104,14 +102,14 @@ def test_a_dry_run_takes_no_lock(shop: Shop, mode: str) -> None:
 
 
 @both
-def test_connections_notice_a_peer_that_is_gone(shop: Shop) -> None:
+def test_connections_notice_a_lost_peer(shop: Shop) -> None:
     tables(shop, "t")
     source: Any = shop.spec().source
     session = connect(address(source))
     try:
         for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items():
-            found = session._sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))  # type: ignore[attr-defined]
-            assert found == value
+            option = session._sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))  # type: ignore[attr-defined]
+            assert option == value
         assert session._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)  # type: ignore[attr-defined]
     finally:
         session.close()

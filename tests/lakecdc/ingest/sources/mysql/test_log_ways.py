@@ -17,7 +17,7 @@ pytestmark = pytest.mark.services
 
 
 def write(shop: Shop) -> None:
-    """All that can happen to rows: inserts, updates, deletes, other keys, and the same keys again."""
+    """Insert, update and delete rows, change keys, and insert deleted keys again."""
     insert(shop)
     shop.sql(
         "BEGIN",
@@ -39,7 +39,7 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
     first = by_each_way(shop)
     assert first["by_tasks"].metrics["zero_dates"] == first["by_spark"].metrics["zero_dates"] > 0
     assert_the_same(shop.lake, shop.schema, first, columns, shop.sql(count)[0][0])
-    # the same keys again, above files that hold them, by many tasks
+    # the same keys again, above files that have them, by many tasks
     monkeypatch.setattr(log, "_TYPED_AT_ONCE", (150, 1 << 40))
     monkeypatch.setattr(log, "_FOLDED_AT_ONCE", (100, 1 << 40))
     shop.sql(
@@ -80,7 +80,7 @@ def test_both_ways_append_the_same_rows(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_keys_of_bytes(shop: Shop) -> None:
+def test_keys_may_be_bytes(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id varbinary(9) PRIMARY KEY, n int)")
     by_each_way(shop)
     shop.sql("INSERT INTO s.t VALUES (x'', 1), (x'00ff', 2), (x'0100', 3), (x'fe', 4)")
@@ -90,7 +90,7 @@ def test_keys_of_bytes(shop: Shop) -> None:
     assert_the_same(shop.lake, shop.schema, by_each_way(shop), "id, n", 3)
 
 
-def test_odd_values_types_and_statements(shop: Shop) -> None:
+def test_odd_values_types_and_statements_are_read_alike(shop: Shop) -> None:
     kinds = {"plain": "int", "odd": "date", "octets": "blob", "cast": "int", "altered": "int", "emptied": "int"}
     settings: dict[str, dict[str, Any]] = {"cast": {"columns": {"v": "decimal(3,1)"}}}
     settings["octets"] = {"columns": {"v": "string"}}
@@ -108,5 +108,5 @@ def test_odd_values_types_and_statements(shop: Shop) -> None:
     assert shop.lake.duckdb_rows(f"{shop.schema}.odd", "id, v") == [(2, None)]
     assert shop.lake.duckdb_rows(f"{shop.schema}.octets", "id, v") == [(2, "x")]
     for name in kinds.keys() - {"odd", "octets"}:
-        found = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, v")
-        assert sorted(found) == shop.sql(f"SELECT id, v FROM s.{name} ORDER BY id"), name
+        rows = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, v")
+        assert sorted(rows) == shop.sql(f"SELECT id, v FROM s.{name} ORDER BY id"), name

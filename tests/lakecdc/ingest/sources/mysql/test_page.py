@@ -1,4 +1,4 @@
-"""The types that the page about MySQL promises are those that the code makes."""
+"""The documented type mappings of MySQL equal those of the code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.services
 
 
 @both
-def test_types_become_what_the_page_says(shop: Shop) -> None:
+def test_mapped_types_equal_the_documentation(shop: Shop) -> None:
     unknown = () if isinstance(shop.server, MySQL) else ("vector(3)",)
     listed = [
         (name, quoted(target)[0])
@@ -35,7 +35,7 @@ def test_types_become_what_the_page_says(shop: Shop) -> None:
     assert [(listed[i][0], column.type) for i, column in enumerate(feed.columns[1:])] == listed
 
 
-def test_types_that_the_page_calls_unmapped_are_so(shop: Shop) -> None:
+def test_documented_unmapped_types_are_unmapped(shop: Shop) -> None:
     text = (ROOT / "docs" / "guides" / "ingest-mysql.md").read_text()
     (line,) = re.findall(r"^Not mapped: (.*?), compressed", text, re.MULTILINE)
     for i, name in enumerate(quoted(line)):

@@ -1,4 +1,4 @@
-"""Failing tables: their log is parked in the lake, the server may purge its own, and they catch up when they can."""
+"""The log of failing tables is parked in the lake; the server may purge its own, and they catch up later."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ pytestmark = pytest.mark.services
 
 
 def table(shop: Shop, name: str) -> str:
-    """A table with a row, and its target."""
+    """Create a table with a row, and its target."""
     shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)", f"INSERT INTO s.{name} VALUES (0, 0)")
     return shop.target(name)
 
 
 def parked(shop: Shop) -> list[str]:
-    """The kind of every parked row."""
+    """Return the kind of every parked row."""
     return [kind for (kind,) in shop.lake.duckdb_rows(f"{shop.schema}.{PARKED}", "kind")]
 
 
 def purge(shop: Shop) -> None:
-    """Let the server remove all of its log but the last file."""
+    """Let the server purge all of its log but the last file."""
     end = shop.sql("SHOW BINARY LOGS")[-1][0]
     deadline = time.monotonic() + 30
-    # the server keeps a file until the engine has let go of it
+    # the server keeps a file until the engine releases it
     while shop.sql("SHOW BINARY LOGS")[0][0] < end:
         assert time.monotonic() < deadline
         shop.sql(f"PURGE BINARY LOGS TO '{end}'")
@@ -40,7 +40,7 @@ def purge(shop: Shop) -> None:
 
 @both
 def test_a_failing_table_catches_up_after_its_log_was_purged(shop: Shop) -> None:
-    # rounds number tables by their place among the targets, which another run has in another order
+    # rounds number tables by their place among the targets, which differs in another run
     good, bad = table(shop, "good"), table(shop, "bad")
     shop.run()
     shop.sql("INSERT INTO s.bad VALUES (1, 1), (2, 2)", "INSERT INTO s.good VALUES (1, 1)")
@@ -85,7 +85,7 @@ def test_a_round_that_alters_its_table_stays_at_the_server(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_a_table_in_debt_catches_up_under_its_new_names(shop: Shop) -> None:
+def test_a_table_over_its_delete_debt_catches_up_under_new_names(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)", "INSERT INTO s.t SELECT seq, seq FROM seq_1_to_9")
     name = shop.target("t", format_version=3)
     run(shop)
@@ -105,9 +105,7 @@ def test_a_table_in_debt_catches_up_under_its_new_names(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_what_was_parked_is_not_parked_again_by_a_run_after_a_killed_one(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parked_rounds_are_not_parked_again_after_a_kill(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = table(shop, "t")
     shop.run()
     shop.sql("INSERT INTO s.t VALUES (1, 1)")

@@ -1,4 +1,4 @@
-"""Rows that the binary log inserts get no equality delete where the table cannot have them."""
+"""Rows inserted by the binary log get no equality delete if the table cannot have them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.services, pytest.mark.usefixtures("proven_by_log_alone
 
 
 def fed(shop: Shop, name: str, **source: object) -> TableReport:
-    """One run, after which the table equals its source."""
+    """Run once and check that the table equals its source."""
     report = run(shop, **source)[name]
     assert report.outcome == "done", report.reason
     assert not differs(shop, name, "id, v")
@@ -32,7 +32,7 @@ def test_keys_that_begin_with_an_insert_are_proven(shop: Shop) -> None:
     shop.sql("INSERT INTO s.t VALUES (204, 'gone')", "DELETE FROM s.t WHERE id = 204")
     shop.sql("REPLACE INTO s.t VALUES (2, 'replaced'), (205, 'new')", "UPDATE s.t SET id = 301 WHERE id = 3")
     report = fed(shop, name)
-    # 1 and 2 were there, 3 is gone and 301 was made by an update
+    # 1 and 2 existed before, 3 was deleted and 301 was created by an update
     assert report.metrics["deletes_left_out"] == 4
     summary = shop.lake.table(name).head().summary  # type: ignore[union-attr]
     assert summary["added-equality-deletes"] == "4"
@@ -47,7 +47,7 @@ def test_keys_that_begin_with_an_insert_are_proven(shop: Shop) -> None:
         ("UNIQUE (id, v), UNIQUE (w)", "the key (id) is not a primary key"),
     ],
 )
-def test_unique_keys(shop: Shop, keys: str, reason: str | None) -> None:
+def test_inserts_are_proven_only_with_a_unique_key(shop: Shop, keys: str, reason: str | None) -> None:
     shop.sql(f"CREATE TABLE s.t (id int NOT NULL, v varchar(20) NOT NULL, w int, {keys})")
     shop.sql("INSERT INTO s.t VALUES (1, 'a', 1)")
     name = shop.target("t", key=["id"])
@@ -57,7 +57,7 @@ def test_unique_keys(shop: Shop, keys: str, reason: str | None) -> None:
     assert reason in metrics["deletes_kept_because"] if reason else metrics["deletes_left_out"] == 1
 
 
-def test_cascades_prove_nothing(shop: Shop) -> None:
+def test_cascades_prevent_the_proof(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.parent (id int PRIMARY KEY)", "INSERT INTO s.parent VALUES (1)")
     rule = "FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE"
     shop.sql(

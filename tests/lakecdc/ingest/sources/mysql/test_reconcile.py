@@ -1,4 +1,4 @@
-"""Tables held against the MySQL or MariaDB that feeds them."""
+"""Tables compared with the MySQL or MariaDB that feeds them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_values_of_every_type_agree(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_flight_changes_are_not_mismatches(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = shop.target("t")
     shop.sql("CREATE TABLE s.t (at datetime(6) PRIMARY KEY, v varchar(9))")
     shop.sql("INSERT INTO s.t SELECT '2026-01-01' + INTERVAL seq MICROSECOND, seq FROM seq_1_to_200")

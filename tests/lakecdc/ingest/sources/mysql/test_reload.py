@@ -1,4 +1,4 @@
-"""A full load beside the rows that are there, which takes their place in one commit."""
+"""A full load is built beside the existing rows and replaces them in one commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RELOAD = {"options": {"reload": ["*"]}}
     [("mariadb", "upsert"), pytest.param("mysql", "append", marks=pytest.mark.soak)],
     indirect=["server"],
 )
-def test_readers_have_the_rows_of_before_until_the_load_is_complete(
+def test_readers_see_the_former_rows_until_the_load_is_complete(
     shop: Shop, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)", "INSERT INTO s.t SELECT seq, 0 FROM seq_1_to_50")

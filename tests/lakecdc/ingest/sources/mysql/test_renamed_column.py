@@ -21,7 +21,7 @@ pytestmark = pytest.mark.services
 
 
 def make(shop: Shop, columns: str = "a int, b int, c varchar(20)", **target: Any) -> str:
-    """A loaded table with five rows."""
+    """Create a loaded table with five rows."""
     shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, {columns})")
     shop.sql(f"INSERT INTO s.t SELECT seq{', seq' * (columns.count(',') + 1)} FROM seq_1_to_5")
     name = shop.target("t", **target)
@@ -46,7 +46,7 @@ def test_a_renamed_column_is_the_same_column(shop: Shop, metadata: str, batch_ev
             "ALTER TABLE s.t RENAME COLUMN a TO `be``tween`",
             "UPDATE s.t SET `be``tween` = 20, b = 21 WHERE id = 2",
             "ALTER TABLE s.t CHANGE `be``tween` x int, ALGORITHM=INPLACE",
-            # two columns exchange their names, and nothing in the rows tells
+            # two columns swap their names, which the rows do not show
             "ALTER TABLE s.t RENAME COLUMN x TO b, CHANGE COLUMN B x int COMMENT 'once b, RENAME COLUMN c TO d'",
             "INSERT INTO s.t (id, b, x, c) VALUES (6, 60, 61, 'six')",
             "DELETE FROM s.t WHERE id = 4",
@@ -61,11 +61,11 @@ def test_a_renamed_column_is_the_same_column(shop: Shop, metadata: str, batch_ev
 
 
 @pytest.mark.soak
-def test_names_are_followed_where_no_row_changes(shop: Shop) -> None:
+def test_renames_are_followed_without_row_changes(shop: Shop) -> None:
     name = make(shop)
     before = field_ids(shop, name)
     shop.sql("ALTER TABLE s.t CHANGE a b int, CHANGE b a int")
-    # the server is ahead of the log: the rows of the first runs know nothing of the last name
+    # the server is ahead of the log: the rows of the first runs do not know the last name
     shop.sql("UPDATE s.t SET a = 20 WHERE id = 2", "ALTER TABLE s.t RENAME COLUMN a TO z")
     for _ in range(3):
         run(shop, max_batch_events=1)
@@ -79,14 +79,14 @@ def test_names_are_followed_where_no_row_changes(shop: Shop) -> None:
     assert field_ids(shop, name)["b"] == before["b"]
 
 
-def test_the_old_name_of_a_column_goes_to_a_new_one(shop: Shop) -> None:
+def test_a_new_column_may_reuse_an_old_name(shop: Shop) -> None:
     name = make(shop)
     before = field_ids(shop, name)
     shop.sql(
         "ALTER TABLE s.t RENAME COLUMN a TO old, ADD a decimal(6,2) DEFAULT 1.5 AFTER id",
         "INSERT INTO s.t (id, a, old) VALUES (6, 2.5, 6)",
         "ALTER TABLE s.t RENAME COLUMN a TO price",
-        # and wider types on the way
+        # and wider types meanwhile
         "ALTER TABLE s.t MODIFY COLUMN b bigint COMMENT 'wide', MODIFY c longtext",
         "INSERT INTO s.t (id, old, price, b, c) VALUES (7, 7, 1.25, 5000000000, 'c')",
     )
@@ -95,7 +95,7 @@ def test_the_old_name_of_a_column_goes_to_a_new_one(shop: Shop) -> None:
     assert not differs(shop, name, "id, old, price, b")
     after = field_ids(shop, name)
     assert after["old"] == before["a"] and after["price"] not in before.values()
-    # a server says nothing of the zeros that it leaves out
+    # the server does not report dropped zeros
     shop.sql("UPDATE s.t SET c = '007'", "ALTER TABLE s.t MODIFY c int")
     report = run(shop)[name]
     assert report.failure_class == "bad input" and "it is int now and was string" in str(report.reason), report
@@ -113,17 +113,17 @@ def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyP
         assert field_ids(shop, name)["b"] == before["a"]
     monkeypatch.delenv(failpoints.VARIABLE)
     shop.sql("ALTER TABLE s.t RENAME COLUMN c TO e")
-    # the table is ahead of its position, so that a smaller batch must come as far as the interrupted one
+    # the table is ahead of its position, so a smaller batch must reach the end of the interrupted one
     assert run(shop, max_batch_events=1)[name].outcome == "done"
     assert not differs(shop, name, "id, a, b, d, e")
     after = field_ids(shop, name)
     assert (after["a"], after["b"], after["e"]) == (before["b"], before["a"], before["c"])
-    told = shop.lake.duckdb_rows(f"{name}_history", "id, a, b, d")
+    history_rows = shop.lake.duckdb_rows(f"{name}_history", "id, a, b, d")
     expected = [(i, i, i, None) for i in (1, 2, 3)] + [(1, 1, 10, None), (2, 20, 2, None), (3, 3, 3, 3)]
-    assert Counter(row for row in told if row[0] < 4) == Counter(expected)
+    assert Counter(row for row in history_rows if row[0] < 4) == Counter(expected)
 
 
-def test_an_alter_that_is_logged_twice_counts_once(shop: Shop) -> None:
+def test_an_alter_logged_twice_counts_once(shop: Shop) -> None:
     name = make(shop)
     swap = "ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a"
     shop.sql("SET SESSION binlog_alter_two_phase = ON", swap, "UPDATE s.t SET a = 7 WHERE id = 1")
@@ -132,7 +132,7 @@ def test_an_alter_that_is_logged_twice_counts_once(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_an_excluded_column_stays_out_under_every_name(shop: Shop) -> None:
+def test_an_excluded_column_is_excluded_under_every_name(shop: Shop) -> None:
     name = make(shop, exclude_columns=["a"])
     shop.sql("UPDATE s.t SET a = 10, b = 11 WHERE id = 1", "ALTER TABLE s.t RENAME COLUMN a TO secret")
     shop.sql("UPDATE s.t SET b = 12 WHERE id = 2")
@@ -143,7 +143,7 @@ def test_an_excluded_column_stays_out_under_every_name(shop: Shop) -> None:
     assert not differs(shop, name, "id, b, c")
 
 
-def test_what_cannot_be_followed_stops_the_table(shop: Shop) -> None:
+def test_renames_that_cannot_be_followed_stop_the_table(shop: Shop) -> None:
     altered = [
         (["DROP PRIMARY KEY, ADD PRIMARY KEY (a)"], r"has another key now \(a\)"),
         (["ADD k int NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, k)"], r"has another key now \(id, k\)"),
@@ -161,25 +161,25 @@ def test_what_cannot_be_followed_stops_the_table(shop: Shop) -> None:
             shop.sql(f"ALTER TABLE {name} {statement}", f"UPDATE {name} SET b = {number + 100} WHERE b > 3")
     reports = run(shop, max_batch_events=1)
     for name, (_statements, pattern) in zip(names, altered, strict=True):
-        found = reports[name]
-        told = re.search(f"{pattern}.*a full load is needed", str(found.reason))
-        assert found.outcome == "failed" and told, found.reason
+        table_report = reports[name]
+        matches = re.search(f"{pattern}.*a full load is needed", str(table_report.reason))
+        assert table_report.outcome == "failed" and matches, table_report.reason
 
 
 def test_a_column_that_is_renamed_while_it_is_loaded_stops_the_table(shop: Shop) -> None:
     name = make(shop)
     shop.lake.sql(f"DROP TABLE lake.{name}")
-    found = shop.open()
-    found.start({name: None}, {})
-    rounds = found.rounds()
+    source = shop.open()
+    source.start({name: None}, {})
+    rounds = source.rounds()
     for batch in next(rounds):
-        # what the chunks read may be of either name
+        # the chunks may have read either name
         shop.sql("ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
-        found.applied(batch.target.table, batch.position)
+        source.applied(batch.target.table, batch.position)
     for batch in next(rounds):
-        found.applied(batch.target.table, batch.position)
-    assert next(rounds) == [] and "renamed columns while it was being loaded" in str(found.refused[name])
-    found.close()
+        source.applied(batch.target.table, batch.position)
+    assert next(rounds) == [] and "renamed columns while it was being loaded" in str(source.refused[name])
+    source.close()
 
 
 @pytest.mark.soak
@@ -193,15 +193,15 @@ def test_random_renames_equal_their_source(shop: Shop, metadata: str, seed: int)
         names = {column: column for column in ids}
         for lap in range(5):
             for step in range(lap * 12, lap * 12 + 12):
-                kept = {of: f"{of}{step}" for of in rng.sample([*ids], rng.randrange(4))}
+                renamed = {of: f"{of}{step}" for of in rng.sample([*ids], rng.randrange(4))}
                 if rng.random() < 0.5:
                     one, other = rng.sample([*ids], 2)
-                    kept = {one: names[other], other: names[one]}
-                pairs = [(names[of], new) for of, new in kept.items()]
+                    renamed = {one: names[other], other: names[one]}
+                pairs = [(names[of], new) for of, new in renamed.items()]
                 if pairs and rng.random() < 0.4:
                     parts = [rng.choice([f"RENAME COLUMN {a} TO {b}", f"CHANGE {a} {b} int"]) for a, b in pairs]
                     shop.sql(f"ALTER TABLE s.t {', '.join(parts)}")
-                    names |= kept
+                    names |= renamed
                 column, key, row = names[rng.choice("abc")], names["id"], rng.randrange(1, 9)
                 shop.sql(f"UPDATE s.t SET {column} = {rng.randrange(999)} WHERE {key} = {row}")
                 change = rng.choice([f"UPDATE IGNORE s.t SET {key} = {rng.randrange(9)}", "DELETE FROM s.t"])

@@ -1,4 +1,4 @@
-"""A key column renamed at the source is the same key, also where key columns exchange their names."""
+"""A key column renamed at the source is the same key, even if key columns swap their names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.services
 
 
 def make(shop: Shop, **target: Any) -> str:
-    """A loaded table with a key of two columns."""
+    """Create a loaded table with a key of two columns."""
     shop.sql("CREATE TABLE s.t (a int, b int, c int NOT NULL, v varchar(9), PRIMARY KEY (b, a))")
     shop.sql("INSERT INTO s.t SELECT seq, seq + 10, seq + 20, 'v' FROM seq_1_to_8")
     name = shop.target("t", **target)
@@ -40,11 +40,11 @@ def test_renamed_key_columns_are_the_same_key(shop: Shop, metadata: str, batch_e
             "ALTER TABLE s.t RENAME COLUMN a TO x",
             "UPDATE s.t SET x = 102 WHERE x = 2",
             "DELETE FROM s.t WHERE x = 3",
-            # within the key, so that rows look as before
+            # within the key, so rows look the same
             "ALTER TABLE s.t RENAME COLUMN x TO b, RENAME COLUMN b TO x",
             "UPDATE s.t SET b = 104 WHERE b = 4",
             "DELETE FROM s.t WHERE x = 15",
-            # a column of the key and one that is not
+            # a key column and another one
             "ALTER TABLE s.t RENAME COLUMN x TO c, RENAME COLUMN c TO x",
             "UPDATE s.t SET c = 106 WHERE b = 6",
             "UPDATE s.t SET x = 107 WHERE b = 7",
@@ -80,12 +80,12 @@ def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyP
     assert run(shop, max_batch_events=1)[name].outcome == "done"
     assert not differs(shop, name, "a, b, c, v")
     assert field_ids(shop, name) == {"b": before["a"], "a": before["b"], "c": before["c"], "v": before["v"]}
-    told = Counter(shop.lake.duckdb_rows(history, "_lakecdc_op, b, a"))
-    assert [told[("u", 101, 11)], told[("d", 2, 12)], told[("u", 103, 13)], told[("d", 4, 14)]] == [1] * 4
+    counts = Counter(shop.lake.duckdb_rows(history, "_lakecdc_op, b, a"))
+    assert [counts[("u", 101, 11)], counts[("d", 2, 12)], counts[("u", 103, 13)], counts[("d", 4, 14)]] == [1] * 4
 
 
 @pytest.mark.soak
-def test_names_of_now_lead_the_key_through_the_log(shop: Shop) -> None:
+def test_present_names_identify_the_key_in_the_log(shop: Shop) -> None:
     name = make(shop, key=["b", "a"])
     alone = shop.target("t_log", source_table=f"{shop.schema}.u", mode="history")
     shop.sql("CREATE TABLE s.u (id int PRIMARY KEY, v int)", "INSERT INTO s.u VALUES (1, 1), (2, 2)")
@@ -94,14 +94,14 @@ def test_names_of_now_lead_the_key_through_the_log(shop: Shop) -> None:
     shop.sql("ALTER TABLE s.t RENAME COLUMN a TO y", "ALTER TABLE s.t RENAME COLUMN y TO z")
     shop.sql("ALTER TABLE s.u CHANGE id nr int", "UPDATE s.u SET nr = 12 WHERE nr = 2", "DELETE FROM s.u WHERE nr = 1")
     head = shop.lake.table(name).head()
-    found = run(shop)
-    assert "no column 'a', which key names" in str(found[name].reason), found[name].reason
+    reports = run(shop)
+    assert "no column 'a', which key names" in str(reports[name].reason), reports[name].reason
     assert shop.lake.table(name).head() == head and field_ids(shop, name) == before
-    assert found[alone].outcome == "done" and field_ids(shop, alone)["nr"] == own["id"]
-    told = Counter(shop.lake.duckdb_rows(alone, "_lakecdc_op, nr, _lakecdc_old_key"))
-    assert told[("u", 12, '{"nr":2}')] == told[("d", 1, None)] == 1
+    assert reports[alone].outcome == "done" and field_ids(shop, alone)["nr"] == own["id"]
+    counts = Counter(shop.lake.duckdb_rows(alone, "_lakecdc_op, nr, _lakecdc_old_key"))
+    assert counts[("u", 12, '{"nr":2}')] == counts[("d", 1, None)] == 1
     shop.targets[0]["key"] = ["b", "z"]
     shop.sql("UPDATE s.t SET z = 101 WHERE z = 1", "DELETE FROM s.t WHERE z = 2")
-    # no batch but the last has the name that the server tells
+    # only the last batch has the server's present name
     assert run(shop, max_batch_events=1)[name].outcome == "done"
     assert not differs(shop, name, "z, b, c, v") and field_ids(shop, name)["z"] == before["a"]

@@ -1,4 +1,4 @@
-"""Rows that differ from MySQL or MariaDB are loaded anew, while the log goes on."""
+"""Rows that differ from MySQL or MariaDB are loaded again while the log continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fed(shop: Shop, **source: Any) -> None:
 
 
 def make_table(shop: Shop, **target: Any) -> str:
-    """A table that has been fed."""
+    """Make a table and feed it."""
     name = shop.target("t", clean={"rename": {"Id": "id"}}, **target)
     shop.sql("CREATE TABLE s.t (Id int PRIMARY KEY, v varchar(99), n int, doc text, day date)")
     shop.sql(
@@ -55,7 +55,7 @@ def in_table(shop: Shop, name: str) -> Counter[tuple[Any, ...]]:
     ids=["upsert", "mysql", "merge", "history"],
     indirect=["server"],
 )
-def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
+def test_differing_rows_are_loaded_with_the_newest_values(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
 ) -> None:
     if "history_table" in target:
@@ -66,7 +66,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     read, places = snapshot.exact_rows, list[int]()
 
     def changed_meanwhile(*arguments: Any) -> Any:
-        """The source changes between the last look and the loading: the log tells it once more after that."""
+        """Change the source between the last comparison and the load; the log repeats these changes later."""
         if not places:
             for text in ("first", "second"):
                 shop.sql(f"UPDATE s.t SET v = '{text}' WHERE Id IN (25, 30, 50)")
@@ -80,7 +80,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
         exact = read(*arguments)
         places.append(exact.place.number)
         if len(places) == 1:
-            # a run of ingest commits first, so that the rows are read once more
+            # a run of ingest commits first, so the rows are read once more
             fed(shop, max_batch_events=1, options={"max_batches": 1})
         else:
             shop.sql("UPDATE s.t SET v = 'last' WHERE Id IN (28, 32)")
@@ -90,7 +90,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     seen = []
 
     def fed_in_small_batches(_seconds: float) -> None:
-        # rows have their newest values before the log tells these, and while it tells older ones
+        # rows have their newest values before the log delivers them, and while it delivers older ones
         seen.append(in_table(shop, name))
         fed(shop, max_batch_events=1, options={"max_batches": 1})
         seen.append(in_table(shop, name))
@@ -99,13 +99,13 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     monkeypatch.setattr("lakecdc.reconcile.repair.sleep", fed_in_small_batches)
     report = compared(shop, max_wait=600.0, repair=True)
     assert (report.outcome, len(places)) == ("done", 2), report.reason
-    # of three rows the log tells what has come after the loading, or another key
+    # for three rows the log has changes after the load, or another key
     assert (report.metrics["repaired"], report.metrics["in_flight"]) == (planted - 3, 3)
     for rows in seen[-2:]:
         loaded = {row[0]: row for row in rows}
         assert (loaded[25][1], loaded[30][1], loaded[5001][1]) == ("second", "second", "second")
         assert loaded[32][1] == "v32" and not {31, 5000, 5002} & loaded.keys()
-        # did not differ, so that only the run of ingest that came first has changed it
+        # did not differ, so only the earlier run of ingest has changed it
         assert loaded[50][1] == "first"
     assert in_table(shop, name) == at_source(shop)
 
@@ -116,9 +116,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
 
 
 @pytest.mark.soak
-def test_nothing_is_loaded_while_the_log_has_still_to_tell_of_columns(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_row_is_loaded_before_pending_column_changes(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make_table(shop)
     shop.lake.sql(f"DELETE FROM lake.{name} WHERE id = 7")
 

@@ -1,4 +1,4 @@
-"""What ``clean`` could not take comes back with the order it had, with and without a key."""
+"""Rows that ``clean`` rejected return with their former order, with and without a key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = (
     "octets varbinary(9), flag bit(1), huge bigint unsigned"
 )
 READ = "id, day::text, price::text, share, local::text, epoch_us(seen), hex(octets), flag, huge"
-TOLD = (
+EXPECTED_COLUMNS = (
     "id, DATE_FORMAT(COALESCE(STR_TO_DATE(day, '%d.%m.%Y'), day), '%Y-%m-%d'), CAST(price AS char), share, "
     "CAST(local AS char), CAST(UNIX_TIMESTAMP(seen) * 1000000 AS signed), HEX(octets), flag = 1, huge"
 )
@@ -36,7 +36,7 @@ def values(number: int, day: str) -> str:
 
 
 class Fed:
-    """A table whose days are texts, some in a form that the first expression does not know."""
+    """A table with days as texts, some in a form that the first expression cannot parse."""
 
     def __init__(self, shop: Shop, key: str, **target: Any) -> None:
         self.shop, self.quarantine = shop, shop.lake.new_name("quarantine")
@@ -61,7 +61,7 @@ class Fed:
 
 
 @both_engines
-def test_corrected_cleaning_brings_back_what_is_not_older(shop: Shop, engine: str) -> None:
+def test_corrected_cleaning_replays_rows_that_are_not_outdated(shop: Shop, engine: str) -> None:
     log = f"{shop.schema}.t_log"
     fed = Fed(shop, ", PRIMARY KEY (id)", history_table=log)
     fed.insert("01.01.2024", 1, 6)
@@ -77,7 +77,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(shop: Shop, engine: st
     report = fed.replay()
     assert (report.metrics["quarantined_before"], report.metrics["quarantined_still"]) == (6, 0)
     assert fed.rows(READ.replace("share", "part")) == shop.sql(
-        "SET time_zone = '+00:00'", f"SELECT {TOLD.replace('share', 'part')} FROM s.t ORDER BY id"
+        "SET time_zone = '+00:00'", f"SELECT {EXPECTED_COLUMNS.replace('share', 'part')} FROM s.t ORDER BY id"
     )
     events = shop.lake.duckdb_rows(log, "id, _lakecdc_op, _lakecdc_old_key")
     loaded = [(number, "r", None) for number in (1, 2, 3, 4, 6)]
@@ -87,7 +87,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(shop: Shop, engine: st
     )
 
 
-def test_the_same_rows_of_a_table_without_a_key_come_back_once_each(shop: Shop) -> None:
+def test_equal_rows_without_a_key_are_replayed_once_each(shop: Shop) -> None:
     fed = Fed(shop, "", mode="history")
     fed.insert("2024-01-02", 2, 2, 2)
     fed.insert("01.01.2024", 1)

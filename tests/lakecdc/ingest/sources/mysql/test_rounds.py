@@ -1,4 +1,4 @@
-"""Full load and log of real tables: what arrives, in which order, from which position."""
+"""Full load and log of real tables: events, their order and their positions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL = "SELECT * FROM s.orders ORDER BY id"
 
 @contextmanager
 def setting(shop: Shop, name: str, value: int) -> Iterator[None]:
-    """A global setting, for a while."""
+    """Change a global setting for a while."""
     ((before,),) = shop.sql(f"SELECT @@GLOBAL.{name}")
     shop.sql(f"SET GLOBAL {name} = {value}")
     try:
@@ -41,7 +41,7 @@ def setting(shop: Shop, name: str, value: int) -> Iterator[None]:
 
 @contextmanager
 def writing(shop: Shop, statements: Callable[[int], list[str]]) -> Iterator[None]:
-    """Statements, by their number, written meanwhile."""
+    """Run numbered statements in the meantime."""
     stop = threading.Event()
 
     def write() -> None:
@@ -60,7 +60,7 @@ def writing(shop: Shop, statements: Callable[[int], list[str]]) -> Iterator[None
 
 
 @both
-def test_full_load_and_log_meet(shop: Shop) -> None:
+def test_the_log_continues_the_full_load(shop: Shop) -> None:
     shop.sql(
         "CREATE TABLE s.orders (id int PRIMARY KEY, amount decimal(10,2), note text)",
         r"INSERT INTO s.orders SELECT seq, seq + 0.5, CASE seq % 3 WHEN 0 THEN '' WHEN 1 THEN 'a\n\"b\",' END "
@@ -100,7 +100,7 @@ KEYS = [
 
 @both
 @pytest.mark.parametrize(("columns", "key", "rows", "chunks"), on_demand(KEYS, in_ci=KEYS[:4]))
-def test_keys_of_every_kind_are_cut_into_chunks(shop: Shop, columns: str, key: str, rows: str, chunks: int) -> None:
+def test_keys_of_every_type_are_divided_into_chunks(shop: Shop, columns: str, key: str, rows: str, chunks: int) -> None:
     shop.sql(f"CREATE TABLE s.t ({columns}, v int, PRIMARY KEY ({key}))")
     shop.sql(f"INSERT INTO s.t SELECT {rows}, seq FROM seq_1_to_1000")
     name = shop.target("t")
@@ -125,11 +125,11 @@ def test_writes_during_the_full_load_arrive(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, amount int, note varchar(9))")
     shop.sql("INSERT INTO s.orders SELECT seq, 0, 'n' FROM seq_1_to_500")
     name = shop.target("orders")
-    found = shop.open(chunk_rows=20)
-    found.start(shop.positions, {})
-    # seen by the chunks, and replayed by the log
+    source = shop.open(chunk_rows=20)
+    source.start(shop.positions, {})
+    # read by the chunks, and repeated by the log
     shop.sql("UPDATE s.orders SET id = id + 1000 WHERE id % 7 = 0", "DELETE FROM s.orders WHERE id % 11 = 0")
-    rounds = found.rounds()
+    rounds = source.rounds()
     batches = next(rounds)
     with writing(
         shop,
@@ -140,18 +140,18 @@ def test_writes_during_the_full_load_arrive(shop: Shop) -> None:
     ):
         for batch in batches:
             shop.model.apply(batch)
-            found.applied(batch.target.table, batch.position)
+            source.applied(batch.target.table, batch.position)
         for batch in next(rounds):
             shop.model.apply(batch)
-            found.applied(batch.target.table, batch.position)
-    found.close()
+            source.applied(batch.target.table, batch.position)
+    source.close()
     shop.run()
     assert shop.model.rows(name) == shop.sql(ALL)
 
 
 @pytest.mark.soak
 @both
-def test_key_changes_swaps_and_reinserts(shop: Shop) -> None:
+def test_key_changes_swaps_and_reinserts_are_applied(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (a int, b varchar(9), v int, PRIMARY KEY (b, a))")
     shop.sql("INSERT INTO s.t SELECT seq, concat('b', seq), seq FROM seq_1_to_5")
     name = shop.target("t")
@@ -177,7 +177,7 @@ def test_key_changes_swaps_and_reinserts(shop: Shop) -> None:
 
 @pytest.mark.soak
 @both
-def test_truncate_voids_what_came_before(shop: Shop) -> None:
+def test_a_truncate_drops_earlier_rows(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)", "CREATE TABLE s.other (id int PRIMARY KEY)")
     shop.sql("INSERT INTO s.t VALUES (1, 1)", "INSERT INTO s.other VALUES (1)")
     name, other = shop.target("t"), shop.target("other")
@@ -205,7 +205,7 @@ def test_a_transaction_is_never_cut(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_bytes_of_wanted_rows_bound_a_batch(shop: Shop) -> None:
+def test_bytes_of_selected_rows_bound_a_batch(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, b text)", "CREATE TABLE s.other (b text)")
     name = shop.target("t")
     shop.run()
@@ -218,17 +218,17 @@ def test_bytes_of_wanted_rows_bound_a_batch(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(0, marks=pytest.mark.soak), 1e-9])
-def test_a_round_that_its_time_ends_is_the_same_again(
+def test_a_round_ended_by_its_time_limit_is_repeated_exactly(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    """What is read again, after its disk was lost, has no bound of time and would go on for longer."""
+    """A round read again, after its disk was lost, has no time limit and would continue for longer."""
     read = rounds.read
 
     def lost(spark: SparkSession, task: binlog.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        found = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)), summary)
+        first = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)), summary)
         again = replace(task, limits=replace(task.limits, seconds=1e-9))
-        found.release()
-        return rounds.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
+        first.release()
+        return rounds.Round(first.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")
@@ -238,13 +238,13 @@ def test_a_round_that_its_time_ends_is_the_same_again(
     monkeypatch.setattr(rounds, "read", lost)
     loaded = len(shop.model.batches)
     shop.run()
-    found = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
+    keys_of_batches = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
     expected = [[(0,), (10,)], [(1,), (11,)], [(2,), (12,)], [(3,), (13,)]]
-    assert found == (expected if seconds else [[key for keys in expected for key in keys]])
+    assert keys_of_batches == (expected if seconds else [[key for keys in expected for key in keys]])
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
-def test_a_recorded_batch_ends_where_it_ended(shop: Shop) -> None:
+def test_a_recorded_batch_ends_at_the_same_position(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)", "CREATE TABLE s.u (id int PRIMARY KEY)")
     name, other = shop.target("t"), shop.target("u")
     shop.run()
@@ -260,13 +260,13 @@ def test_a_recorded_batch_ends_where_it_ended(shop: Shop) -> None:
     shop.run(max_batch_events=2, recorded={name: ends[name]})
     batches = [(batch, events) for batch, events in shop.model.batches[before:] if batch.target.table == name]
     assert batches[0][0].position.offsets == ends[name].offsets
-    assert len(batches[0][1]) == 4 and len(batches) > 2, "the limit counts again behind it"
+    assert len(batches[0][1]) == 4 and len(batches) > 2, "the limit starts again after it"
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
     assert shop.model.rows(other) == shop.sql("SELECT * FROM s.u ORDER BY id")
 
 
 @both
-def test_columns_come_and_go_during_the_run(shop: Shop) -> None:
+def test_columns_may_be_added_and_dropped_during_the_run(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, a int, b text)", "INSERT INTO s.t VALUES (1, 1, 'one')")
     name = shop.target("t")
     shop.run()
@@ -289,7 +289,7 @@ def test_columns_come_and_go_during_the_run(shop: Shop) -> None:
 
 
 @both
-def test_what_older_rows_show_of_a_new_column_is_what_the_server_shows(shop: Shop) -> None:
+def test_a_new_column_shows_the_servers_default_in_older_rows(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)", "INSERT INTO s.t VALUES (1)")
     shop.target("t")
     shop.run()
@@ -309,18 +309,18 @@ def test_what_older_rows_show_of_a_new_column_is_what_the_server_shows(shop: Sho
     shop.sql("SET time_zone = '+05:00', sql_mode = ''", "INSERT INTO s.t VALUES (2)", f"ALTER TABLE s.t {added}")
     (source,) = shop.sql(
         "SET time_zone = '+00:00'",
-        f"SELECT {', '.join(told.format(f'c{i}') for i, told in enumerate(new.values()))} FROM s.t WHERE id = 1",
+        f"SELECT {', '.join(sql.format(f'c{i}') for i, sql in enumerate(new.values()))} FROM s.t WHERE id = 1",
     )
     assert not shop.run().refused
     fills = [c.fill for c in shop.model.batches[-1][0].columns[1:]]
-    found: list[Any] = [bytes(v) if isinstance(v, bytearray) else v for v in fills]
-    found[0] = int(found[0].timestamp())
-    assert dict(zip(new, found, strict=True)) == dict(zip(new, source, strict=True))
+    values: list[Any] = [bytes(v) if isinstance(v, bytearray) else v for v in fills]
+    values[0] = int(values[0].timestamp())
+    assert dict(zip(new, values, strict=True)) == dict(zip(new, source, strict=True))
 
 
 @pytest.mark.soak
 @only_mysql
-def test_rows_that_a_cascade_of_the_server_changes_follow(shop: Shop) -> None:
+def test_rows_changed_by_a_cascade_are_applied(shop: Shop) -> None:
     shop.sql(
         "CREATE TABLE s.parent (id int PRIMARY KEY)",
         "CREATE TABLE s.child (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES parent (id) "
@@ -336,7 +336,7 @@ def test_rows_that_a_cascade_of_the_server_changes_follow(shop: Shop) -> None:
 
 @pytest.mark.soak
 @only_mysql
-def test_a_key_that_the_server_made_and_hides_is_the_key(shop: Shop) -> None:
+def test_a_generated_invisible_key_is_the_key(shop: Shop) -> None:
     shop.sql(
         "SET sql_generate_invisible_primary_key = ON", "CREATE TABLE s.t (v int)", "INSERT INTO s.t VALUES (7), (7)"
     )
@@ -353,7 +353,7 @@ def test_a_key_that_the_server_made_and_hides_is_the_key(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_names_in_any_case(shop: Shop) -> None:
+def test_names_may_have_any_case(shop: Shop) -> None:
     shop.sql('CREATE TABLE s.`Order Lines` (`Id` int PRIMARY KEY, `a b` text, `sel.ect` int, `q``"t` int)')
     shop.sql("INSERT INTO s.`Order Lines` VALUES (1, 'x', 2, 3)")
     name = shop.target("lines", source_table=f"{shop.schema}.Order Lines")
@@ -365,7 +365,7 @@ def test_names_in_any_case(shop: Shop) -> None:
 
 
 @both
-def test_log_files_change_and_the_server_crashes(shop: Shop) -> None:
+def test_reading_continues_across_log_files_and_server_crashes(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v longtext)")
     name = shop.target("t")
     shop.run()
@@ -382,19 +382,19 @@ def test_log_files_change_and_the_server_crashes(shop: Shop) -> None:
 def test_a_table_without_a_key_is_loaded_exactly(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (v int)", "INSERT INTO s.t SELECT seq FROM seq_1_to_100")
     shop.target("t", mode="append")
-    found = shop.open()
-    found.start(shop.positions, {})
-    # between the start and the reading, and while it reads: neither twice nor never
+    source = shop.open()
+    source.start(shop.positions, {})
+    # between the start and the reading, and during the reading: each row arrives exactly once
     shop.sql("INSERT INTO s.t VALUES (1000)")
     values: list[int] = []
 
     def take(batches: list[Batch]) -> None:
         for batch in batches:
             values.extend(e["row"]["v"] for e in (batch.rows.frame.collect() if batch.rows is not None else ()))
-            found.applied(batch.target.table, batch.position)
+            source.applied(batch.target.table, batch.position)
 
-    rounds = found.rounds()
-    # at MySQL every other transaction stands in the log for so long before its rows can be seen
+    rounds = source.rounds()
+    # MySQL logs every other transaction this long before its rows become visible
     slow = {"sync_binlog": 2, "binlog_group_commit_sync_delay": 200_000} if isinstance(shop.server, MySQL) else {}
     with ExitStack() as stack:
         for name, value in slow.items():
@@ -404,6 +404,6 @@ def test_a_table_without_a_key_is_loaded_exactly(shop: Shop) -> None:
             take(next(rounds))
     for batches in rounds:
         take(batches)
-    found.close()
+    source.close()
     expected = sorted(v for (v,) in shop.sql("SELECT v FROM s.t"))
     assert len(values) > 102 and sorted(values) == [v for v in expected if v <= max(values)]

@@ -1,4 +1,4 @@
-"""What a run refuses before anything is written, or when the log tells of it, and what it says then."""
+"""What a run refuses before any write, or on reading the log, and the reasons it gives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.services
 
 
 def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
-    """A table with a key, and its target."""
+    """Create a table with a key, and its target."""
     shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)")
     shop.sql(f"INSERT INTO s.{name} SELECT seq, 0 FROM seq_1_to_{rows}")
     return shop.target(name)
@@ -33,7 +33,7 @@ def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
 
 @contextmanager
 def setting(shop: Shop, name: str, value: str, then: str) -> Iterator[None]:
-    """A global setting, for the sessions that begin meanwhile."""
+    """Change a global setting for sessions that begin meanwhile."""
     shop.sql(f"SET GLOBAL {name} = {value}")
     try:
         yield
@@ -63,7 +63,7 @@ def test_a_wrong_password_and_missing_rights_are_explained(shop: Shop, monkeypat
         with pytest.raises(InputError, match="BINLOG MONITOR"):
             shop.run(**login)
     else:
-        # where no lock is needed the tables find out, each for itself
+        # without a lock each table fails by itself
         assert "BINLOG MONITOR" in str(shop.run(**login).refused[name])
     shop.sql("DROP USER poor@'%'")
 
@@ -78,7 +78,7 @@ def test_the_rights_that_the_page_asks_for_are_enough(shop: Shop, monkeypatch: p
     monkeypatch.setenv("PASSWORD_OF_TEST", "p w")
     login: dict[str, Any] = {"user": "cdc", "password": {"env": "PASSWORD_OF_TEST"}}
     try:
-        # at MySQL the password goes by the server's public key, then by TLS
+        # MySQL encrypts the password by the server's public key, then by TLS
         shop.run(**login)
         shop.sql("INSERT INTO s.t VALUES (2, 2)", "FLUSH PRIVILEGES")
         shop.run(**login, ssl="required" if mysql else "disabled")
@@ -91,7 +91,7 @@ def test_the_rights_that_the_page_asks_for_are_enough(shop: Shop, monkeypatch: p
     assert shop.model.rows(name) == [(1, 0), (2, 2)]
 
 
-def test_encryption_that_the_server_does_not_speak(shop: Shop) -> None:
+def test_unsupported_encryption_is_reported(shop: Shop) -> None:
     table(shop)
     with pytest.raises(SourceUnavailableError, match="SSL"):
         shop.start(ssl="required")
@@ -105,13 +105,13 @@ def test_encryption_that_the_server_does_not_speak(shop: Shop) -> None:
         ("log_bin_compress", "ON", "OFF", "compressed"),
     ],
 )
-def test_settings_that_make_the_log_useless(shop: Shop, name: str, value: str, then: str, why: str) -> None:
+def test_unusable_log_settings_are_refused(shop: Shop, name: str, value: str, then: str, why: str) -> None:
     table(shop)
     with setting(shop, name, value, then), pytest.raises(InputError, match=f"{name} = {value}.*{why}.*SET GLOBAL"):
         shop.start()
 
 
-def test_a_server_without_a_log() -> None:
+def test_a_server_without_a_log_is_refused() -> None:
     with pytest.raises(InputError, match="log_bin = OFF: it writes no binary log"):
         check_settings({"log_bin": "OFF", "version": "8.0.36"})
     check_settings({"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "full"})
@@ -140,7 +140,7 @@ def test_tables_that_cannot_be_fed_do_not_stop_the_others(shop: Shop) -> None:
             raise refused[name]
         assert caught.value.table == name
     assert shop.model.rows(good) == [(1, 0)]
-    # a pattern finds it too, so that the report says so
+    # a pattern matches it too, so the report mentions it
     assert {f"{shop.schema}.versioned"} == {*source_tables(shop.lake.spark, shop.spec())} & {
         f"{shop.schema}.{name}" for name in ("versioned", "seen")
     }
@@ -187,24 +187,24 @@ def test_a_purged_log_needs_a_full_load(shop: Shop) -> None:
     name, good = table(shop), table(shop, "good")
     shop.run()
     shop.sql("INSERT INTO s.t VALUES (9, 9)", "FLUSH BINARY LOGS")
-    # a table that fails is parked, one that takes no part in a run is not
+    # a failing table is parked; one outside the run is not
     targets, shop.targets = shop.targets, [target for target in shop.targets if target["table"] == good]
     shop.run()
     shop.targets = targets
-    stands = shop.model.positions[good]
-    assert stands is not None
+    position = shop.model.positions[good]
+    assert position is not None
     deadline = time.monotonic() + 30
-    # the server keeps a file until the engine has let go of it
-    while shop.sql("SHOW BINARY LOGS")[0][0] < stands.offsets["file"]:
+    # the server keeps a file until the engine releases it
+    while shop.sql("SHOW BINARY LOGS")[0][0] < position.offsets["file"]:
         assert time.monotonic() < deadline
-        shop.sql(f"PURGE BINARY LOGS TO '{stands.offsets['file']}'")
+        shop.sql(f"PURGE BINARY LOGS TO '{position.offsets['file']}'")
         time.sleep(0.1)
     refused = shop.start()
     assert set(refused) == {name}
     assert "is gone from the source (purged" in str(refused[name]) and "a full load is needed" in str(refused[name])
 
 
-def test_a_log_that_was_reset_or_restored_is_found(shop: Shop) -> None:
+def test_a_reset_or_restored_log_is_detected(shop: Shop) -> None:
     name = table(shop)
     shop.run()
     move(shop, name, pos=2**31)
@@ -222,16 +222,16 @@ def test_a_restarted_log_does_not_continue_the_old_one(shop: Shop) -> None:
     shop.sql(reset)
     name = table(shop)
     shop.run()
-    stands = shop.model.positions[name]
-    assert stands is not None and stands.offsets["file"].endswith("000001")
-    # the time of a log file has whole seconds
+    position = shop.model.positions[name]
+    assert position is not None and position.offsets["file"].endswith("000001")
+    # log files record whole seconds
     shop.sql("DO SLEEP(1.1)", reset, *["INSERT INTO s.t VALUES (2, 0)", "DELETE FROM s.t WHERE id = 2"] * 40)
     assert re.search("(whose log was reset|it was reset or restored): a full load", str(shop.start()[name]))
 
 
 @pytest.mark.soak
 @only_mysql
-def test_transactions_of_every_kind_of_identifier(shop: Shop) -> None:
+def test_every_kind_of_transaction_identifier_is_read(shop: Shop) -> None:
     name = table(shop)
     shop.run()
     first = shop.model.positions[name]
@@ -249,19 +249,19 @@ def test_transactions_of_every_kind_of_identifier(shop: Shop) -> None:
     ):
         shop.sql(f"SET gtid_next = '{tag}'", f"INSERT INTO s.t VALUES ({number}, 0)", "SET gtid_next = 'AUTOMATIC'")
         shop.run()
-        stands = shop.model.positions[name]
-        assert stands is not None and stands.offsets["gtid"] == expected
+        position = shop.model.positions[name]
+        assert position is not None and position.offsets["gtid"] == expected
     assert len(shop.model.rows(name)) == 5 and not shop.start()
     move(shop, name, gtid=f"{other}:ship:9")
     assert f"not {other}:ship:9: it was reset or restored" in str(shop.start()[name])
 
 
-def test_what_requires_a_full_load_stops_its_table(shop: Shop) -> None:
+def test_changes_that_need_a_full_load_stop_their_table(shop: Shop) -> None:
     statements = {
         "dropped": (["DROP TABLE s.dropped", "CREATE TABLE s.dropped (id int PRIMARY KEY, v int)"], "was dropped"),
         "renamed": (["RENAME TABLE s.renamed TO s.t2, s.t2 TO s.renamed"], "was renamed"),
         "swapped": (["CREATE TABLE s.n LIKE s.swapped", "RENAME TABLE s.swapped TO s.t3, s.n TO s.swapped"], "renamed"),
-        "anew": (["CREATE OR REPLACE TABLE s.anew (id int PRIMARY KEY)"], "was made anew"),
+        "replaced": (["CREATE OR REPLACE TABLE s.replaced (id int PRIMARY KEY)"], "was made anew"),
         "w": (["ALTER TABLE s.w RENAME COLUMN v TO w"], "renamed the column 'v', and what its columns were before is"),
         "c": (["ALTER TABLE s.c ADD u varchar(40) DEFAULT uuid()"], "'u' was added .* with a default that is computed"),
         "minimal": (["SET binlog_row_image = MINIMAL", "UPDATE s.minimal SET v = 5"], "not whole"),
@@ -269,18 +269,18 @@ def test_what_requires_a_full_load_stops_its_table(shop: Shop) -> None:
     }
     names, good = {name: table(shop, name) for name in statements}, table(shop, "good")
     shop.run()
-    for name, (made, _pattern) in statements.items():
-        shop.sql(f"INSERT INTO s.{name} VALUES (5, 5)", *made)
+    for name, (changes, _pattern) in statements.items():
+        shop.sql(f"INSERT INTO s.{name} VALUES (5, 5)", *changes)
     shop.sql("INSERT INTO s.good VALUES (5, 5)")
     refused = shop.run().refused
     assert set(refused) == {*names.values()}, refused
-    for name, (_made, pattern) in statements.items():
+    for name, (_changes, pattern) in statements.items():
         assert re.search(f"{pattern}.*full load", str(refused[names[name]])), refused[names[name]]
-    assert shop.model.rows(good) == [(1, 0), (5, 5)], "the other table goes on"
+    assert shop.model.rows(good) == [(1, 0), (5, 5)], "the other table continues"
 
 
 @both
-def test_a_logged_statement_stops_every_table_that_it_may_have_changed(shop: Shop) -> None:
+def test_a_logged_statement_stops_every_table_it_may_have_changed(shop: Shop) -> None:
     names = {table(shop), table(shop, "other")}
     body = "BEGIN INSERT INTO s.t VALUES (n, 1); RETURN n; END"
     shop.sql(f"CREATE FUNCTION s.f (n int) RETURNS int DETERMINISTIC MODIFIES SQL DATA {body}")
@@ -305,7 +305,7 @@ def test_ddl_that_changes_rows_without_events_stops_its_table(shop: Shop) -> Non
     }
     values = {"nullable": "NULL", "short": "'abcdefgh'", "signed": "-5", "member": "'a'"}
     values |= {"exact": "'2026-01-02 03:04:05.678901'"}
-    # a server that is strict says nothing of these either
+    # a strict server does not report these either
     strict = ("generated", "exact", "versioned")
     names = {name: shop.target(name) for name in definitions}
     good = table(shop, "good")
@@ -326,7 +326,7 @@ def test_ddl_that_changes_rows_without_events_stops_its_table(shop: Shop) -> Non
 
 @pytest.mark.soak
 @only_mysql
-def test_what_requires_a_full_load_stops_its_table_in_mysql(shop: Shop) -> None:
+def test_changes_that_need_a_full_load_stop_their_table_in_mysql(shop: Shop) -> None:
     statements = {
         "dropped": (["DROP TABLE s.dropped", "CREATE TABLE s.dropped (id int PRIMARY KEY, v int)"], "was dropped"),
         "renamed": (["RENAME TABLE s.renamed TO s.other, s.other TO s.renamed"], "was renamed"),
@@ -347,14 +347,14 @@ def test_what_requires_a_full_load_stops_its_table_in_mysql(shop: Shop) -> None:
     names["exchanged"], good = shop.target("exchanged"), table(shop, "good")
     calm = table(shop, "calm")
     shop.run()
-    for made in statements.values():
-        shop.sql(*made[0])
+    for case in statements.values():
+        shop.sql(*case[0])
     shop.sql("CREATE TABLE s.copy (PRIMARY KEY (id)) SELECT * FROM s.calm", "INSERT INTO s.calm VALUES (5, 5)")
     refused = shop.run().refused
     assert set(refused) == {*names.values(), good}, refused
-    for name, (_made, pattern) in statements.items():
+    for name, (_changes, pattern) in statements.items():
         assert re.search(f"{pattern}.*full load", str(refused[names[name]])), refused[names[name]]
-    assert shop.model.rows(calm) == [(1, 0), (5, 5)], "the other table goes on"
+    assert shop.model.rows(calm) == [(1, 0), (5, 5)], "the other table continues"
 
 
 @only_mysql
@@ -365,7 +365,7 @@ def test_what_requires_a_full_load_stops_its_table_in_mysql(shop: Shop) -> None:
         ("binlog_row_value_options", "'PARTIAL_JSON'", "''", "partial JSON updates"),
     ],
 )
-def test_what_mysql_may_leave_out_of_its_log(shop: Shop, name: str, value: str, then: str, event: str) -> None:
+def test_mysql_settings_that_omit_values_stop_the_run(shop: Shop, name: str, value: str, then: str, event: str) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v json)", "INSERT INTO s.t VALUES (1, json_object('a', 1, 'b', 2))")
     shop.target("t")
     shop.run()

@@ -1,4 +1,4 @@
-"""What statements in the log do to tables."""
+"""Effects of logged statements on tables."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_tables_are_named(statement: str, expected: list[tuple[str, str | None, 
         "ANALYZE FORMAT=JSON UPDATE t SET a = 1",
     ],
 )
-def test_statements_that_are_not_known_to_leave_rows_alone_may_have_changed_every_table(statement: str) -> None:
+def test_unknown_statements_may_have_changed_every_table(statement: str) -> None:
     assert effects_of(statement) == ANY
 
 
@@ -101,7 +101,7 @@ def test_statements_that_are_not_known_to_leave_rows_alone_may_have_changed_ever
         "ANALYZE TABLE t",
     ],
 )
-def test_statements_that_leave_tables_of_users_alone_are_passed(statement: str) -> None:
+def test_statements_without_effect_on_user_tables_are_skipped(statement: str) -> None:
     assert effects_of(statement) == []
 
 
@@ -177,7 +177,7 @@ def test_values_are_changed_without_an_error_where_the_session_is_not_strict(act
         "CHANGE d e datetime DEFAULT NULL, ALGORITHM INSTANT",
     ],
 )
-def test_harmless_alterations_are_passed_in_every_session(action: str) -> None:
+def test_harmless_alterations_are_accepted_in_every_session(action: str) -> None:
     (effect,) = effects(f"ALTER TABLE t {action}", "db")
     assert effect.kind == "altered" and not effect.change.redefined
 
@@ -200,7 +200,7 @@ def test_harmless_alterations_are_passed_in_every_session(action: str) -> None:
         ("double precision", "double"),
     ],
 )
-def test_types_of_new_definitions(definition: str, kind: str) -> None:
+def test_new_definitions_have_types(definition: str, kind: str) -> None:
     (effect,) = effects(f"ALTER TABLE t MODIFY COLUMN v {definition}, CHANGE a b {definition} FIRST", "db", STRICT)
     assert effect.change.redefined == [Redefinition("v", kind), Redefinition("a", kind)]
 
@@ -256,13 +256,13 @@ def test_renamed_columns_are_named(statement: str, renamed: list[tuple[str, str]
         'ALTER TABLE t CHANGE "a" "b" int',
     ],
 )
-def test_renames_that_cannot_be_read_for_sure_are_not_guessed(statement: str) -> None:
+def test_ambiguous_renames_are_not_guessed(statement: str) -> None:
     lost, altered = effects(statement, "db", STRICT)
     assert lost.kind == "lost" and "cannot be read for sure" in lost.detail
     assert not altered.change.renamed
 
 
-def test_quotes_and_backslashes_mean_what_the_session_says() -> None:
+def test_quotes_and_backslashes_follow_the_sql_mode() -> None:
     (effect,) = effects('ALTER TABLE "t" CHANGE "a\\" "b""c" int', "db", ANSI_QUOTES | STRICT)
     assert (effect.table, effect.change.renamed) == ("t", [Rename("a\\", 'b"c')])
     statement = r"ALTER TABLE t CHANGE a b text COMMENT 'c:\', RENAME COLUMN c TO d"
@@ -270,6 +270,6 @@ def test_quotes_and_backslashes_mean_what_the_session_says() -> None:
     assert effect.change.renamed == [Rename("a", "b"), Rename("c", "d")]
 
 
-def test_first_words_come_behind_comments() -> None:
+def test_comments_before_a_statement_are_skipped() -> None:
     assert first_words(b"/* app */ rollback /* x */ to s") == ("ROLLBACK", "TO")
     assert first_words(b"COMMIT") == ("COMMIT", "")

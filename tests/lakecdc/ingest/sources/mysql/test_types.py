@@ -1,4 +1,4 @@
-"""Every mapped type arrives the same through the full load and through the log; what has no counterpart is refused."""
+"""Every mapped type arrives the same through full load and log; types without a counterpart are refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ CASES: list[tuple[str, list[str], str, list[Any]]] = [
      [bytes.fromhex("000000000101000000000000000000F03F0000000000000040")]),
     ("int unsigned", ["7"], "bigint", [7]),
 ]  # fmt: skip
-# MariaDB keeps a document's text, MySQL the document; MySQL knows that latitudes come first under SRID 4326
+# MariaDB keeps a document's text, MySQL the document; MySQL puts latitudes first under SRID 4326
 MARIADB: list[tuple[str, list[str], str, list[Any]]] = [
     ("json", ["'{\"a\": [1, 2.50]}'"], "string", ['{"a": [1, 2.50]}']),
     ("geometry", ["st_geomfromtext('POINT(1 2)', 4326)"], "binary",
@@ -107,7 +107,7 @@ MYSQL: list[tuple[str, list[str], str, list[Any]]] = [
     ("enum('日','本') character set utf16", ["'本'"], "string", ["本"]),
     ("int unsigned", ["7"], "bigint", [7]),
 ]  # fmt: skip
-#: SQL of JSON values of every kind, whose text the server itself tells
+#: SQL of JSON values of every kind; the server returns their text
 DOCUMENTS = [
     "CAST('null' AS JSON)", "CAST('\"\"' AS JSON)", "CAST('[]' AS JSON)", "CAST('{}' AS JSON)",
     "JSON_ARRAY(true, false, null, 1, -1, 32767, 32768, -32769, 65535, 65536, 2147483648, -2147483649, 4294967296)",
@@ -124,12 +124,12 @@ DOCUMENTS = [
 
 
 def cases(shop: Shop) -> list[tuple[str, list[str], str, list[Any]]]:
-    """The cases of a test's server."""
+    """Return the cases of a test's server."""
     return [*CASES, *(MYSQL if isinstance(shop.server, MySQL) else MARIADB)]
 
 
 def comparable(value: Any) -> Any:
-    """Floats to the last bit, bytes as bytes; Spark delivers moments in the machine's time zone."""
+    """Compare floats to the last bit, bytes as bytes; Spark returns times in the machine's time zone."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, bytearray):
@@ -138,7 +138,7 @@ def comparable(value: Any) -> Any:
 
 
 def fill(shop: Shop, table: str) -> list[str]:
-    """Statements that make a table with a column of every type and its values."""
+    """Return statements that create a table with a column of every type and its values."""
     columns = ", ".join(f"c{i} {case[0]}" for i, case in enumerate(cases(shop)))
     depth = max(len(case[1]) for case in cases(shop))
     rows = [[case[1][n] if n < len(case[1]) else "null" for case in cases(shop)] for n in range(depth)]
@@ -148,16 +148,16 @@ def fill(shop: Shop, table: str) -> list[str]:
 
 
 def check(shop: Shop, name: str) -> None:
-    wanted = cases(shop)
-    assert [shop.model.types[name][f"c{i}"] for i in range(len(wanted))] == [case[2] for case in wanted]
-    depth = max(len(case[1]) for case in wanted)
-    for i, (kind, _sql, _type, expected) in enumerate(wanted):
-        found = [comparable(shop.model.tables[name][(n,)][f"c{i}"]) for n in range(depth)]
-        assert found == [comparable(v) for v in expected] + [None] * (depth - len(expected)), f"{kind} in {name}"
+    expected_cases = cases(shop)
+    assert [shop.model.types[name][f"c{i}"] for i in range(len(expected_cases))] == [case[2] for case in expected_cases]
+    depth = max(len(case[1]) for case in expected_cases)
+    for i, (kind, _sql, _type, expected) in enumerate(expected_cases):
+        values = [comparable(shop.model.tables[name][(n,)][f"c{i}"]) for n in range(depth)]
+        assert values == [comparable(v) for v in expected] + [None] * (depth - len(expected)), f"{kind} in {name}"
 
 
 @both
-def test_every_type_by_both_ways(shop: Shop) -> None:
+def test_every_type_arrives_alike_by_load_and_log(shop: Shop) -> None:
     before, later = shop.target("before_run"), shop.target("later")
     shop.sql(*fill(shop, "before_run"))
     statements = fill(shop, "later")
@@ -172,7 +172,7 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
 
 @contextmanager
 def without_names(shop: Shop) -> Iterator[None]:
-    """The least that the server's log can tell of columns."""
+    """Let the server log as little about columns as possible."""
     shop.sql(f"SET GLOBAL binlog_row_metadata = {'MINIMAL' if isinstance(shop.server, MySQL) else 'NO_LOG'}")
     try:
         yield
@@ -181,7 +181,7 @@ def without_names(shop: Shop) -> Iterator[None]:
 
 
 @both
-def test_a_log_without_names_is_read_as_the_table_is_now(shop: Shop) -> None:
+def test_a_log_without_names_gets_the_tables_present_names(shop: Shop) -> None:
     later = shop.target("later")
     statements = fill(shop, "later")
     shop.run(rounds=1)
@@ -192,7 +192,7 @@ def test_a_log_without_names_is_read_as_the_table_is_now(shop: Shop) -> None:
 
 
 @only_mysql
-def test_json_of_every_kind_reads_as_the_server_writes_it(shop: Shop) -> None:
+def test_json_of_every_kind_equals_the_servers_text(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int AUTO_INCREMENT PRIMARY KEY, v json)")
     name = shop.target("t")
     shop.run()
@@ -212,7 +212,7 @@ def test_every_character_of_every_set_decodes_as_on_the_server(shop: Shop) -> No
     shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, {', '.join(f'{n} longtext CHARACTER SET {n}' for n in sets)})")
     name = shop.target("t")
     shop.run()
-    # a character that a set lacks becomes a question mark; of IBM's in the third plane of eucjpms Python reads none
+    # a set replaces a character it lacks by a question mark; Python reads none of IBM's in the third plane of eucjpms
     known_to_python = plane.encode("euc-jp", "ignore").decode("euc-jp") + "".join(map(chr, range(0xE000, 0xE758)))
     texts = [f"{known_to_python}①№㈱－∥～￠￡￢￤" if charset == "eucjpms" else plane for charset in sets]
     with shop.server.connect(database=shop.schema) as session, session.cursor() as cursor:
@@ -220,8 +220,8 @@ def test_every_character_of_every_set_decodes_as_on_the_server(shop: Shop) -> No
         cursor.execute(f"INSERT INTO t VALUES (1, {', '.join(['%s'] * len(sets))})", texts)
     assert not shop.run().refused
     (source,) = shop.sql(f"SELECT {', '.join(sets)} FROM s.t")
-    (found,) = shop.model.rows(name, *sets)
-    assert [n for n, one, other in zip(sets, source, found, strict=True) if one != other] == []
+    (decoded,) = shop.model.rows(name, *sets)
+    assert [n for n, one, other in zip(sets, source, decoded, strict=True) if one != other] == []
     assert min(len(text) - text.count("?") for text in source) > 100
 
 
@@ -240,7 +240,7 @@ def test_a_log_without_names_of_another_table_is_refused(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_zero_dates_can_be_kept_as_text(shop: Shop) -> None:
+def test_zero_dates_can_be_stored_as_text(shop: Shop) -> None:
     shop.sql("SET sql_mode = ''", "CREATE TABLE s.t (id int PRIMARY KEY, d date)", "INSERT INTO s.t VALUES (1, 0)")
     name = shop.target("t", columns={"d": "string"})
     shop.run()
@@ -262,12 +262,12 @@ def test_a_type_without_counterpart_is_refused_by_name(shop: Shop) -> None:
     for error in refused.values():
         assert isinstance(error, InputError)
         assert "Column 'odd'" in str(error) and '"exclude_columns": ["odd"]' in str(error)
-    assert [batch.target.table for batch, _events in shop.model.batches] == [good], "the other table goes on"
+    assert [batch.target.table for batch, _events in shop.model.batches] == [good], "the other table continues"
 
 
 @pytest.mark.soak
 @both
-def test_excluded_columns_do_not_travel(shop: Shop) -> None:
+def test_excluded_columns_are_not_read(shop: Shop) -> None:
     odd, value = ("vector(2)", "to_vector('[1, 2]')") if isinstance(shop.server, MySQL) else ("inet6", "'::1'")
     shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, odd {odd}, v text, w int AS (id * 2) VIRTUAL)")
     shop.sql(f"INSERT INTO s.t (id, odd, v) VALUES (1, {value}, 'a')")

@@ -1,4 +1,4 @@
-"""Values that the target's types cannot take: their events go to the quarantine, and the table goes on."""
+"""Events with values that the target's types cannot store are quarantined, and the table continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.services
 
 
 @pytest.mark.parametrize("key", [pytest.param(", PRIMARY KEY (id)", marks=pytest.mark.soak), ""], ids=["key", "no key"])
-def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Shop, key: str) -> None:
+def test_an_event_with_an_unfit_value_is_quarantined_and_replayed(shop: Shop, key: str) -> None:
     quarantine = shop.lake.new_name("quarantine")
     name = shop.target("t", columns={"n": "int"}, **({} if key else {"mode": "history"}))
 
@@ -30,7 +30,7 @@ def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Sho
     shop.sql("INSERT INTO s.t VALUES (4, '4'), (5, 'five')", "DELETE FROM s.t WHERE id = 2")
     report = run()
     assert (report.outcome, rows()[:4]) == ("done", [(1, 1), (3, 3), (4, 4)]), report.reason
-    # of a table without a key, a delete has all values
+    # in a table without a key, a delete has all values
     assert report.metrics["quarantined"] == (1 if key else 2)
     report = run("replay_quarantine")
     assert report.metrics["quarantined_still"] == (2 if key else 3)

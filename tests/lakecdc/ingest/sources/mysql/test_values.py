@@ -27,7 +27,7 @@ from tests.on_demand import on_demand
     [
         (values.real(4), struct.pack("<f", -0.0), "-0.0"),
         (values.real(8), struct.pack("<d", -0.0), "-0.0"),
-        # the example of MySQL's comment on decimal2bin: DECIMAL(14,4)
+        # the example in MySQL's comment on decimal2bin: DECIMAL(14,4)
         (values.decimal(14, 4), bytes.fromhex("810DFB38D204D2"), "1234567890.1234"),
         (values.decimal(14, 4), bytes.fromhex("7EF204C72DFB2D"), "-1234567890.1234"),
         (values.old_instant(), struct.pack("<I", 86399), "1970-01-01 23:59:59"),
@@ -45,7 +45,7 @@ from tests.on_demand import on_demand
         (json_document(4), bytes.fromhex("0ff603010185"), "0.5"),
     ],
 )
-def test_text(codec: Codec, raw: bytes, text: str) -> None:
+def test_texts_are_decoded(codec: Codec, raw: bytes, text: str) -> None:
     assert codec.read([raw]).to_pylist() == [text]
 
 
@@ -58,7 +58,7 @@ def numbers(size: int, *, signed: bool, order: Literal["little", "big"] = "littl
 
 
 def fraction(time: datetime, places: int) -> tuple[bytes, str]:
-    """Bytes and text of a second's fraction."""
+    """Return bytes and text of a second's fraction."""
     digits, extra = f"{time.microsecond:06d}"[:places], (places + 1) // 2
     return int(digits.ljust(2 * extra, "0") or "0").to_bytes(extra, "big"), f".{digits}" if places else ""
 
@@ -115,13 +115,13 @@ CODECS: dict[str, tuple[Codec, Values]] = {
 @pytest.mark.parametrize("kind", CODECS)
 @settings(deadline=None)
 @given(data=st.data())
-def test_texts_of_a_column(kind: str, data: st.DataObject) -> None:
+def test_texts_of_a_column_are_decoded(kind: str, data: st.DataObject) -> None:
     codec, pairs = CODECS[kind]
     stored = data.draw(st.lists(pairs, max_size=6))
     assert codec.read([raw for raw, _ in stored]).to_pylist() == [text for _, text in stored]
 
 
-def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
+def test_nulls_and_unreadable_values_keep_their_places() -> None:
     rows = Rows(1, 0, [CODECS["utf8"][0], values.day(), None], [values.day()])
     day = (2024 << 9 | 5 << 5 | 17).to_bytes(3, "little")
     images: list[Image] = [[b"a", None, b"x"], [None, day, None], ["é".encode(), bytes(3), b""]]
@@ -132,8 +132,8 @@ def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
     rows.begin("binlog.000001:3")
     rows.old += [day]
     rows.add("d", (8, 9), range(3, 4))
-    found = rows.batch().to_pylist()
-    assert [(r["kind"], r["new"], r["old"], r["commit_lsn"], r["ordinal"]) for r in found] == [
+    decoded = rows.batch().to_pylist()
+    assert [(r["kind"], r["new"], r["old"], r["commit_lsn"], r["ordinal"]) for r in decoded] == [
         ("c", ["a", None, None], None, 7, 0), ("c", [None, "2024-05-17", None], None, 7, 1),
         ("c", ["é", "0000-00-00", None], None, 7, 2), ("d", None, ["2024-05-17"], 8, 3),
     ]  # fmt: skip
@@ -145,7 +145,7 @@ def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
         rows.batch()
 
 
-def test_sizes_of_decimals() -> None:
+def test_decimals_have_the_servers_sizes() -> None:
     assert [values.decimal(p, s).size for p, s in [(14, 4), (10, 2), (65, 30), (9, 9), (1, 0)]] == [7, 5, 30, 4, 1]
 
 
@@ -166,9 +166,9 @@ def test_places_are_compared_as_numbers() -> None:
          "big:9223372036854775000"),
     ],
 )  # fmt: skip
-def test_tagged_transaction_identifiers(body: str, expected: str) -> None:
-    found = gtid_of(bytes(19) + bytes.fromhex(body), TAGGED, 1)
-    assert found.startswith("f338f7bf-e65c-11f1-b338-02fc00") and found.endswith(f":{expected}")
+def test_tagged_transaction_identifiers_are_read(body: str, expected: str) -> None:
+    gtid = gtid_of(bytes(19) + bytes.fromhex(body), TAGGED, 1)
+    assert gtid.startswith("f338f7bf-e65c-11f1-b338-02fc00") and gtid.endswith(f":{expected}")
 
 
 def test_a_transaction_without_an_identifier_has_none() -> None:
@@ -188,25 +188,25 @@ def test_a_transaction_without_an_identifier_has_none() -> None:
         ("sjis", "815f", "\\"),
     ],
 )
-def test_characters_are_those_of_the_server(charset: str, raw: str, text: str) -> None:
+def test_characters_equal_those_of_the_server(charset: str, raw: str, text: str) -> None:
     read = values.reader(charset)
     assert read and read([bytes.fromhex(raw)]).to_pylist() == [text]
 
 
 @pytest.mark.parametrize("raw", ["ada0", "f9", "a9a1", "8fa1"])
-def test_bytes_that_are_no_character_are_refused(raw: str) -> None:
+def test_invalid_characters_are_refused(raw: str) -> None:
     read = values.reader("eucjpms")
     assert read
     with pytest.raises((ValueError, IndexError)):
         read([bytes.fromhex(raw)])
 
 
-def test_a_set_that_python_lacks_has_no_reader() -> None:
+def test_an_unsupported_character_set_has_no_reader() -> None:
     assert values.reader("armscii8") is None
 
 
 def in_json(value: Any) -> tuple[int, bytes]:
-    """Type and bytes of a value of MySQL's binary JSON."""
+    """Return type and bytes of a value of MySQL's binary JSON."""
     if isinstance(value, bytes):
         return 15, bytes([12, len(value)]) + value
     if isinstance(value, str):
@@ -237,7 +237,7 @@ MOMENT = struct.pack("<q", (((2024 * 13 + 5) << 5 | 17) << 17 | 10 << 12) << 24)
 DOCUMENTS = [{"a": 1, "b": [None, "x", 1.5, {"c": [[], "y"]}]}, [MOMENT, 1.5e300], "text", [[[[[[1]]]]]]]
 
 
-def test_the_documents_that_are_damaged_are_some() -> None:
+def test_undamaged_documents_are_read() -> None:
     assert json_document(4).read([document(value) for value in DOCUMENTS]).to_pylist() == [
         '{"a": 1, "b": [null, "x", 1.5, {"c": [[], "y"]}]}',
         '["2024-05-17 10:00:00.000000", 1.5e300]',
@@ -266,7 +266,7 @@ def test_a_damaged_value_raises_an_error_with_its_place(count: int) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_json_whose_members_all_lead_to_the_same_ends() -> None:
+def test_json_with_exponentially_many_members_is_refused() -> None:
     level, members = b"", 9
     for depth in range(12):
         entries = (bytes([2]) + struct.pack("<H", 4 + 3 * members)) * members if depth else b"\4\0\0" * members
@@ -276,7 +276,7 @@ def test_json_whose_members_all_lead_to_the_same_ends() -> None:
 
 
 @pytest.mark.parametrize("raw", ["0d", "04", "000100ff00"])
-def test_json_that_is_none_is_refused(raw: str) -> None:
+def test_invalid_binary_json_is_refused(raw: str) -> None:
     with pytest.raises((ValueError, IndexError, KeyError, struct.error)):
         json_document(4).read([bytes.fromhex(raw)])
 

@@ -44,9 +44,9 @@ class Shop(LogShop):
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[Postgres]:
-    """A Postgres cluster."""
-    with open_folder() as folder, Postgres(folder / "data") as found:
-        yield found
+    """Start a Postgres cluster."""
+    with open_folder() as folder, Postgres(folder / "data") as postgres:
+        yield postgres
 
 
 _numbers = itertools.count()
@@ -54,11 +54,11 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def shop(server: Postgres, lake: Lake) -> Iterator[Shop]:
-    """A fresh schema, slot and publication."""
-    found = Shop(server, lake, next(_numbers))
-    found.sql(f"CREATE SCHEMA {found.schema}")
-    yield found
-    found.sql(
-        f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{found.schema}'"
+    """Create a fresh schema, slot and publication."""
+    database = Shop(server, lake, next(_numbers))
+    database.sql(f"CREATE SCHEMA {database.schema}")
+    yield database
+    database.sql(
+        f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{database.schema}'"
     )
-    found.sql(f"DROP PUBLICATION IF EXISTS {found.schema}")
+    database.sql(f"DROP PUBLICATION IF EXISTS {database.schema}")

@@ -1,4 +1,4 @@
-"""A column added at the source with a default: older rows show it there, and so they do in the table."""
+"""A column added at the source with a default: older rows have it there, and in the table as well."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_older_rows_get_the_default(shop: Shop, version: int) -> None:
     assert not differs(shop, name, "id, v, n, extract(epoch FROM made)::bigint")
     assert not differs(shop, quiet, "id, label")
     assert not differs(shop, added, "id, kind")
-    # past events stay as they were
+    # past events are unchanged
     assert sorted(shop.lake.duckdb_rows(past, "id, kind")) == [(1, None), (2, None), (3, "new")]
     assert "lakecdc.columns-to-fill" not in shop.lake.table(name).properties
 
 
-def test_a_run_killed_before_it_filled_does_so_later(shop: Shop) -> None:
+def test_a_run_killed_before_filling_defaults_fills_them_later(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)")
     shop.sql("INSERT INTO s.t SELECT generate_series(1, 9)")
     name = shop.target("t")

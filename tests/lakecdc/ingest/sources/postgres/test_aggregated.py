@@ -1,4 +1,4 @@
-"""A table that is aggregated from the full load and the log of a source table, which tells no former values."""
+"""A table aggregated from the full load and log of a source table, whose log has no former values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.lakecdc.ingest.sources.model import run
 from .conftest import Shop
 
 
-def test_sums_are_those_of_the_source(shop: Shop) -> None:
+def test_sums_equal_those_of_the_source(shop: Shop) -> None:
     merge = {"engine": "aggregate", "group_by": ["country"], "columns": {"total": "sum(amount)", "last": "max(id)"}}
     settings = {"source_table": f"{shop.schema}.orders", "history_table": f"{shop.schema}.orders_history"}
     name = shop.target("totals", key=["id"], merge=merge, **settings)

@@ -15,7 +15,7 @@ from tests.lakecdc.ingest.sources.arrow_loads import assert_the_same
 from .conftest import Shop
 from .test_types import CASES
 
-# values whose text is at the edge of what its type holds, or of what the two parsers might read in different ways
+# values at the limits of their types, or whose text the two parsers might read differently
 EDGES = {
     "real": ["'-0'", "1e-45", "3.4028235e38", "16777217", "1.17549435e-38", "0.1::float8"],
     "double precision": ["'-0'", "5e-324", "1.7976931348623157e308", "'-Infinity'", "2.2250738585072011e-308"],
@@ -43,13 +43,13 @@ RANDOM = {
 
 
 def kinds_and_values() -> dict[str, list[str]]:
-    """Every type that Arrow reads, with values."""
+    """Return every type that Arrow reads, with values."""
     kinds = {case[0]: case[1] for case in CASES}
     return kinds | {kind: kinds.get(kind, []) + values for kind, values in EDGES.items()}
 
 
 def create(shop: Shop) -> list[str]:
-    """An empty table of every type that Arrow reads; its columns."""
+    """Create an empty table of every type that Arrow reads; return its columns."""
     shop.sql("CREATE TYPE s.mood AS ENUM ('so, so', 'ok')")
     shop.sql("CREATE DOMAIN s.price AS numeric(8,3) CHECK (VALUE > 0)")
     names = {kind: f"c{i}" for i, kind in enumerate(kinds_and_values())}
@@ -59,26 +59,28 @@ def create(shop: Shop) -> list[str]:
 
 
 def insert(shop: Shop) -> None:
-    """Rows of all values, and random ones with ids from -400 to -1."""
+    """Insert rows of all values, and random ones with ids from -400 to -1."""
     kinds = kinds_and_values()
     names = {kind: f"c{i}" for i, kind in enumerate(kinds)}
     for kind, values in kinds.items():
         rows = ", ".join(f"({n}, {kind!r}, {value})" for n, value in enumerate(values))
         shop.sql(f'INSERT INTO s.t (id, "Part, a", {names[kind]}) VALUES {rows}')
-    made = ", ".join(f"{sql}" for sql in RANDOM.values())
+    randoms = ", ".join(f"{sql}" for sql in RANDOM.values())
     into = ", ".join(names[kind] for kind in RANDOM)
-    shop.sql(f'INSERT INTO s.t (id, "Part, a", {into}) SELECT -i, md5(i::text), {made} FROM generate_series(1, 400) i')
+    shop.sql(
+        f'INSERT INTO s.t (id, "Part, a", {into}) SELECT -i, md5(i::text), {randoms} FROM generate_series(1, 400) i'
+    )
 
 
 def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None, **settings: Any) -> TableReport:
-    """Load ``s.t`` into a table through a slot of its own.
+    """Load ``s.t`` into a table through a separate slot.
 
     :param monkeypatch: keeps the tasks from writing.
     """
     slot = f"{shop.schema}_{target}"
     shop.targets[:] = [{"table": f"{shop.schema}.{target}", "source_table": f"{shop.schema}.t", **settings}]
     if monkeypatch:
-        monkeypatch.setattr(full_load, "_refusal", lambda *_: "told to")
+        monkeypatch.setattr(full_load, "_refusal", lambda *_: "forced by the test")
     try:
         return ingest(shop.lake.spark, shop.spec(slot=slot, chunk_bytes=64 * 1024))[0]
     finally:
@@ -122,7 +124,7 @@ ODD: list[tuple[str, str, dict[str, Any], str | None, int]] = [
 ]
 
 
-def test_odd_types_and_values(shop: Shop) -> None:
+def test_odd_types_and_values_are_loaded_alike(shop: Shop) -> None:
     names = [f"odd{number}" for number in range(len(ODD))]
     for name, (kind, value, settings, _why, _rows) in zip(names, ODD, strict=True):
         shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v {kind})")
@@ -137,6 +139,6 @@ def test_odd_types_and_values(shop: Shop) -> None:
         assert len(shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id")) == rows, case
         assert report.metrics.get("quarantined", 0) == 2 - rows, case
         data = Path(shop.lake.table(f"{shop.schema}.{name}").location.removeprefix("file:")) / "data"
-        assert bool(list(data.glob("lakecdc-*/load-*"))) == (why is None), "what the tasks had written was left"
+        assert bool(list(data.glob("lakecdc-*/load-*"))) == (why is None), "files written by tasks were left"
         if "history_table" in settings:
             assert len(shop.lake.duckdb_rows(f"{shop.schema}.history", "id")) == rows

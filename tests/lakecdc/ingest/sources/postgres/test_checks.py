@@ -1,4 +1,4 @@
-"""What stops a table when a run starts, asked of a session that answers from a table."""
+"""Checks that stop a table at the start of a run, with faked catalog answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOT = ("pgoutput", "shop", None, "0/1000", "reserved", 12 * 1024**2)
 
 
 def admitted(answers: Mapping[str, Any], position: Position | None) -> InputError:
-    """What a run refuses a table with, given what the catalog of the source answers to statements that hold a text."""
+    """Return why a run refuses a table, given the answers of the source's catalog to statements that contain a text."""
 
     class Session:
         def execute(self, statement: str, parameters: object = None) -> Any:

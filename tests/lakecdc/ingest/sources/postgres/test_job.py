@@ -14,7 +14,7 @@ BIG = "(SELECT string_agg(md5(i || '{}'), '') FROM generate_series(1, 300) i)"
 def test_tables_equal_their_source_after_every_run(shop: Shop, version: int) -> None:
     shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, amount numeric(10,2), body text)")
     shop.sql("CREATE TABLE s.lines (order_id int, line int, v text, PRIMARY KEY (order_id, line))")
-    # the table's properties hold the names
+    # the table's properties contain the names
     shop.sql('CREATE TABLE s.empty (id int PRIMARY KEY, "it\'s" text, "c:\\dir" text)')
     shop.sql(f"INSERT INTO s.orders SELECT i, i / 3.0, {BIG.format('a')} FROM generate_series(1, 300) i")
     shop.sql("INSERT INTO s.lines SELECT i, j, i || '-' || j FROM generate_series(1, 100) i, generate_series(1, 3) j")
@@ -40,7 +40,7 @@ def test_tables_equal_their_source_after_every_run(shop: Shop, version: int) -> 
     assert last[empty].metrics["read_through"] == last[orders].metrics["read_through"] is not None
 
 
-def test_whole_database_with_tables_that_appear_later_and_a_bad_one(shop: Shop) -> None:
+def test_a_whole_database_is_fed_with_later_tables_despite_a_bad_one(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, v text); INSERT INTO s.orders VALUES (1, 'a')")
     shop.sql("CREATE TABLE s.keyless (v text); CREATE TABLE s.log_2026 (id int PRIMARY KEY)")
     shop.targets.append(

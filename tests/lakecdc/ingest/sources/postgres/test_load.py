@@ -1,4 +1,4 @@
-"""Full loads that end before they are complete: the next run goes on, whatever has happened at the source meanwhile."""
+"""An interrupted full load is continued by the next run, whatever has changed at the source meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = {"chunk_bytes": 4 * 8192, "full_load_commit_bytes": 32 * 8192, "full_loa
 
 
 def make(shop: Shop, **target: Any) -> str:
-    """A table of about sixty pages, with values that updates leave out of the log."""
+    """Create a table of about sixty pages, with values that updates omit from the log."""
     name = shop.target("big", format_version=3, **target)
     shop.sql("CREATE TABLE s.big (id int PRIMARY KEY, n int, body text, doc text) WITH (fillfactor = 60)")
     shop.sql("ALTER TABLE s.big ALTER doc SET STORAGE EXTERNAL")
@@ -31,13 +31,13 @@ def make(shop: Shop, **target: Any) -> str:
 
 
 def run(shop: Shop, monkeypatch: pytest.MonkeyPatch, failpoint: str = "") -> TableReport:
-    """One run of the job, which ends at a fail point if one is given."""
+    """Run the job once; it ends at a fail point if one is given."""
     act_at(monkeypatch, failpoint)
     return ingest(shop.lake.spark, shop.spec(**PARTS))[0]
 
 
 def disturb(shop: Shop, seed: int) -> None:
-    """Changes of every kind all over the table; most rows move to other pages."""
+    """Change rows of every kind all over the table; most rows move to other pages."""
     rng = random.Random(seed)
     for number in range(25):
         low = rng.randrange(750)
@@ -60,12 +60,12 @@ def assert_equal(shop: Shop, name: str) -> None:
 
 
 @pytest.mark.parametrize("again", ["", pytest.param("before_commit@2=raise", marks=pytest.mark.soak)])
-def test_a_load_goes_on_where_it_ended(shop: Shop, monkeypatch: pytest.MonkeyPatch, again: str) -> None:
+def test_an_interrupted_load_continues(shop: Shop, monkeypatch: pytest.MonkeyPatch, again: str) -> None:
     name = make(shop, partition_by=["bucket(2, id)"])
     assert run(shop, monkeypatch, "after_commit=raise").outcome == "failed"
     loaded, [(xid,)] = len(shop.lake.duckdb_rows(name, "id")), shop.sql("SELECT txid_current()")
     assert 200 < loaded < 800
-    # rows that were not loaded move to pages that were
+    # rows not yet loaded move to loaded pages
     for statement in ("DELETE FROM s.big WHERE id < 150", "VACUUM s.big"):
         shop.sql(statement)
     shop.sql("UPDATE s.big SET body = repeat(md5(n::text), 40) WHERE id > 800")
@@ -80,13 +80,13 @@ def test_a_load_goes_on_where_it_ended(shop: Shop, monkeypatch: pytest.MonkeyPat
     assert report.metrics.get("quarantined", 0) == 0
     assert_equal(shop, name)
     changed = shop.sql(f"SELECT count(*) FROM s.big WHERE age(xmin) <= age('{xid}'::xid)")[0][0]
-    assert report.metrics["events_r"] <= 1000 - loaded + changed, "rows were read again that nothing had touched"
+    assert report.metrics["events_r"] <= 1000 - loaded + changed, "unchanged rows were read again"
     assert "loaded" not in report.metrics["position"] and "load" not in report.metrics["position"]
     # the log of a database is in order: no deletes need to be remembered
     assert not shop.lake.sql(f"SHOW TABLES IN lake.{shop.schema} LIKE '*deletes'").collect()
 
 
-def test_a_rewritten_table_is_loaded_anew(
+def test_a_rewritten_table_is_loaded_from_the_start(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "lakecdc.runtime.progress")
@@ -104,7 +104,7 @@ def test_a_rewritten_table_is_loaded_anew(
     assert_equal(shop, name)
 
 
-def test_a_table_that_is_rewritten_between_two_parts_stops_alone(shop: Shop) -> None:
+def test_only_a_table_rewritten_between_two_parts_stops(shop: Shop) -> None:
     name, other = make(shop), shop.target("other")
     shop.sql("CREATE TABLE s.other (id int PRIMARY KEY); INSERT INTO s.other VALUES (1)")
     source = shop.open(**PARTS)

@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 def run(shop: Shop) -> dict[str, TableReport]:
-    """Feed ``s.t`` into a table for each way, through a slot of its own."""
+    """Feed ``s.t`` into one table per engine, each through a separate slot."""
     return by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"})
 
 
 def drop_slots(shop: Shop) -> None:
-    """Leave nothing at the server that the other tests share."""
+    """Drop the slots at the server shared with other tests."""
     for way in WAYS:
         shop.sql(f"SELECT pg_drop_replication_slot('{shop.schema}_{way}'); DROP PUBLICATION {shop.schema}_{way}")
 
 
 def write(shop: Shop) -> None:
-    """All that can happen to rows: inserts, updates, deletes, other keys, and the same keys again."""
+    """Insert, update and delete rows, change keys, and insert deleted keys again."""
     insert(shop)
     shop.sql("UPDATE s.t SET c0 = NOT c0, c1 = -c1 WHERE id % 2 = 0 AND id < 0")
     shop.sql("""UPDATE s.t SET id = id - 1000, "Part, a" = 'moved' WHERE id BETWEEN -60 AND -40""")
@@ -67,7 +67,7 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
         first = run(shop)
         count = "SELECT count(*) FROM s.t"
         assert_the_same(shop.lake, shop.schema, first, columns, shop.sql(count)[0][0])
-        # the same keys again, above files that hold them, by many tasks
+        # the same keys again, above files that have them, by many tasks
         monkeypatch.setattr(log, "_TYPED_AT_ONCE", (150, 1 << 40))
         monkeypatch.setattr(log, "_FOLDED_AT_ONCE", (100, 1 << 40))
         shop.sql("UPDATE s.t SET c2 = 7 WHERE id < 3; DELETE FROM s.t WHERE id % 3 = 0; UPDATE s.t SET id = id + 9000")
@@ -78,7 +78,7 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
         drop_slots(shop)
 
 
-def test_odd_values_types_and_statements(shop: Shop) -> None:
+def test_odd_values_types_and_statements_are_read_alike(shop: Shop) -> None:
     kinds = {"plain": "int", "odd": "date", "octets": "bytea", "cast": "int", "altered": "int", "emptied": "int"}
     kinds |= {"large": "text", "moved": "text", "logged": "int"}
     settings: dict[str, dict[str, Any]] = {
@@ -99,18 +99,18 @@ def test_odd_values_types_and_statements(shop: Shop) -> None:
     spec = shop.spec(options={"max_quarantined_fraction": 1.0})
     reports = {r.table.rpartition(".")[2]: r for r in ingest(shop.lake.spark, spec)}
     assert {name: report.outcome for name, report in reports.items()} == dict.fromkeys(kinds, "done")
-    # years that not every reader of Iceberg tables takes
+    # years that some readers of Iceberg tables refuse
     assert {name: n for name, r in reports.items() if (n := r.metrics.get("quarantined"))} == {"odd": 2}
     for name in kinds.keys() - {"odd"}:
-        found = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, n, v")
-        assert sorted(found) == shop.sql(f"SELECT id, n, v FROM s.{name} ORDER BY id"), name
+        rows = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, n, v")
+        assert sorted(rows) == shop.sql(f"SELECT id, n, v FROM s.{name} ORDER BY id"), name
 
 
 LARGE = 'id, n, "Large", octets, small'
 
 
 def write_large(shop: Shop, rng: random.Random, statements: int) -> int:
-    """Random statements on rows whose large values mostly stay as they are; the number of events."""
+    """Run random statements on rows whose large values mostly stay; return the number of events."""
     keys = [row[0] for row in shop.sql("SELECT id FROM s.t ORDER BY id")]
     script, events = [], 0
     for number in range(statements):
@@ -127,7 +127,7 @@ def write_large(shop: Shop, rng: random.Random, statements: int) -> int:
             keys.remove(key)
             script.append(f"DELETE FROM s.t WHERE id = {key}")
         elif choice < 9:
-            # deleted and made anew, with null where the row before had a value
+            # deleted and inserted again, with null where the earlier row had a value
             script.append(f"DELETE FROM s.t WHERE id = {key}; INSERT INTO s.t (id, n) VALUES ({key}, {number})")
             events += 1
         else:
@@ -148,7 +148,7 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
     with_log = {"history_table": logged, "history_partition_by": ["days(_lakecdc_source_time)"]}
     try:
         by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, **with_log)
-        events, found = 0, []
+        events, metrics = 0, []
         for at_once, few in ((1 << 40, 20_000), (1 << 40, 20_000), (9, 0)):
             monkeypatch.setattr(packed, "_FEW_ROWS", few)
             monkeypatch.setattr(log, "_TYPED_AT_ONCE", (at_once, 1 << 40))
@@ -157,10 +157,10 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
             reports = by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, **with_log)
             assert_the_same(shop.lake, shop.schema, reports, LARGE, shop.sql("SELECT count(*) FROM s.t")[0][0])
             assert_same_events(shop.lake, [logged.format(way=way) for way in WAYS], LARGE, events)
-            found.append(reports["by_tasks"].metrics)
-        # completed rows are Spark's, and few others are written with them
-        assert found[1]["data_files"] == reports["by_spark"].metrics["data_files"] < found[2]["data_files"]
-        assert 0 < found[-1]["completion_lookups"] < found[-1]["completions"]
+            metrics.append(reports["by_tasks"].metrics)
+        # Spark writes completed rows, and a few others with them
+        assert metrics[1]["data_files"] == reports["by_spark"].metrics["data_files"] < metrics[2]["data_files"]
+        assert 0 < metrics[-1]["completion_lookups"] < metrics[-1]["completions"]
         assert {file[0] for file in files_of(shop.lake, logged.format(way="by_tasks"))} == {"events"}
         rows = shop.lake.duckdb_rows(f"{shop.schema}.by_tasks", LARGE)
         assert sorted(rows) == shop.sql(f"SELECT {LARGE} FROM s.t ORDER BY id")
@@ -171,7 +171,7 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("policy", "left"), [("apply", (20, 0)), pytest.param("mark", (29, 30), marks=pytest.mark.soak)]
 )
-def test_both_ways_take_a_truncate_alike(
+def test_both_ways_apply_a_truncate_alike(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, policy: str, left: tuple[int, int]
 ) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
@@ -197,14 +197,14 @@ def test_both_ways_take_a_truncate_alike(
         drop_slots(shop)
 
 
-def test_tasks_fold_what_was_parked(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_fold_parked_rounds(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int); INSERT INTO s.t SELECT i, 0 FROM generate_series(1, 9) i")
-    name, folded, made = shop.target("t"), list[bool](), LogSource._fold
+    name, folded, fold = shop.target("t"), list[bool](), LogSource._fold
 
     def recorded(*given: Any) -> LogRows:
-        found = made(*given)
-        folded.append(found.rows.folded)
-        return found
+        log_rows = fold(*given)
+        folded.append(log_rows.rows.folded)
+        return log_rows
 
     def fails(*_: Any) -> None:
         raise OSError("no space")
@@ -222,10 +222,10 @@ def test_tasks_fold_what_was_parked(shop: Shop, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.soak
-def test_what_clean_cannot_take_costs_its_own_event_alone(shop: Shop) -> None:
+def test_only_the_event_that_fails_clean_is_quarantined(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     clean = {"compute": {"share": "100 / n"}}
-    found = {}
+    rows_by_way = {}
     try:
         for rows in (
             "",
@@ -235,20 +235,20 @@ def test_what_clean_cannot_take_costs_its_own_event_alone(shop: Shop) -> None:
             reports = by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, clean=clean)
         for way in WAYS:
             assert (reports[way].outcome, reports[way].metrics.get("quarantined")) == ("done", 1), reports[way]
-            found[way] = rows_of(shop.lake, f"{shop.schema}.{way}", "id, n, share")
-        assert found["by_tasks"] == found["by_spark"] and len(found["by_spark"]) == 40
+            rows_by_way[way] = rows_of(shop.lake, f"{shop.schema}.{way}", "id, n, share")
+        assert rows_by_way["by_tasks"] == rows_by_way["by_spark"] and len(rows_by_way["by_spark"]) == 40
     finally:
         drop_slots(shop)
 
 
-def test_a_round_that_goes_on_when_it_is_read_again_is_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_read_again_with_more_log_is_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     read = rounds.read
 
     def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        found = read(spark, replace(task, limits=Bounds(seconds=1e-9)), summary)
-        assert found.cells is not None
-        found.cells.unpersist()
-        return found
+        first = read(spark, replace(task, limits=Bounds(seconds=1e-9)), summary)
+        assert first.cells is not None
+        first.cells.unpersist()
+        return first
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")
@@ -258,5 +258,5 @@ def test_a_round_that_goes_on_when_it_is_read_again_is_the_same(shop: Shop, monk
     monkeypatch.setattr(rounds, "read", lost)
     metrics = ingest(shop.lake.spark, shop.spec())[0].metrics
     assert metrics["commits"] == 3
-    assert (metrics["events_c"], metrics["rows_written"]) == (6, 6), "what comes behind a round's end is the next one's"
+    assert (metrics["events_c"], metrics["rows_written"]) == (6, 6), "events after a round's end belong to the next one"
     assert sorted(shop.lake.duckdb_rows(name, "id, n")) == shop.sql("SELECT * FROM s.t ORDER BY id")

@@ -1,4 +1,4 @@
-"""Rows and events that an expression of ``clean`` or a column cannot take: set apart once, and the others arrive."""
+"""Rows and events that ``clean`` or a column cannot accept are quarantined once; the others arrive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 300
 
 
 class Fed:
-    """A table of days as text, three of which are none, one number that the filter cannot take, and two odd dates."""
+    """A table of days as text: three are not days, one number fails the filter, and two dates are odd."""
 
     def __init__(self, shop: Shop, **target: Any) -> None:
         self.shop, self.quarantine = shop, shop.lake.new_name("quarantine")
@@ -39,8 +39,8 @@ class Fed:
         return sorted(row[0] for row in self.shop.lake.duckdb_rows(self.name, "id"))
 
     def quarantined_rows(self) -> list[tuple[Any, ...]]:
-        found = self.shop.quarantined(self.quarantine)
-        return sorted((rule, int(event["row"]["id"]), event["row"]["day"]) for rule, _, event in found)
+        quarantined = self.shop.quarantined(self.quarantine)
+        return sorted((rule, int(event["row"]["id"]), event["row"]["day"]) for rule, _, event in quarantined)
 
 
 UNFIT = [("type", i, "01.02.2024") for i in (20, ROWS - 1)]
@@ -48,30 +48,28 @@ BAD = [("clean", 7, "no day"), ("clean", 9, "01.02.2024"), *(("clean", i, "no da
 GOOD = sorted({*range(1, ROWS + 1)} - {row[1] for row in BAD})
 
 
-def test_a_full_load_sets_rows_apart_once_although_it_is_interrupted(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_full_load_quarantines_rows_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = Fed(shop)
     for failpoint in ("after_commit=raise", "after_quarantine=raise"):
         act_at(monkeypatch, failpoint)
         assert fed.run().outcome == "failed"
-    # what was set apart before the load died is read again, changed meanwhile
+    # rows quarantined before the load died are read again, changed meanwhile
     shop.sql(f"UPDATE s.days SET day = 'nor this' WHERE id IN (7, {ROWS // 2}, {ROWS})")
     shop.sql("UPDATE s.days SET pad = '' WHERE id BETWEEN 100 AND 120")
     act_at(monkeypatch, "")
     report = fed.run(max_quarantined_fraction=0.5)
     assert report.outcome == "done", report.reason
     assert fed.ids() == GOOD
-    kept = fed.quarantined_rows()
-    read, changed = [row for row in kept if row in BAD], [("clean", i, "nor this") for i in (7, ROWS // 2, ROWS)]
-    # the update of a row that had been loaded or set apart is an event of its own
-    assert {*kept} == {*read, *changed} and {BAD[1], *UNFIT} <= {*read} and len(read) == len({*read})
+    quarantined = fed.quarantined_rows()
+    read, changed = [row for row in quarantined if row in BAD], [("clean", i, "nor this") for i in (7, ROWS // 2, ROWS)]
+    # the update of a loaded or quarantined row is a separate event
+    assert {*quarantined} == {*read, *changed} and {BAD[1], *UNFIT} <= {*read} and len(read) == len({*read})
     assert ("clean", ROWS, "no day") not in read
     shop.sql("UPDATE s.days SET day = '02.02.2024', n = 1, due = null")
     assert fed.run().outcome == "done" and fed.ids() == [*range(1, ROWS + 1)]
 
 
-def test_too_many_such_rows_fail_the_load_and_few_in_the_log_do_not(shop: Shop) -> None:
+def test_too_many_misfits_fail_the_load_and_few_in_the_log_do_not(shop: Shop) -> None:
     fed = Fed(shop)
     report = fed.run(max_quarantined_fraction=0.001)
     assert "more than the share of 0.001" in str(report.reason)

@@ -1,4 +1,4 @@
-"""A slot belongs to one set of tables, and waits for those of them that a run leaves out."""
+"""A slot belongs to one set of tables, and keeps its log for those that a run omits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_changed_list_of_tables_is_the_same_owner() -> None:
     assert not refused(known, owner(a="shop.a"), "shop.a", "shop.b")
     assert not refused(known, owner(b="shop.b", c="shop.c"), "shop.a", "shop.b")
     assert not refused(known, owner(a="shop.renamed", b="shop.b"), "shop.a", "shop.b")
-    assert not refused(known, owner(c="shop.c")), "nothing is left of the others"
+    assert not refused(known, owner(c="shop.c")), "no table is shared with the former owner"
     assert owner(c="shop.c").joined(known, {"a", "c"}).targets == {"a": "shop.a", "c": "shop.c"}
 
 
@@ -51,34 +51,34 @@ def test_a_login_is_not_part_of_a_catalog() -> None:
     assert place("postgresql://u:old@h/d") == place("postgresql://v:new@h/d") != place("postgresql://u:old@h/e")
 
 
-def test_a_run_over_some_of_the_targets_keeps_the_log_for_the_others(shop: Shop) -> None:
+def test_a_run_over_some_targets_keeps_the_log_for_the_others(shop: Shop) -> None:
     one, other = tables(shop, "one", "other")
     run(shop)
-    stood, targets = confirmed(shop), shop.targets
+    slot_before, targets = confirmed(shop), shop.targets
     insert(shop, "one", 1)
     insert(shop, "other", 1)
     shop.targets = targets[:1]
     (report,) = run(shop).values()
-    assert (report.outcome, report.metrics["slot_held_for"], confirmed(shop)) == ("done", [other], stood)
+    assert (report.outcome, report.metrics["slot_held_for"], confirmed(shop)) == ("done", [other], slot_before)
     shop.targets = targets
     assert {r.outcome for r in run(shop).values()} == {"nothing", "done"}
-    assert not differs(shop, one, "id, v") and not differs(shop, other, "id, v") and confirmed(shop) > stood
-    shop.targets, stood = targets[:1], confirmed(shop)
+    assert not differs(shop, one, "id, v") and not differs(shop, other, "id, v") and confirmed(shop) > slot_before
+    shop.targets, slot_before = targets[:1], confirmed(shop)
     shop.lake.sql(f"DROP TABLE lake.{other}")
     insert(shop, "one", 2)
     run(shop)
-    assert confirmed(shop) > stood, "a table that is gone needs a full load anyway"
+    assert confirmed(shop) > slot_before, "a missing table needs a full load anyway"
 
 
-def test_what_a_run_leaves_out_is_held_up_to_the_limit(shop: Shop) -> None:
+def test_the_log_of_omitted_tables_is_kept_up_to_the_limit(shop: Shop) -> None:
     tables(shop, "one", "other")
     run(shop)
-    stood, shop.targets = confirmed(shop), shop.targets[:1]
+    slot_before, shop.targets = confirmed(shop), shop.targets[:1]
     insert(shop, "one", *range(1, 9))
     run(shop, max_slot_lag_bytes=10**9)
-    assert confirmed(shop) == stood
+    assert confirmed(shop) == slot_before
     run(shop, max_slot_lag_bytes=100)
-    assert confirmed(shop) > stood
+    assert confirmed(shop) > slot_before
 
 
 def test_a_second_set_of_tables_is_refused(shop: Shop) -> None:
@@ -87,11 +87,11 @@ def test_a_second_set_of_tables_is_refused(shop: Shop) -> None:
     shop.sql(f"COMMENT ON PUBLICATION {shop.schema} IS 'of the shop'")
     run(shop)
     insert(shop, "one", 1)
-    stood, targets = confirmed(shop), shop.targets
+    slot_before, targets = confirmed(shop), shop.targets
     shop.targets = [{"table": f"{shop.schema}.copy", "source_table": one}]
     with pytest.raises(InputError, match=f"feeds {one} of the catalog 'lake'"):
         run(shop)
-    assert confirmed(shop) == stood
+    assert confirmed(shop) == slot_before
     shop.targets = targets
     tables(shop, "two")
     assert {r.outcome for r in run(shop).values()} == {"done"}
@@ -103,7 +103,7 @@ def test_a_second_set_of_tables_is_refused(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("parked", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_a_table_whose_metadata_cannot_be_loaded_holds_the_slot(shop: Shop, parked: bool) -> None:
+def test_a_table_with_unreadable_metadata_holds_the_slot(shop: Shop, parked: bool) -> None:
     good, bad = tables(shop, "good", "bad")
     if parked:
         shop.lake.sql("CREATE NAMESPACE IF NOT EXISTS lake.elsewhere")
@@ -113,15 +113,15 @@ def test_a_table_whose_metadata_cannot_be_loaded_holds_the_slot(shop: Shop, park
     if parked:
         broken = f"{shop.schema}.lakecdc_parked"
         shop.lake.sql(f"CREATE TABLE lake.{broken} (target string, through bigint, kind string)")
-    stood = confirmed(shop)
+    slot_before = confirmed(shop)
     insert(shop, "good", 1)
     insert(shop, "bad", 1)
-    mend = shop.lake.break_metadata(broken)
+    restore = shop.lake.break_metadata(broken)
     reports: list[Any] = [*run(shop).values()]
     assert [r.outcome for r in reports] == ["done", "failed"] and "Cannot load the table" in str(reports[1].reason)
-    assert confirmed(shop) == stood
-    mend()
+    assert confirmed(shop) == slot_before
+    restore()
     if parked:
         shop.lake.sql(f"DROP TABLE lake.{broken}")
     run(shop)
-    assert not differs(shop, bad, "id, v") and confirmed(shop) > stood
+    assert not differs(shop, bad, "id, v") and confirmed(shop) > slot_before

@@ -1,4 +1,4 @@
-"""Failing tables: their log is parked in the lake, the slot goes on, and they catch up when they can."""
+"""The log of failing tables is parked in the lake; the slot advances, and they catch up later."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ LIMIT = {"options": {"max_delete_files": 1}}
 
 
 def parked(shop: Shop) -> list[tuple[str, str]]:
-    """Target and kind of every parked row."""
+    """Return target and kind of every parked row."""
     return sorted((target, kind) for target, kind in shop.lake.duckdb_rows(f"{shop.schema}.{PARKED}", "target, kind"))
 
 
 def with_news(shop: Shop) -> tuple[str, str, int]:
-    """Two loaded tables, with a row since then in each, and where the slot stands."""
+    """Create two loaded tables with a new row each; return them and the slot's position."""
     good, bad = tables(shop, "good", "bad")
     shop.run()
-    stood = confirmed(shop)
+    slot_before = confirmed(shop)
     insert(shop, "good", 1)
     insert(shop, "bad", 1)
-    return good, bad, stood
+    return good, bad, slot_before
 
 
-def test_a_failing_table_lets_the_slot_go_and_catches_up(shop: Shop) -> None:
+def test_a_failing_table_releases_the_slot_and_catches_up(shop: Shop) -> None:
     good, bad = tables(shop, "good", "bad")
     shop.run()
-    stood = at(shop.model.positions[bad])
+    bad_before = at(shop.model.positions[bad])
     insert(shop, "good", 1, 2, 3)
     insert(shop, "bad", 1, 2)
     shop.run(failing=bad, max_batch_events=4)
     assert ids(shop, good) == [0, 1, 2, 3]
-    assert confirmed(shop) == at(shop.model.positions[good]) > stood == at(shop.model.positions[bad])
+    assert confirmed(shop) == at(shop.model.positions[good]) > bad_before == at(shop.model.positions[bad])
     assert [kind for _, kind in parked(shop)].count("c") == 2
     insert(shop, "bad", 3)
     shop.sql("UPDATE s.bad SET v = 9 WHERE id = 1; DELETE FROM s.bad WHERE id = 2")
@@ -55,7 +55,7 @@ def test_a_failing_table_lets_the_slot_go_and_catches_up(shop: Shop) -> None:
     assert at(shop.model.positions[bad]) == at(shop.model.positions[good]) and parked(shop) == []
 
 
-def test_the_log_of_a_refused_table_is_parked_as_it_is(shop: Shop) -> None:
+def test_the_log_of_a_refused_table_is_parked_unchanged(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.bad (id int PRIMARY KEY, v text, doc text); INSERT INTO s.bad VALUES (0, 'old', 'old')")
     shop.sql("ALTER TABLE s.bad ALTER doc SET STORAGE EXTERNAL; UPDATE s.bad SET doc = repeat('d', 9000)")
     (good,), bad = tables(shop, "good"), shop.target("bad")
@@ -82,21 +82,21 @@ def test_a_truncate_is_parked_too(shop: Shop) -> None:
     assert ids(shop, name) == [5]
 
 
-def test_a_run_killed_between_parking_and_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad, stood = with_news(shop)
+def test_a_run_killed_between_parking_and_the_slot_can_be_repeated(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad, slot_before = with_news(shop)
     act_at(monkeypatch, "before_round_release=raise")
     with pytest.raises(Exception, match="before_round_release"):
         shop.run(failing=bad)
     monkeypatch.delenv(failpoints.VARIABLE)
-    assert confirmed(shop) == stood
+    assert confirmed(shop) == slot_before
     shop.run(failing=bad)
-    assert [kind for _, kind in parked(shop)].count("c") == 1, "what is parked is not parked again"
+    assert [kind for _, kind in parked(shop)].count("c") == 1, "a round is parked once"
     shop.run()
     assert ids(shop, bad) == ids(shop, good) == [0, 1]
 
 
-def test_where_nothing_can_be_parked_the_slot_waits(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad, stood = with_news(shop)
+def test_the_slot_waits_if_parking_is_impossible(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad, slot_before = with_news(shop)
 
     def refuse(*_: Any) -> None:
         raise OSError("no space")
@@ -104,12 +104,12 @@ def test_where_nothing_can_be_parked_the_slot_waits(shop: Shop, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(Parking, "park", refuse)
         shop.run(failing=bad)
-    assert confirmed(shop) == stood and ids(shop, good) == [0, 1]
+    assert confirmed(shop) == slot_before and ids(shop, good) == [0, 1]
     shop.run()
-    assert ids(shop, bad) == [0, 1] and confirmed(shop) > stood
+    assert ids(shop, bad) == [0, 1] and confirmed(shop) > slot_before
 
 
-def test_a_form_that_cannot_be_read_refuses_its_table_alone(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_parking_form_refuses_only_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad, _ = with_news(shop)
     with monkeypatch.context() as patch:
         patch.setattr(Parked, "to_json", lambda _: {"through": 1, "oid": 1})
@@ -121,7 +121,7 @@ def test_a_form_that_cannot_be_read_refuses_its_table_alone(shop: Shop, monkeypa
 
 
 @pytest.mark.soak
-def test_what_was_parked_for_a_dropped_target_is_forgotten(shop: Shop) -> None:
+def test_parked_rounds_of_a_dropped_target_are_deleted(shop: Shop) -> None:
     (name,) = tables(shop, "t")
     shop.run()
     insert(shop, "t", 1)
@@ -133,7 +133,7 @@ def test_what_was_parked_for_a_dropped_target_is_forgotten(shop: Shop) -> None:
     assert ids(shop, name) == [0, 1, 2] and parked(shop) == []
 
 
-def test_a_table_in_debt_catches_up_after_its_deletes_are_rewritten(shop: Shop) -> None:
+def test_a_table_over_its_delete_debt_catches_up_after_a_rewrite(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int); INSERT INTO s.t SELECT i, i FROM generate_series(1, 9) i")
     name = shop.target("t", format_version=3)
     run(shop)
@@ -147,6 +147,6 @@ def test_a_table_in_debt_catches_up_after_its_deletes_are_rewritten(shop: Shop) 
     spec = parse_spec(shop.lake.spec("rewrite_delete_files", name))
     rewrite_delete_files(shop.lake.table(name), spec)
     (report,) = run(shop, **LIMIT).values()
-    assert report.outcome == "conflict" and report.metrics["commits"] == 1, "one batch is what the limit allows"
+    assert report.outcome == "conflict" and report.metrics["commits"] == 1, "the limit allows one batch"
     run(shop)
     assert not differs(shop, name, "id, v")

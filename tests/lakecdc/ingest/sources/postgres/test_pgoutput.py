@@ -1,4 +1,4 @@
-"""Messages of pgoutput, put together by hand after the protocol's description."""
+"""Messages of pgoutput, built by hand from the protocol's description."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def truncate(*oids: int) -> bytes:
 
 
 ORDERS = relation(("id", True), ("note", False), ("secret", False))
-WANTED = {OID: LogTable(0, ("id",), frozenset({"secret"}))}
+TABLES = {OID: LogTable(0, ("id",), frozenset({"secret"}))}
 
 
-def decode(*messages: bytes, wanted: dict[int, LogTable] | None = None) -> tuple[list[dict[str, Any]], Summary]:
-    decoder = Decoder(wanted or WANTED)
-    rows = [found for batch in decoder.batches(messages) for found in batch.to_pylist()]
+def decode(*messages: bytes, tables: dict[int, LogTable] | None = None) -> tuple[list[dict[str, Any]], Summary]:
+    decoder = Decoder(tables or TABLES)
+    rows = [row for batch in decoder.batches(messages) for row in batch.to_pylist()]
     return rows, decoder.summary
 
 
-def test_an_insert_carries_its_place() -> None:
+def test_an_insert_has_its_place() -> None:
     rows, summary = decode(begin(100, 7), ORDERS, insert("1", None, "x"), insert("2", "", "y"), commit(100, 7))
     assert rows[0] == {
         "relation": OID, "version": 0, "kind": "c", "commit_lsn": 100, "ordinal": 1, "commit_micros": EPOCH_MICROS + 7,
@@ -85,7 +85,7 @@ def test_an_insert_carries_its_place() -> None:
     assert summary.events == {OID: {"c": 2}}
 
 
-def test_untouched_values_are_open_unless_excluded() -> None:
+def test_unchanged_values_are_open_unless_excluded() -> None:
     rows, _ = decode(begin(1), ORDERS, update(["1", UNTOUCHED, UNTOUCHED]), commit(1))
     assert (rows[0]["kind"], rows[0]["open"], rows[0]["new"]) == ("u", ["note"], ["1", None, None])
     rows, _ = decode(begin(1), ORDERS, update(["1", "a", UNTOUCHED]), commit(1))
@@ -102,7 +102,7 @@ def test_a_key_change_is_a_delete_and_an_update() -> None:
     assert summary.events == {OID: {"d": 1, "u": 1}}
 
 
-def test_the_old_key_fills_an_untouched_key_but_nothing_else() -> None:
+def test_the_old_key_fills_only_an_unchanged_key() -> None:
     rows, _ = decode(begin(1), ORDERS, update([UNTOUCHED, UNTOUCHED, "x"], ["1", None, None]), commit(1))
     assert [(r["kind"], r["new"], r["open"], r["moved"]) for r in rows] == [("u", ["1", None, "x"], ["note"], False)]
 
@@ -114,7 +114,7 @@ def test_a_full_old_row_fills_everything() -> None:
     assert [(r["kind"], r["new"], r["open"], r["old"]) for r in rows] == [("u", ["1", "kept", "x"], None, None)]
 
 
-def test_deletes_and_truncates() -> None:
+def test_deletes_and_truncates_are_decoded() -> None:
     rows, summary = decode(
         begin(9), ORDERS, delete("1", None, None), truncate(4, OID), insert("1", "a", "b"), commit(9)
     )
@@ -122,11 +122,11 @@ def test_deletes_and_truncates() -> None:
     assert summary.truncates == {OID: (9, 2, EPOCH_MICROS + 5, 700)}
 
 
-def test_what_is_applied_already_is_passed_over_but_counted_for_the_order() -> None:
-    wanted = {OID: LogTable(100, ("id",))}
+def test_applied_events_are_skipped_but_counted_in_the_order() -> None:
+    tables = {OID: LogTable(100, ("id",))}
     stretch = [begin(99), ORDERS, insert("1", "", ""), truncate(OID), commit(99)]
     stretch += [begin(100), insert("7", "", "", oid=5), insert("2", "", ""), commit(100)]
-    rows, summary = decode(*stretch, wanted=wanted)
+    rows, summary = decode(*stretch, tables=tables)
     assert [(r["commit_lsn"], r["ordinal"], r["new"][0]) for r in rows] == [(100, 2, "2")]
     assert summary.truncates == {} and summary.messages == 9 and summary.end_lsn == 148
 
@@ -135,16 +135,16 @@ def test_a_key_is_recognized_by_its_number_under_every_name() -> None:
     def full(*names: str) -> bytes:
         return relation(*[(name, True) for name in names], identity="f")
 
-    # the catalog has the last names, and log and table are behind it
-    wanted = {OID: LogTable(0, ("nr",), numbers=({"note": 1, "id": 2}, {"note": 1, "nr": 2, "id": 3}))}
+    # the catalog has the newest names; log and table are behind
+    tables = {OID: LogTable(0, ("nr",), numbers=({"note": 1, "id": 2}, {"note": 1, "nr": 2, "id": 3}))}
     moves = [update(["n", "2", "x"][:size], ["n", "1", "x"][:size], "O") for size in (2, 2, 3)]
     names = (("note", "id"), ("note", "between"), ("note", "nr", "id"))
     messages = [m for there, move in zip(names, moves, strict=True) for m in (full(*there), move)]
-    rows, summary = decode(begin(1), *messages, commit(1), wanted=wanted)
+    rows, summary = decode(begin(1), *messages, commit(1), tables=tables)
     assert [row["moved"] for row in rows] == [False, True] * 3
     assert [r.key for r in summary.relations] == [(1,)] * 3
-    # neither column can be told to be it
-    _, summary = decode(begin(1), full("x", "y", "z"), insert("1", "2", "3"), commit(1), wanted=wanted)
+    # either column could be it
+    _, summary = decode(begin(1), full("x", "y", "z"), insert("1", "2", "3"), commit(1), tables=tables)
     assert [r.key for r in summary.relations] == [()]
     assert Summary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
 
@@ -161,46 +161,46 @@ def test_versions_count_descriptions_that_differ() -> None:
 def test_batches_are_bounded() -> None:
     large = "x" * 1_000_000
     messages = [begin(1), ORDERS, *[insert(str(i), large, None) for i in range(40)], commit(1)]
-    sizes = [batch.num_rows for batch in Decoder(WANTED).batches(messages)]
+    sizes = [batch.num_rows for batch in Decoder(TABLES).batches(messages)]
     assert sizes == [17, 17, 6]
     messages = [begin(1), ORDERS, *[insert(str(i), None, None) for i in range(45_000)], commit(1)]
-    assert [batch.num_rows for batch in Decoder(WANTED).batches(messages)] == [20_000, 20_000, 5_000]
+    assert [batch.num_rows for batch in Decoder(TABLES).batches(messages)] == [20_000, 20_000, 5_000]
 
 
 def stretch(transactions: int, size: int) -> list[bytes]:
-    """Transactions of two rows of this many bytes each."""
-    found = [ORDERS]
+    """Return transactions of two rows of this many bytes each."""
+    messages = [ORDERS]
     for number in range(1, 1 + transactions):
-        found += [begin(number), *[insert(f"{number}{i}", "x" * size, None) for i in range(2)], commit(number)]
-    return found
+        messages += [begin(number), *[insert(f"{number}{i}", "x" * size, None) for i in range(2)], commit(number)]
+    return messages
 
 
 def test_a_read_ends_with_the_transaction_that_reaches_its_bytes() -> None:
     for most, transactions in ((1, 1), (2000, 1), (3000, 2), (1_000_000, 5), (0, 5)):
-        decoder = Decoder(WANTED, Bounds(bytes=most))
+        decoder = Decoder(TABLES, Bounds(bytes=most))
         rows = sum(batch.num_rows for batch in decoder.batches(stretch(5, 1000)))
         assert (rows, decoder.summary.cut) == (2 * transactions, transactions < 5)
         assert decoder.summary.end_lsn == transactions + 48
     assert 1000 <= decoder.summary.event_bytes < 1100
-    assert Decoder(WANTED).summary.event_bytes == 0
+    assert Decoder(TABLES).summary.event_bytes == 0
 
 
 def test_a_large_transaction_of_several_batches_is_not_cut() -> None:
-    decoder = Decoder(WANTED, Bounds(bytes=500_000))
+    decoder = Decoder(TABLES, Bounds(bytes=500_000))
     messages = [begin(1), ORDERS, *[insert(str(i), None, None) for i in range(45_000)], commit(1), *stretch(3, 10)]
     assert sum(batch.num_rows for batch in decoder.batches(messages)) == 45_000
     assert decoder.summary.cut and decoder.summary.messages == 45_003
 
 
-def test_a_read_that_has_taken_long_enough_ends_once_it_has_delivered_something() -> None:
-    wanted = {OID: LogTable(3, ("id",))}
-    decoder = Decoder(wanted, Bounds(seconds=1e-9))
-    rows = [found["commit_lsn"] for batch in decoder.batches(stretch(5, 10)) for found in batch.to_pylist()]
+def test_a_read_ends_at_its_time_limit_once_it_has_rows() -> None:
+    tables = {OID: LogTable(3, ("id",))}
+    decoder = Decoder(tables, Bounds(seconds=1e-9))
+    rows = [row["commit_lsn"] for batch in decoder.batches(stretch(5, 10)) for row in batch.to_pylist()]
     assert rows == [3, 3] and decoder.summary.cut and decoder.summary.end_lsn == 51
 
 
-def test_what_comes_before_the_first_message_takes_none_of_the_time() -> None:
-    decoder = Decoder(WANTED, Bounds(seconds=0.2))
+def test_the_time_limit_starts_with_the_first_message() -> None:
+    decoder = Decoder(TABLES, Bounds(seconds=0.2))
 
     def late() -> Iterator[bytes]:
         time.sleep(0.3)
@@ -211,15 +211,21 @@ def test_what_comes_before_the_first_message_takes_none_of_the_time() -> None:
     assert sum(batch.num_rows for batch in decoder.batches(late())) == 6
 
 
-def test_the_summary_survives_its_text() -> None:
+def test_the_summary_equals_itself_after_serialization() -> None:
     _, summary = decode(begin(9), ORDERS, insert("1", "a", "b"), truncate(OID), commit(9))
     assert Summary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
 
 
 def test_a_relation_is_read_in_full() -> None:
-    found = read_relation(relation(("Größe", True), ("b", False), identity="i"), 3)
-    assert (found.table, found.schema, found.name, found.identity, found.version) == (OID, "shop", "orders", "i", 3)
-    assert found.columns == (RelationColumn("Größe", 23, -1, True), RelationColumn("b", 23, -1, False))
+    decoded = read_relation(relation(("Größe", True), ("b", False), identity="i"), 3)
+    assert (decoded.table, decoded.schema, decoded.name, decoded.identity, decoded.version) == (
+        OID,
+        "shop",
+        "orders",
+        "i",
+        3,
+    )
+    assert decoded.columns == (RelationColumn("Größe", 23, -1, True), RelationColumn("b", 23, -1, False))
 
 
 VALUES = st.lists(st.one_of(st.none(), st.just(UNCHANGED), st.text(max_size=5).map(str.encode)), max_size=6)
@@ -233,13 +239,13 @@ def test_splitting_many_tuples_at_once_equals_reading_each(rows: list[list[Any] 
             message = b"x" * number + write_tuple(values) + b"rest"
             assert read_tuple(message, number) == (values, len(message) - 4)
             tuples.add(number, [message], number)
-    found, unchanged = tuples.split(len(rows))
+    texts, unchanged = tuples.split(len(rows))
     plain = [v and [None if x is None or x is UNCHANGED else x.decode() for x in v] for v in rows]
-    assert found.to_pylist() == plain
+    assert texts.to_pylist() == plain
     assert sorted(unchanged) == [(i, j) for i, v in enumerate(rows) for j, x in enumerate(v or ()) if x is UNCHANGED]
 
 
-def test_messages_of_one_kind_are_taken_at_once_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_one_kind_are_decoded_together_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pgoutput, "_BATCH_ROWS", 3)
     log = [begin(1), ORDERS, *(insert(str(i), "a", "b") for i in range(5)), delete("0", None, None), commit(1)]
     log += [begin(2), *(delete(str(i), None, None) for i in (1, 2)), insert("1", "c", "d"), commit(2)]
@@ -254,7 +260,7 @@ def test_messages_of_one_kind_are_taken_at_once_in_their_order(monkeypatch: pyte
     assert decoder.summary.messages == len(log) and decoder.summary.events == {OID: {"c": 6, "d": 3}}
 
 
-def test_other_kinds_are_passed_over_or_refused() -> None:
+def test_other_messages_are_skipped_or_refused() -> None:
     rows, _ = decode(b"Y\0\0\0\1public\0mood\0", b"O\0\0\0\0\0\0\0\1there\0", begin(1), commit(1))
     assert rows == []
     with pytest.raises(ProtocolError, match="'S' is not part"):

@@ -1,4 +1,4 @@
-"""What a real run leaves is judged as it is before the next one starts Spark."""
+"""The check before the next run starts Spark judges a real run's results."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from .conftest import Shop
 
 
 def idle(shop: Shop, **source: object) -> Mapping[str, Position] | None:
-    """Look at the source as a worker does before the next run."""
+    """Check the source as a worker does before the next run."""
     positions = {table: position for table, position in shop.positions.items() if position is not None}
     return preflight.check(shop.spec(**source), positions).idle
 
 
-def test_a_source_is_idle_once_a_run_has_taken_its_log(shop: Shop) -> None:
+def test_a_source_is_idle_once_a_run_has_read_its_log(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, note text)")
     shop.sql("CREATE TABLE s.parts (id int, day date, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)")
     shop.sql("CREATE TABLE s.parts_1 PARTITION OF s.parts FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')")
     orders, parts = shop.target("orders"), shop.target("parts")
     assert idle(shop) is None
     shop.run()
-    found = idle(shop)
-    assert found and set(found) == {orders, parts}
-    # a run goes on from what is recorded of it
-    shop.model.positions |= found
+    positions = idle(shop)
+    assert positions and set(positions) == {orders, parts}
+    # a run continues from the recorded position
+    shop.model.positions |= positions
     shop.sql("INSERT INTO s.orders VALUES (1, 'a')")
     assert idle(shop) is None
     shop.run()

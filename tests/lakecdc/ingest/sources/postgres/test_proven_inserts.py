@@ -1,4 +1,4 @@
-"""Rows that the log inserts get no equality delete where the table cannot have them, and every other key gets one."""
+"""Rows inserted by the log get no equality delete if the table cannot have them; every other key gets one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("proven_by_log_alone")
 
 
 def make_table(shop: Shop, rows: int = 100, **target: Any) -> str:
-    """A table with the ids from 1 on, loaded in full; its name."""
+    """Create a table with ids from 1 up, load it in full, and return its name."""
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql(f"INSERT INTO s.t SELECT i, 'loaded' FROM generate_series(1, {rows}) i")
     name = shop.target("t", **target)
@@ -40,7 +40,7 @@ def make_table(shop: Shop, rows: int = 100, **target: Any) -> str:
 
 
 def fed(shop: Shop, name: str, **source: Any) -> TableReport:
-    """One run, after which the table equals its source."""
+    """Run once and check that the table equals its source."""
     report = run(shop, **source)[name]
     assert report.outcome == "done", report.reason
     assert not differs(shop, name, COLUMNS)
@@ -48,14 +48,14 @@ def fed(shop: Shop, name: str, **source: Any) -> TableReport:
 
 
 def snapshot(shop: Shop, name: str) -> Snapshot:
-    """The head."""
+    """Return the head snapshot."""
     head = shop.lake.table(name).head()
     assert head is not None
     return head
 
 
 def deleted(shop: Shop, name: str) -> int:
-    """Keys in the equality deletes of the head."""
+    """Return the keys in the equality deletes of the head."""
     summary = snapshot(shop, name).summary
     return int(summary.get("added-equality-deletes") or 0)
 
@@ -87,11 +87,11 @@ def test_only_keys_that_begin_with_an_insert_are_proven(shop: Shop) -> None:
     shop.sql("INSERT INTO s.t VALUES (203, 'gone'); DELETE FROM s.t WHERE id = 203")
     report = fed(shop, name)
     assert report.metrics["deletes_left_out"] == 3 and not deleted(shop, name)
-    # there before, whatever has happened to them meanwhile
+    # existed before, whatever has changed meanwhile
     shop.sql("DELETE FROM s.t WHERE id = 1; INSERT INTO s.t VALUES (1, 'again')")
     shop.sql("DELETE FROM s.t WHERE id = 2; INSERT INTO s.t VALUES (2, 'x'); DELETE FROM s.t WHERE id = 2")
     shop.sql("UPDATE s.t SET v = 'u' WHERE id = 3; DELETE FROM s.t WHERE id = 4")
-    # a key that an update makes is not inserted, also where it was there a moment ago
+    # a key created by an update is not inserted, even if it existed just before
     shop.sql(
         "UPDATE s.t SET id = 301 WHERE id = 5; UPDATE s.t SET id = 302 WHERE id = 6; DELETE FROM s.t WHERE id = 302"
     )
@@ -101,7 +101,7 @@ def test_only_keys_that_begin_with_an_insert_are_proven(shop: Shop) -> None:
 
 
 @V3
-def test_mixed_batches(shop: Shop, version: int) -> None:
+def test_mixed_batches_equal_the_source(shop: Shop, version: int) -> None:
     name, rng, there = (
         make_table(shop, format_version=version, partition_by=["bucket(2, id)"]),
         random.Random(7),
@@ -119,11 +119,13 @@ def test_mixed_batches(shop: Shop, version: int) -> None:
                     inserted.add(key)
             else:
                 key = rng.choice(sorted(there))
-                gone = chance > 0.85
+                is_delete = chance > 0.85
                 shop_sql = (
-                    f"DELETE FROM s.t WHERE id = {key}" if gone else f"UPDATE s.t SET v = v || '!' WHERE id = {key}"
+                    f"DELETE FROM s.t WHERE id = {key}"
+                    if is_delete
+                    else f"UPDATE s.t SET v = v || '!' WHERE id = {key}"
                 )
-                there -= {key} if gone else set()
+                there -= {key} if is_delete else set()
             touched.add(key)
             shop.sql(shop_sql)
         report = fed(shop, name)
@@ -132,7 +134,7 @@ def test_mixed_batches(shop: Shop, version: int) -> None:
 
 
 @V3
-def test_inserts_look_nothing_up_where_deletes_are_resolved(shop: Shop, version: int) -> None:
+def test_proven_inserts_need_no_search_for_resolved_deletes(shop: Shop, version: int) -> None:
     name = make_table(shop, deletes="resolved", format_version=version)
     shop.sql("INSERT INTO s.t SELECT i, 'new' FROM generate_series(201, 210) i")
     report = fed(shop, name)
@@ -164,14 +166,14 @@ def test_an_interrupted_batch_runs_again(shop: Shop, monkeypatch: pytest.MonkeyP
     assert fed(shop, name).metrics["deletes_left_out"] == 1
 
 
-def test_rows_of_others_end_the_proof(shop: Shop) -> None:
+def test_rows_of_other_writers_end_the_proof(shop: Shop) -> None:
     name = make_table(shop)
     shop.lake.sql(f"INSERT INTO lake.{name} VALUES (500, 'foreign', NULL, NULL)")
     shop.sql("INSERT INTO s.t VALUES (500, 'ours'), (501, 'ours')")
     report = fed(shop, name)
     assert "others may have added rows" in str(report.metrics["deletes_kept_because"])
     assert "deletes_left_out" not in report.metrics and deleted(shop, name) == 2
-    # from then on, until the table is loaded anew
+    # from then on, until the table is loaded again
     shop.sql("INSERT INTO s.t VALUES (502, 'ours')")
     assert "no full load says" in fed(shop, name).metrics["deletes_kept_because"]
     assert run(shop, options={"reload": [name]})[name].outcome == "done"
@@ -179,7 +181,7 @@ def test_rows_of_others_end_the_proof(shop: Shop) -> None:
     assert fed(shop, name).metrics["deletes_left_out"] == 1
 
 
-def test_rows_that_others_add_before_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_added_by_others_before_the_commit_end_the_proof(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make_table(shop)
     shop.sql("INSERT INTO s.t VALUES (500, 'ours')")
     moments = list[str]()
@@ -195,7 +197,7 @@ def test_rows_that_others_add_before_the_commit(shop: Shop, monkeypatch: pytest.
     assert "others may have added rows" in report.metrics["deletes_kept_because"]
 
 
-def test_rows_that_were_there_before_the_full_load(shop: Shop) -> None:
+def test_rows_from_before_the_full_load_prevent_the_proof(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text); INSERT INTO s.t VALUES (1, 'a')")
     name = shop.target("t")
     columns = "id int NOT NULL, v string, _lakecdc_order string, _lakecdc_source_time timestamp"
@@ -229,7 +231,7 @@ def test_a_truncated_table_has_no_rows(shop: Shop) -> None:
     assert fed(shop, name).metrics["deletes_left_out"] == 1
 
 
-def test_settings_that_prove_nothing(shop: Shop) -> None:
+def test_some_settings_prevent_the_proof(shop: Shop) -> None:
     settings: dict[str, tuple[dict[str, Any], str]] = {
         "marked": ({"on_truncate": "mark"}, "on_truncate is 'mark'"),
         "stopped": ({"on_truncate": "stop"}, "on_truncate is 'stop'"),
@@ -248,14 +250,14 @@ def test_settings_that_prove_nothing(shop: Shop) -> None:
         reports = {name.rpartition(".")[2]: report for name, report in run(shop).items()}
         for table, report in reports.items():
             assert report.outcome == "done", report.reason
-            found = shop.lake.duckdb_rows(f"{shop.schema}.{table}", COLUMNS)
-            assert sorted(found) == shop.sql(f"SELECT {COLUMNS} FROM s.{table} ORDER BY id"), table
+            rows = shop.lake.duckdb_rows(f"{shop.schema}.{table}", COLUMNS)
+            assert sorted(rows) == shop.sql(f"SELECT {COLUMNS} FROM s.{table} ORDER BY id"), table
         return reports
 
     for table, report in inserted(2, "b").items():
         assert settings[table][1] in report.metrics["deletes_kept_because"], table
         assert deleted(shop, f"{shop.schema}.{table}") == 1, table
-    # what was fed so stays unproven when the setting goes
+    # rows fed this way stay unproven after the setting is removed
     del settings["keyed"]
     shop.targets[:] = [{"table": f"{shop.schema}.{table}"} for table in settings]
     for table, report in inserted(3, "c").items():
@@ -275,7 +277,7 @@ def test_settings_that_prove_nothing(shop: Shop) -> None:
         ("CREATE UNIQUE INDEX ON s.t (v, id)", False),
     ],
 )
-def test_unique_indexes(shop: Shop, index: str, unique: bool) -> None:
+def test_unique_indexes_over_the_key_are_recognized(shop: Shop, index: str, unique: bool) -> None:
     shop.sql("CREATE TABLE s.t (id int NOT NULL, v text NOT NULL, w text); ALTER TABLE s.t REPLICA IDENTITY FULL")
     shop.sql(index)
     target = Target(f"{shop.schema}.t", ("v", "w"))
@@ -283,7 +285,7 @@ def test_unique_indexes(shop: Shop, index: str, unique: bool) -> None:
         assert read_table(session, target).unique is unique
 
 
-def test_a_row_whose_update_is_in_quarantine_may_still_be_there(shop: Shop) -> None:
+def test_a_row_with_a_quarantined_update_may_still_exist(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql("INSERT INTO s.t SELECT i, i FROM generate_series(1, 20) i")
     name = shop.target("t", columns={"v": "int"})
@@ -300,7 +302,7 @@ def test_a_row_whose_update_is_in_quarantine_may_still_be_there(shop: Shop) -> N
     assert [row for row in shop.lake.duckdb_rows(name, COLUMNS) if row[0] == 1] == [(1, 2)]
 
 
-def test_inserts_beside_updates_that_leave_large_values_out(shop: Shop) -> None:
+def test_inserts_are_proven_beside_incomplete_updates(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text, n int)")
     shop.sql("ALTER TABLE s.t ALTER v SET STORAGE EXTERNAL")
     shop.sql("INSERT INTO s.t SELECT i, repeat(i::text, 3000), 0 FROM generate_series(1, 50) i")
@@ -313,7 +315,7 @@ def test_inserts_beside_updates_that_leave_large_values_out(shop: Shop) -> None:
     assert report.metrics["deletes_left_out"] == 6 and deleted(shop, name) == 10
 
 
-def test_modes_that_choose(shop: Shop) -> None:
+def test_mode_auto_considers_proven_inserts(shop: Shop) -> None:
     name = make_table(shop, mode="auto")
     shop.sql("UPDATE s.t SET v = 'u' WHERE id < 60")
     assert fed(shop, name).metrics["mode_chosen"] == "merge"

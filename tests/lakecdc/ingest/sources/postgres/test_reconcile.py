@@ -1,4 +1,4 @@
-"""Tables held against the Postgres that feeds them: of every type, and while changes are on their way."""
+"""Tables compared with the Postgres that feeds them: every type, and with changes in flight."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def test_values_of_every_type_agree(shop: Shop, monkeypatch: pytest.MonkeyPatch)
     for n, row in enumerate(rows):
         shop.sql(f"INSERT INTO s.every VALUES (to_timestamp({n}) + '1 microsecond', {', '.join(row)})")
     fed(shop)
-    # a quiet source moves the table's position as well
+    # a quiet source advances the table's position as well
     monkeypatch.setattr("lakecdc.reconcile.repair.sleep", lambda _seconds: fed(shop))
     sets = ", ".join(f"c{i} = NULL" for i in range(len(CASES)))
     shop.lake.sql(f"UPDATE lake.{shop.schema}.every SET {sets} WHERE id < TIMESTAMP '1970-01-01 00:00:01+00:00'")
     report = compared(shop, ranges=3, max_wait=600.0)
     # the other rows agree
-    ((kind, key, found),) = differences(report)
+    ((kind, key, differing),) = differences(report)
     assert report.metrics["rows_source"] == 5
-    assert (kind, key, len(found)) == ("different", '{"id":"1970-01-01T00:00:00.000001Z"}', len(CASES))
+    assert (kind, key, len(differing)) == ("different", '{"id":"1970-01-01T00:00:00.000001Z"}', len(CASES))
 
 
-def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_flight_changes_are_not_mismatches(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = shop.target("orders", clean={"rename": {"Id": "number"}, "filter": "state <> 'hidden'"})
     shop.sql(
         'CREATE TABLE s.orders ("Id" int, part text, state text, PRIMARY KEY ("Id", part)) PARTITION BY HASH (part)'
@@ -77,14 +77,14 @@ def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.Mo
     shop.sql("INSERT INTO s.orders VALUES (1000, 'p', 'new')")
 
     report = compared(shop, ranges=8)
-    assert differences(report) == [], "nothing is said before the table has been fed past the reading"
+    assert differences(report) == [], "differences are reported only after the table was fed past the reading"
     assert (report.outcome, report.metrics["undecided"]) == ("skipped", 13)
     assert "not fed past the moment of reading" in str(report.reason)
 
     again = []
 
     def meanwhile(_seconds: float) -> None:
-        # the first wait is over before the row changes once more
+        # the row changes again after the first wait
         again.append(1)
         if len(again) == 1:
             shop.sql("UPDATE s.orders SET state = 'late' WHERE \"Id\" = 102")
@@ -112,7 +112,7 @@ def test_a_table_without_a_position_is_read_again(shop: Shop) -> None:
     assert reason in str(report.reason)
 
 
-#: values of the columns of a row, by the source
+#: column values of a row, by the source
 WIDE = {
     "n": ("int", "i"),
     "amount": ("numeric(12,2)", "i / 4.0"),
@@ -128,7 +128,7 @@ WIDE = {
     "x": ("double precision", "i / 3.0"),
     "flag": ("boolean", "i % 2 = 0"),
 }
-#: what becomes of a column in the table
+#: changes to a column in the table
 SPOILT = [
     *(("n", "n + 1"), ("n", "NULL"), ("amount", "amount + 0.01"), ("exact", "concat(exact, '0')"), ("name", "''")),
     *(("name", "upper(name)"), ("name", "concat(name, ' ')"), ("note", "coalesce(concat(note, '!'), '')")),
@@ -141,7 +141,7 @@ MISSING, UNEXPECTED, DUPLICATE = range(len(SPOILT), len(SPOILT) + 3)
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("rows", on_demand([20_000, 300_000, 10_000_000], in_ci=[20_000]))
-def test_a_thousand_differences_of_twenty_kinds_are_found_while_the_source_is_written(
+def test_a_thousand_differences_of_twenty_kinds_are_reported_during_writes(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     each, behind = rows // 1000, 2 * rows
@@ -150,7 +150,7 @@ def test_a_thousand_differences_of_twenty_kinds_are_found_while_the_source_is_wr
     shop.sql(f"CREATE TABLE s.wide (id bigint PRIMARY KEY, {columns})")
     shop.sql(f"INSERT INTO s.wide SELECT i, {values} FROM generate_series(1, {rows}) i")
     fed(shop)
-    # every so many rows one is spoilt, in one way after another; an unexpected one is a copy under another key
+    # every so many rows one is spoilt, each time in another way; an unexpected one is a copy under another key
     kind, every = f"CAST(id DIV {each} % 20 AS int)", f"id % {each} = 7"
     sets = ", ".join(
         f"{c} = CASE {kind}{''.join(f' WHEN {k} THEN {sql}' for k, (of, sql) in enumerate(SPOILT) if of == c)} "
@@ -184,7 +184,7 @@ def test_a_thousand_differences_of_twenty_kinds_are_found_while_the_source_is_wr
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
-        # the longer the first look takes, the more rows are on their way
+        # the longer the first comparison takes, the more rows are in flight
         report = compared(shop, max_wait=900.0, max_keys=100_000, chunk_bytes=64 * 1024 * 1024)
         done.set()
         writing.result()

@@ -1,4 +1,4 @@
-"""A batch that an interrupted run has written to a side table ends at the same place again."""
+"""A batch that an interrupted run wrote to a side table ends at the same place again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_round_ends_at_the_recorded_position(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_smaller_batches_come_to_the_recorded_position_too(shop: Shop) -> None:
+def test_smaller_batches_reach_the_recorded_position(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)")
     name = shop.target("t")
     shop.run()
@@ -56,7 +56,7 @@ def test_smaller_batches_come_to_the_recorded_position_too(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("load", [pytest.param(True, marks=pytest.mark.soak), False])
-def test_history_holds_every_event_once(shop: Shop, monkeypatch: pytest.MonkeyPatch, load: bool) -> None:
+def test_the_history_has_every_event_once(shop: Shop, monkeypatch: pytest.MonkeyPatch, load: bool) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql("INSERT INTO s.t SELECT i, 'a' FROM generate_series(1, 20) i")
     name = shop.target("t", history_table=f"{shop.schema}.t_history")
@@ -72,6 +72,6 @@ def test_history_holds_every_event_once(shop: Shop, monkeypatch: pytest.MonkeyPa
     assert run(shop)[name].outcome == "done"
     assert not differs(shop, name, "id, v")
     ops = collections.Counter(row[0] for row in shop.lake.duckdb_rows(f"{name}_history", "_lakecdc_op"))
-    # a load that was interrupted is made anew and finds what the source holds then
+    # an interrupted load is repeated and reads the source's present rows
     assert ops == ({"r": 1} if load else {"r": 20, "u": 8, "d": 1, "t": 1, "c": 1})
     assert run(shop)[name].outcome == "nothing"

@@ -1,4 +1,4 @@
-"""A full load beside the rows that are there, which takes their place in one commit."""
+"""A full load is built beside the existing rows and replaces them in one commit."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ RELOAD = {"options": {"reload": ["*"]}}
 
 
 def gap(shop: Shop) -> None:
-    """Changes that no slot keeps the log of."""
+    """Make changes whose log no slot keeps."""
     shop.sql(f"SELECT pg_drop_replication_slot('{shop.schema}')")
     shop.sql("INSERT INTO s.t VALUES (5, 5); UPDATE s.t SET v = 9 WHERE id = 1; DELETE FROM s.t WHERE id = 0")
 
 
 def erased(shop: Shop, name: str, key: int) -> None:
-    """Have a key erased of which the table holds no row."""
+    """Erase a key without a row in the table."""
     table = shop.lake.table(name)
     remember_erased(table, shop.lake.sql(f"SELECT {key} AS id").select(key_text(["id"]).alias("text")), "")
     table.update_properties(dict(erasure_ended()))
 
 
-def test_readers_have_the_rows_of_before_until_the_load_is_complete(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_see_the_former_rows_until_the_load_is_complete(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     (name,) = tables(shop, "t")
     insert(shop, "t", 1, 2)
     run(shop)
@@ -54,11 +52,11 @@ def test_readers_have_the_rows_of_before_until_the_load_is_complete(
     assert len(loads) == 2, "no reader has seen the table without rows"
     insert(shop, "t", 6)
     shop.sql("UPDATE s.t SET v = 10 WHERE id = 5")
-    assert run(shop)[name].metrics["erased_rows_returned"] == 0, "it is told where it comes back"
+    assert run(shop)[name].metrics["erased_rows_returned"] == 0, "it is reported where it returns"
     assert not differs(shop, name, "id, v")
 
 
-def test_the_log_of_a_history_has_neither_gaps_nor_a_load_twice(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_has_no_gap_and_no_load_twice(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     (name,) = tables(shop, "t")
     shop.targets[0]["history_table"] = f"{name}_log"
     run(shop)
@@ -72,7 +70,7 @@ def test_the_log_of_a_history_has_neither_gaps_nor_a_load_twice(shop: Shop, monk
     monkeypatch.delenv(failpoints.VARIABLE)
     insert(shop, "t", 1)
     run(shop)
-    assert ops() == ["c", "r"], "what the target never held is taken back"
+    assert ops() == ["c", "r"], "rows that the target never had are retracted"
     run(shop, **RELOAD)
     assert ops() == ["c", "r", "r", "r"]
     assert not differs(shop, name, "id, v")
@@ -87,7 +85,7 @@ def test_a_table_keeps_its_key(shop: Shop) -> None:
     assert report.outcome == "failed" and "The source's key is v now, and the table's id" in str(report.reason)
 
 
-def test_rows_that_changed_without_events_need_a_load_and_others_go_on(shop: Shop) -> None:
+def test_only_tables_changed_without_events_need_a_load(shop: Shop) -> None:
     (other,) = tables(shop, "other")
     shop.sql("CREATE TABLE s.plain (id int PRIMARY KEY, a int, b text); INSERT INTO s.plain VALUES (1, 1, 'x')")
     shop.sql("CREATE TABLE s.child (more int) INHERITS (s.plain)")

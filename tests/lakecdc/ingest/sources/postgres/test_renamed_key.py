@@ -1,4 +1,4 @@
-"""A key column renamed at the source is the same key: rows are found by its new name, before and after it is known."""
+"""A key column renamed at the source is the same key, and events before and after the rename match its rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.lakecdc.ingest.sources.model import differs, field_ids, run
 from .conftest import Shop
 
 DOC = "repeat('x', 5000)"
-TAKEN = "a name that a column still has"
+USED_NAME = "a name that a column still has"
 
 
 def make(shop: Shop, constraint: str = "PRIMARY KEY (id)", **target: object) -> str:
-    """A loaded table with eight rows, whose ``doc`` the log leaves out where it has not changed."""
+    """Create a loaded table with eight rows; the log omits an unchanged ``doc``."""
     shop.sql(f"CREATE TABLE s.t (v text, id int, doc text, line int, {constraint})")
     identity = "DEFAULT" if "PRIMARY" in constraint else "FULL"
     shop.sql(f"ALTER TABLE s.t ALTER doc SET STORAGE EXTERNAL; ALTER TABLE s.t REPLICA IDENTITY {identity}")
@@ -34,7 +34,7 @@ def test_a_renamed_key_column_is_the_same_key(shop: Shop, mode: str) -> None:
     before = field_ids(shop, name)
     shop.sql("UPDATE s.t SET id = 11 WHERE id = 1; DELETE FROM s.t WHERE id = 2; UPDATE s.t SET v = 'w' WHERE id = 3")
     shop.sql("ALTER TABLE s.t RENAME id TO between")
-    # a key that changes under a name which neither the table nor the catalog will know
+    # a key changes under a name that neither table nor catalog will have
     shop.sql("UPDATE s.t SET between = 13 WHERE between = 3; UPDATE s.t SET v = 'b' WHERE between = 8")
     shop.sql("ALTER TABLE s.t RENAME between TO nr")
     shop.sql("UPDATE s.t SET nr = 14 WHERE nr = 4; DELETE FROM s.t WHERE nr = 5; UPDATE s.t SET v = 'n' WHERE nr = 6")
@@ -46,9 +46,9 @@ def test_a_renamed_key_column_is_the_same_key(shop: Shop, mode: str) -> None:
     assert field_ids(shop, name)["nr"] == before["id"] and table.identifier_columns == ["nr"]
     assert table.properties["write.metadata.metrics.column.nr"] == "full"
     assert "write.metadata.metrics.column.id" not in table.properties
-    told = Counter(shop.lake.duckdb_rows(history, "_lakecdc_op, nr, _lakecdc_old_key"))
-    assert told[("d", 2, None)] == told[("u", 13, '{"nr":3}')] == told[("u", 14, '{"nr":4}')] == 1
-    # the table is only now completed under a name that its newest snapshot has
+    counts = Counter(shop.lake.duckdb_rows(history, "_lakecdc_op, nr, _lakecdc_old_key"))
+    assert counts[("d", 2, None)] == counts[("u", 13, '{"nr":3}')] == counts[("u", 14, '{"nr":4}')] == 1
+    # only now is the table completed under a name of its newest snapshot
     shop.sql("UPDATE s.t SET nr = 15 WHERE nr = 7; DELETE FROM s.t WHERE nr = 14")
     run(shop)
     assert not differs(shop, name, "v, nr, doc, line")
@@ -56,7 +56,7 @@ def test_a_renamed_key_column_is_the_same_key(shop: Shop, mode: str) -> None:
 
 
 @pytest.mark.parametrize("batch_events", [1, pytest.param(500_000, marks=pytest.mark.soak)])
-def test_events_of_before_the_rename_that_come_after_it(
+def test_events_from_before_a_rename_may_come_after_it(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, batch_events: int
 ) -> None:
     name = make(shop, partition_by=["bucket(2, id)"])
@@ -68,10 +68,10 @@ def test_events_of_before_the_rename_that_come_after_it(
         act_at(monkeypatch, f"{moment}=raise")
         assert run(shop)[name].outcome == "failed"
         assert field_ids(shop, name)["nr"] == before["id"]
-    # the first of them left a view that asks for a column which is gone
+    # the first run left a view on a column that no longer exists
     assert shop.lake.spark.table(f"lake.{name}_view").columns == ["v", "nr", "doc", "line"]
     monkeypatch.delenv(failpoints.VARIABLE)
-    # batches that end before the rename find the table behind it
+    # the table is already renamed when batches from before the rename arrive
     assert run(shop, max_batch_events=batch_events)[name].outcome == "done"
     assert not differs(shop, name, "v, nr, doc, line")
     table = shop.lake.table(name)
@@ -80,7 +80,7 @@ def test_events_of_before_the_rename_that_come_after_it(
 
 
 @pytest.mark.soak
-def test_a_key_that_the_target_names_has_the_name_of_now(shop: Shop) -> None:
+def test_the_targets_key_uses_the_present_name(shop: Shop) -> None:
     name = make(shop, "UNIQUE (line)", key=["line", "id"])
     before = field_ids(shop, name)
     shop.sql("UPDATE s.t SET line = 11 WHERE line = 1; UPDATE s.t SET id = 12 WHERE id = 2")
@@ -98,11 +98,11 @@ def test_a_key_that_the_target_names_has_the_name_of_now(shop: Shop) -> None:
     assert {*shop.lake.table(name).identifier_columns} == {"place", "nr"}
 
 
-def test_what_cannot_be_followed_stops_its_table(shop: Shop) -> None:
+def test_key_renames_that_cannot_be_followed_stop_their_table(shop: Shop) -> None:
     changes = {
-        "RENAME id TO x; RENAME line TO id; RENAME x TO line": TAKEN,
-        "RENAME line TO x; RENAME id TO line": TAKEN,
-        "RENAME line TO x; RENAME v TO line; RENAME x TO v": TAKEN,
+        "RENAME id TO x; RENAME line TO id; RENAME x TO line": USED_NAME,
+        "RENAME line TO x; RENAME id TO line": USED_NAME,
+        "RENAME line TO x; RENAME v TO line; RENAME x TO v": USED_NAME,
         "DROP CONSTRAINT {}_pkey, ADD PRIMARY KEY (line)": "has another key now (line)",
         "DROP id; ADD id serial PRIMARY KEY": "has another key now (id)",
     }
@@ -116,15 +116,15 @@ def test_what_cannot_be_followed_stops_its_table(shop: Shop) -> None:
         for action in actions.format(table).split("; "):
             shop.sql(f"ALTER TABLE s.{table} {action}")
         shop.sql(f"UPDATE s.{table} SET v = 4")
-    for found, reason in zip(run(shop).values(), changes.values(), strict=True):
-        assert found.outcome == "failed" and reason in str(found.reason), found.reason
-        assert "a full load is needed" in str(found.reason)
-        assert found.snapshot_before == found.snapshot_after
-        assert [*field_ids(shop, found.table)] == ["id", "line", "v"]
+    for table_report, reason in zip(run(shop).values(), changes.values(), strict=True):
+        assert table_report.outcome == "failed" and reason in str(table_report.reason), table_report.reason
+        assert "a full load is needed" in str(table_report.reason)
+        assert table_report.snapshot_before == table_report.snapshot_after
+        assert [*field_ids(shop, table_report.table)] == ["id", "line", "v"]
 
 
 @pytest.mark.soak
-def test_a_quiet_table_goes_on(shop: Shop) -> None:
+def test_a_quiet_table_continues_after_a_rename(shop: Shop) -> None:
     name = make(shop)
     shop.sql("ALTER TABLE s.t RENAME id TO nr; ALTER TABLE s.t ADD extra int")
     report = run(shop)[name]

@@ -1,4 +1,4 @@
-"""Rows that differ from Postgres are loaded anew, while its log goes on."""
+"""Rows that differ from Postgres are loaded again while its log continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOOR = datetime(2026, 1, 10, tzinfo=UTC)
 
 
 def make_table(shop: Shop, **target: Any) -> str:
-    """A table that has been fed, whose oldest rows have expired."""
+    """Make and feed a table whose oldest rows have expired."""
     name = shop.target("t", clean={"rename": {"Id": "id"}}, **target)
     shop.sql('CREATE TABLE s.t ("Id" int PRIMARY KEY, v text, n int, doc text, day date)')
     shop.sql("ALTER TABLE s.t ALTER doc SET STORAGE EXTERNAL")
@@ -58,7 +58,7 @@ _AUDITED = {"publish": "audited", "checks": [{"type": "not_null", "columns": ["i
     ],
     ids=["upsert", "merge", "history", "audited"],
 )
-def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
+def test_differing_rows_are_loaded_with_the_newest_values(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
 ) -> None:
     if "history_table" in target:
@@ -66,11 +66,11 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     name = make_table(shop, **target)
     planted = spoil(shop.lake, name, target.get("mode", "upsert"))
 
-    take, taken = snapshot.take, list[int]()
+    take, loads = snapshot.take, list[int]()
 
     def changed_before(*arguments: Any, **named: Any) -> snapshot.Snapshot:
-        """The source changes between the last look and the loading: the log tells it once more after that."""
-        taken.append(1)
+        """Change the source between the last comparison and the load; the log repeats these changes later."""
+        loads.append(1)
         with pytest.raises(ConflictError, match="Another run is reading the slot"):
             ingest(shop.lake.spark, shop.spec())
         for text in ("first", "second"):
@@ -79,7 +79,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
             if text == "first":
                 shop.sql('DELETE FROM s.t WHERE "Id" = 5001')
         shop.sql('DELETE FROM s.t WHERE "Id" IN (31, 51)')
-        # its key moves with a value that the log leaves out
+        # its key changes with a value that the log omits
         shop.sql('UPDATE s.t SET "Id" = 6000 WHERE "Id" = 26')
         shop.sql("INSERT INTO s.t VALUES (5002, 'short', 1, NULL, '2026-01-11')")
         shop.sql('DELETE FROM s.t WHERE "Id" = 5002')
@@ -95,11 +95,13 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
 
     monkeypatch.setattr("lakecdc.reconcile.repair.sleep", fed_in_several_batches)
     report = compared(shop, max_wait=600.0, repair=True)
-    assert (report.outcome, taken) == ("done", [1]), report.reason
-    # a row that has expired differs as well, and the row whose key has moved came right with the log
+    assert (report.outcome, loads) == ("done", [1]), report.reason
+    # an expired row differs as well; the log corrected the row whose key changed
     assert (report.metrics["repaired"], report.metrics["in_flight"]) == (planted + 1 - 1, 1)
     loaded = {row[0]: row for row in seen[-1]}
-    assert (loaded[25][1], loaded[30][1], loaded[5001][1]) == ("second", "second", "second"), "before the log told it"
+    assert (loaded[25][1], loaded[30][1], loaded[5001][1]) == ("second", "second", "second"), (
+        "before the log delivered it"
+    )
     assert not {31, 5000, 5002, 1, 2} & loaded.keys() and loaded[50][1] == "v50"
     assert in_table(shop, name) == at_source(shop)
 

@@ -1,4 +1,4 @@
-"""What ``clean`` could not take, and what nobody could complete, comes back with the order it had."""
+"""Rows that ``clean`` rejected, and rows that could not be completed, return with their former order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ = (
     "price::text, share::text"
 )
 DAY = "CASE WHEN day LIKE '%.%' THEN to_date(day, 'DD.MM.YYYY') ELSE day::date END"
-TOLD = (
+EXPECTED_COLUMNS = (
     f"id, n, ({DAY})::text, left(doc, 1), length(doc), left(big, 1), length(big), "
     "(extract(epoch FROM seen) * 1000000)::bigint, upper(encode(octets, 'hex')), price::text, lower(share::text)"
 )
@@ -30,7 +30,7 @@ BOTH = f"CASE WHEN day LIKE '%.%' THEN {GERMAN} ELSE to_date(day) END"
 
 
 class Fed:
-    """A table whose days are texts, some in a form that the first expression does not know."""
+    """A table with days as texts, some in a form that the first expression cannot parse."""
 
     def __init__(self, shop: Shop) -> None:
         self.shop, self.quarantine = shop, shop.lake.new_name("quarantine")
@@ -46,7 +46,7 @@ class Fed:
             )
 
     def insert_unseen(self, day: str, *ids: int) -> None:
-        """Insert rows that the log does not tell."""
+        """Insert rows without logging them."""
         self.shop.sql(f"ALTER PUBLICATION {self.shop.schema} SET (publish = 'update, delete')")
         self.insert(day, *ids)
         self.shop.sql(f"ALTER PUBLICATION {self.shop.schema} SET (publish = 'insert, update, delete, truncate')")
@@ -68,16 +68,16 @@ class Fed:
         return sorted((rule, int(event["row"]["id"])) for rule, _, event in self.shop.quarantined(self.quarantine))
 
     def state(self) -> tuple[Any, ...]:
-        """What the quarantine has, and the table with its orders."""
+        """Return the quarantined rows, and the table's rows with their orders."""
         return self.quarantined_rows(), sorted(self.shop.lake.duckdb_rows(self.name, f"{READ}, _lakecdc_order"))
 
     def assert_as_the_source(self) -> None:
         rows = sorted(self.shop.lake.duckdb_rows(self.name, READ))
-        assert rows == self.shop.sql(f"SELECT {TOLD} FROM s.t ORDER BY id")
+        assert rows == self.shop.sql(f"SELECT {EXPECTED_COLUMNS} FROM s.t ORDER BY id")
 
 
 @both_engines
-def test_corrected_cleaning_brings_back_what_is_not_older(
+def test_corrected_cleaning_replays_rows_that_are_not_outdated(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     fed = Fed(shop)
@@ -90,7 +90,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     shop.sql("UPDATE s.t SET day = '2024-01-04', doc = repeat('e', 3000) WHERE id = 1")
     shop.sql("UPDATE s.t SET day = '2024-01-06', doc = '', big = '', id = 60 WHERE id = 6")
     assert fed.run().outcome == "done"
-    # these leave out what the quarantine has of their rows
+    # these omit values that only the quarantine has
     shop.sql("UPDATE s.t SET day = '05.01.2024', n = n + 5 WHERE id IN (1, 5)")
     fed.run()
     clean = [("clean", i) for i in (1, 2, 3, 4, 5, 10, 12, 60)]
@@ -100,10 +100,10 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     fed.replay()
     assert fed.state() == before
     fed.correct()
-    # alone, those that wait for others still do
+    # replayed alone, rows that wait for others still wait
     fed.replay(rules=["unchanged"])
     assert fed.state() == before
-    # what has been applied is let go last
+    # applied rows are removed last
     act_at(monkeypatch, "after_commit=raise")
     assert fed.replay().outcome == "failed" and fed.quarantined_rows() == left
     act_at(monkeypatch, "")
@@ -120,7 +120,7 @@ def test_a_quarantined_incomplete_row_is_replayed_with_all_its_events(shop: Shop
     fed.insert("01.01.2024", 2)
     fed.run()
     fed.insert_unseen("01.01.2024", 1)
-    shop.sql("UPDATE s.t SET doc = 'told' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1")
+    shop.sql("UPDATE s.t SET doc = 'new' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1")
     shop.sql("UPDATE s.t SET n = 8, id = 3 WHERE id = 1; UPDATE s.t SET n = 9 WHERE id = 3")
     assert fed.run().metrics["quarantined"] == 4
     fed.replay()
@@ -131,18 +131,18 @@ def test_a_quarantined_incomplete_row_is_replayed_with_all_its_events(shop: Shop
     assert fed.quarantined_rows() == []
 
 
-def test_updates_before_a_truncate_that_is_only_marked_are_kept(shop: Shop) -> None:
+def test_updates_before_a_marked_truncate_stay_quarantined(shop: Shop) -> None:
     fed = Fed(shop)
     shop.targets[0]["on_truncate"] = "mark"
     fed.insert("01.01.2024", 2)
     fed.run()
     fed.insert_unseen("01.01.2024", 1)
-    shop.sql("UPDATE s.t SET doc = 'told' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1; TRUNCATE s.t")
+    shop.sql("UPDATE s.t SET doc = 'new' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1; TRUNCATE s.t")
     fed.run()
     assert fed.quarantined_rows() == [("unchanged", 1)] * 2
 
 
-def test_a_new_full_load_lets_go_of_what_was_kept_before(shop: Shop) -> None:
+def test_a_new_full_load_clears_earlier_quarantined_rows(shop: Shop) -> None:
     fed = Fed(shop)
     fed.insert("2024-01-02", 1, 2)
     fed.run()

@@ -1,4 +1,4 @@
-"""Full load and log of real tables: what arrives, in which order, from which position."""
+"""Full load and log of real tables: events, their order and their positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FROM generate_series(1, 1000) i
 _ALL = "SELECT * FROM s.orders ORDER BY id"
 
 
-def test_full_load_and_log_meet(shop: Shop) -> None:
+def test_the_log_continues_the_full_load(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, amount numeric(10,2), note text)")
     shop.sql(_FILL)
     name = shop.target("orders")
@@ -43,11 +43,11 @@ def test_full_load_and_log_meet(shop: Shop) -> None:
 
 
 def big(character: str) -> str:
-    """SQL of a value so large and so random that Postgres keeps it out of line."""
+    """Return SQL of a value so large and random that Postgres stores it out of line."""
     return f"(SELECT string_agg(md5('{character}' || i), '') FROM generate_series(1, 500) i)"
 
 
-def test_untouched_large_values_stay_open(shop: Shop) -> None:
+def test_unchanged_large_values_stay_open(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int, body text)")
     shop.sql(f"INSERT INTO s.t VALUES (1, 0, {big('a')}), (2, 0, {big('b')})")
     name = shop.target("t")
@@ -81,7 +81,7 @@ def test_full_identity_fills_large_values_itself(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_an_untouched_large_key_is_known(shop: Shop) -> None:
+def test_an_unchanged_large_key_is_known(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (k text, n int, PRIMARY KEY (k, n), v int)")
     shop.sql("ALTER TABLE s.t ALTER k SET STORAGE EXTERNAL")
     shop.sql("INSERT INTO s.t SELECT repeat('k', 2500), 1, 1")
@@ -92,7 +92,7 @@ def test_an_untouched_large_key_is_known(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t")
 
 
-def test_composite_key_changes_and_swaps(shop: Shop) -> None:
+def test_composite_keys_may_change_and_swap(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (a int, b text, v int, PRIMARY KEY (b, a))")
     shop.sql("INSERT INTO s.t SELECT i, 'b' || i, i FROM generate_series(1, 5) i")
     name = shop.target("t")
@@ -110,7 +110,7 @@ def test_composite_key_changes_and_swaps(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_truncate_voids_what_came_before(shop: Shop) -> None:
+def test_a_truncate_drops_earlier_rows(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)")
     shop.sql("CREATE TABLE s.other (id int PRIMARY KEY)")
     shop.sql("INSERT INTO s.t VALUES (1, 1); INSERT INTO s.other VALUES (1)")
@@ -142,7 +142,7 @@ def test_a_transaction_is_never_cut(shop: Shop) -> None:
 
 
 @pytest.mark.soak
-def test_batches_end_where_their_bytes_do(shop: Shop) -> None:
+def test_batches_end_at_their_byte_limit(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, body text)")
     name = shop.target("t")
     shop.run()
@@ -154,7 +154,7 @@ def test_batches_end_where_their_bytes_do(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
-def test_columns_come_and_go_during_the_run(shop: Shop) -> None:
+def test_columns_may_be_added_and_dropped_during_the_run(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, a int, b text)")
     shop.sql("INSERT INTO s.t VALUES (1, 1, 'one')")
     name = shop.target("t")
@@ -187,7 +187,7 @@ def test_a_column_of_an_unknown_type_during_the_run_stops_only_its_table(shop: S
     assert "Column 'odd'" in str(source.refused[name])
 
 
-def test_partitions_arrive_as_one_table(shop: Shop) -> None:
+def test_partitions_feed_one_table(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int, day date, v text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)")
     shop.sql("CREATE TABLE s.t1 PARTITION OF s.t FOR VALUES FROM ('2024-01-01') TO ('2024-02-01')")
     shop.sql("CREATE TABLE s.t2 (v text, day date NOT NULL, id int NOT NULL)")
@@ -202,7 +202,7 @@ def test_partitions_arrive_as_one_table(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
-def test_names_in_any_case(shop: Shop) -> None:
+def test_names_may_have_any_case(shop: Shop) -> None:
     shop.sql('CREATE TABLE s."Order Lines" ("Id" int PRIMARY KEY, "a b" text, "sel.ect" int, "q""`t" int)')
     shop.sql("""INSERT INTO s."Order Lines" VALUES (1, 'x', 2, 3)""")
     name = shop.target("lines", source_table=f"{shop.schema}.Order Lines")
@@ -221,13 +221,13 @@ def test_a_table_of_one_nullable_column_loses_no_row(shop: Shop) -> None:
     shop.target("t", key=["id"], exclude_columns=["v"])
     shop.run(rounds=1)
     batch, events = shop.model.batches[0]
-    # the row without a key is counted, and goes to the quarantine once the load is written
+    # the row without a key is counted, and quarantined once the load is written
     assert [e["row"]["id"] for e in events] == [1]
     assert batch.rows and batch.rows.load and batch.rows.load.left_out.value == 1
 
 
 @pytest.mark.soak
-def test_rows_larger_than_a_block(shop: Shop) -> None:
+def test_rows_may_be_larger_than_a_block(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql("INSERT INTO s.t SELECT i, repeat(E'x\"\\n', 2000000) FROM generate_series(1, 3) i")
     name = shop.target("t")
@@ -236,17 +236,17 @@ def test_rows_larger_than_a_block(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(1e-9, marks=pytest.mark.soak)])
-def test_a_round_whose_disk_was_lost_is_the_same_again(
+def test_a_round_is_repeated_exactly_after_its_disk_was_lost(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    """What is read again has a bound of time that would end it sooner, or none and would go on for longer."""
+    """A round read again has a time limit that would end it sooner, or none and would continue for longer."""
     read = rounds.read
 
     def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        found = read(spark, replace(task, limits=Bounds(seconds=seconds)), summary)
+        first = read(spark, replace(task, limits=Bounds(seconds=seconds)), summary)
         again = replace(task, limits=Bounds(seconds=1e-9))
-        found.release()
-        return rounds.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
+        first.release()
+        return rounds.Round(first.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")
@@ -256,7 +256,7 @@ def test_a_round_whose_disk_was_lost_is_the_same_again(
     monkeypatch.setattr(rounds, "read", lost)
     loaded = len(shop.model.batches)
     shop.run()
-    found = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
-    assert sorted(key for keys in found for key in keys) == [(0,), (1,), (2,), (3,)]
-    assert (len(found) > 1) is bool(seconds)
+    keys_of_batches = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
+    assert sorted(key for keys in keys_of_batches for key in keys) == [(0,), (1,), (2,), (3,)]
+    assert (len(keys_of_batches) > 1) is bool(seconds)
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")

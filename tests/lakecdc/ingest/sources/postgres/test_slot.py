@@ -1,4 +1,4 @@
-"""The life of the slot: who holds it back, where it goes, what a killed run leaves and how it goes on."""
+"""The life of the slot: who holds it back, where it advances, what a killed run leaves and how it continues."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from lakecdc.model.positions import lsn
 
 from .conftest import Shop
 
-# under this name it is installed; in the checkout its folder is spark_jobs
+# its installed name; in the checkout its folder is spark_jobs
 main = import_module("lakecdc.jobs.postgres_slot").main
 
 
 def confirmed(shop: Shop) -> int:
-    """Where the slot stands."""
+    """Return the slot's confirmed position."""
     query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name ="
     ((text,),) = shop.sql(f"{query} '{shop.schema}'")
     return lsn(str(text))
 
 
 def at(position: Position | None) -> int:
-    """A position as a number."""
+    """Return a position as a number."""
     assert position is not None
     return lsn(position.offsets["lsn"])
 
 
 def tables(shop: Shop, *names: str) -> list[str]:
-    """Tables with one row each, and their targets."""
+    """Create tables with one row each, and their targets."""
     for name in names:
         shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int); INSERT INTO s.{name} VALUES (0, 0)")
     return [shop.target(name) for name in names]
 
 
 def insert(shop: Shop, table: str, *ids: int) -> None:
-    """One transaction per row."""
+    """Insert rows in one transaction each."""
     for i in ids:
         shop.sql(f"INSERT INTO s.{table} VALUES ({i}, {i})")
 
 
 def ids(shop: Shop, name: str) -> list[Any]:
-    """Keys in the model."""
+    """Return the keys in the model."""
     return [row[0] for row in shop.model.rows(name, "id")]
 
 
-def test_an_idle_table_moves_along(shop: Shop) -> None:
+def test_the_position_of_an_idle_table_advances(shop: Shop) -> None:
     busy, idle = tables(shop, "busy", "idle")
     shop.run()
     insert(shop, "busy", 1, 2)
@@ -57,13 +57,13 @@ def test_an_idle_table_moves_along(shop: Shop) -> None:
     positions = shop.model.positions
     assert at(positions[busy]) == at(positions[idle]) == confirmed(shop)
     ((now,),) = shop.sql("SELECT clock_timestamp()::text")
-    found = positions[idle]
-    assert found and found.read_through and found.read_through[:10] == str(now)[:10]
+    position = positions[idle]
+    assert position and position.read_through and position.read_through[:10] == str(now)[:10]
     assert set(shop.model.batches[-1][0].source.facts) == {"source_lag_seconds"} and set(facts) == {"slot_lag_bytes"}
 
 
 @pytest.mark.soak
-def test_the_lag_is_what_the_run_has_left(shop: Shop) -> None:
+def test_the_lag_is_the_log_left_by_the_run(shop: Shop) -> None:
     tables(shop, "one")
     shop.run()
     shop.sql("CREATE TABLE s.other AS SELECT repeat('x', 1000) AS v FROM generate_series(1, 4000)")
@@ -74,7 +74,7 @@ def test_the_lag_is_what_the_run_has_left(shop: Shop) -> None:
     assert isinstance(lag, int) and lag < 2_000_000
 
 
-def test_a_failing_table_that_keeps_too_much_is_given_up(shop: Shop) -> None:
+def test_a_failing_table_beyond_the_lag_limit_is_given_up(shop: Shop) -> None:
     good, bad = tables(shop, "good", "bad")
     shop.run()
     insert(shop, "bad", 1)
@@ -92,27 +92,27 @@ def test_a_failing_table_that_keeps_too_much_is_given_up(shop: Shop) -> None:
 def test_a_lone_table_that_left_the_source_is_given_up_too(shop: Shop) -> None:
     (name,) = tables(shop, "t")
     shop.run()
-    stood = confirmed(shop)
+    slot_before = confirmed(shop)
     shop.sql("DROP TABLE s.t; CREATE TABLE s.other (id int); INSERT INTO s.other SELECT generate_series(1, 1000)")
-    assert not shop.run(max_slot_lag_bytes=10**9).given_up and confirmed(shop) == stood
-    assert set(shop.run(max_slot_lag_bytes=100).given_up) == {name} and confirmed(shop) > stood
+    assert not shop.run(max_slot_lag_bytes=10**9).given_up and confirmed(shop) == slot_before
+    assert set(shop.run(max_slot_lag_bytes=100).given_up) == {name} and confirmed(shop) > slot_before
 
 
 def test_a_run_killed_before_the_slot_moved_repeats_nothing(shop: Shop) -> None:
     name, idle = tables(shop, "t", "idle")
     shop.run()
     insert(shop, "t", 1, 2)
-    stood = confirmed(shop)
+    slot_before = confirmed(shop)
     shop.run(rounds=1)
-    assert confirmed(shop) == stood and ids(shop, name) == [0, 1, 2]
+    assert confirmed(shop) == slot_before and ids(shop, name) == [0, 1, 2]
     insert(shop, "t", 3)
     shop.run()
-    assert [tuple(e["key"]) for e in shop.model.batches[-2][1]] == [(3,)], "only what came since"
+    assert [tuple(e["key"]) for e in shop.model.batches[-2][1]] == [(3,)], "only later events"
     assert ids(shop, name) == [0, 1, 2, 3]
 
 
-def test_a_table_killed_in_its_full_load_begins_again(shop: Shop) -> None:
-    """One table is in, the other is not; the slot is there already."""
+def test_a_full_load_killed_before_its_end_starts_again(shop: Shop) -> None:
+    """One table is loaded, the other is not; the slot already exists."""
     done, lost = tables(shop, "done", "lost")
     source = shop.open()
     source.start(shop.positions, {})
@@ -128,12 +128,12 @@ def test_a_table_killed_in_its_full_load_begins_again(shop: Shop) -> None:
     assert loads == [done, lost]
 
 
-def test_a_slot_left_by_a_run_killed_in_its_first_load_is_taken_over(shop: Shop) -> None:
+def test_a_slot_of_a_killed_first_load_is_reused(shop: Shop) -> None:
     (name,) = tables(shop, "t")
     shop.open().start(shop.positions, {})
     insert(shop, "t", 1)
-    found = shop.open()
-    found.close()
+    source = shop.open()
+    source.close()
     shop.run()
     assert ids(shop, name) == [0, 1]
     assert confirmed(shop) == at(shop.model.positions[name])
@@ -141,7 +141,7 @@ def test_a_slot_left_by_a_run_killed_in_its_first_load_is_taken_over(shop: Shop)
     assert leftover == [(shop.schema,)]
 
 
-def test_a_table_that_joins_later_is_loaded_beside_the_log(shop: Shop) -> None:
+def test_a_table_added_later_is_loaded_beside_the_log(shop: Shop) -> None:
     (first,) = tables(shop, "first")
     shop.run()
     (second,) = tables(shop, "second")
@@ -163,8 +163,8 @@ def test_a_table_that_joins_later_is_loaded_beside_the_log(shop: Shop) -> None:
     ]  # fmt: skip
 
 
-def test_transactions_open_while_the_snapshot_is_taken(shop: Shop) -> None:
-    """The snapshot waits for them, so that what they commit is either in it or in the log."""
+def test_transactions_open_during_the_snapshot_are_not_lost(shop: Shop) -> None:
+    """The snapshot waits for them, so their commits are either in it or in the log."""
     import threading
 
     import psycopg
@@ -186,7 +186,9 @@ def test_transactions_open_while_the_snapshot_is_taken(shop: Shop) -> None:
     assert ids(shop, name) == [0, 1, 2, 3]
 
 
-def test_slot_and_publication_by_hand(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slot_and_publication_can_be_managed_by_command(
+    shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (name,) = tables(shop, "t")
     document = shop.lake.spec(
         "ingest",
@@ -201,9 +203,9 @@ def test_slot_and_publication_by_hand(shop: Shop, tmp_path: Path, capsys: pytest
         return dict(json.loads(capsys.readouterr().out or "{}"))
 
     assert run("status") == {"slot": None, "publication": None, "tables": []}
-    made = run("create")
-    assert made["tables"] == [name] and made["publication"] == made["slot"]["name"] == shop.schema
-    assert run("create") == made | {"slot": made["slot"] | {"lag_bytes": run("status")["slot"]["lag_bytes"]}}
+    created = run("create")
+    assert created["tables"] == [name] and created["publication"] == created["slot"]["name"] == shop.schema
+    assert run("create") == created | {"slot": created["slot"] | {"lag_bytes": run("status")["slot"]["lag_bytes"]}}
     insert(shop, "t", 1)
     shop.run(create=False)
     assert ids(shop, name) == [0, 1]

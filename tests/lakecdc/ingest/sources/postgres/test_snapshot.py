@@ -1,4 +1,4 @@
-"""Cutting tables, and Postgres' CSV."""
+"""Cutting tables, and the CSV of Postgres."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ def test_an_empty_line_is_a_row_of_one_column() -> None:
 def test_blocks_never_cut_a_row() -> None:
     large = b"x" * (snapshot._BLOCK_BYTES - 1)
     for rows, sizes in (([b"a\n", large, b"b\n", b"c\n"], [len(large) + 2, 4]), ([], [])):
-        found = iter([*[(len(row), row) for row in rows], (-1, b"")])
-        assert [len(block) for block in blocks(lambda found=found: next(found))] == sizes  # type: ignore[misc]
+        answers = iter([*[(len(row), row) for row in rows], (-1, b"")])
+        assert [len(block) for block in blocks(lambda answers=answers: next(answers))] == sizes  # type: ignore[misc]
 
 
-def test_page_ranges() -> None:
+def test_tables_are_divided_into_page_ranges() -> None:
     assert Chunk("s", "t").condition() == "true"
     assert Chunk("s", "t", 0, 8).condition() == "ctid < '(8,0)'::tid"
     assert Chunk("s", "t", 8, None).condition() == "ctid >= '(8,0)'::tid"
     assert Chunk("s", "t", 8, 16).condition() == "ctid >= '(8,0)'::tid AND ctid < '(16,0)'::tid"
 
 
-def test_chunks_are_dealt_to_at_most_so_many_tasks() -> None:
-    found = [Chunk("s", "t", i) for i in range(5)]
-    assert [len(share) for share in deal(found, 2)] == [3, 2]
-    assert [len(share) for share in deal(found, 9)] == [1] * 5
+def test_chunks_are_divided_among_a_limited_number_of_tasks() -> None:
+    chunks = [Chunk("s", "t", i) for i in range(5)]
+    assert [len(share) for share in deal(chunks, 2)] == [3, 2]
+    assert [len(share) for share in deal(chunks, 9)] == [1] * 5
 
 
-def test_binary_copy_is_unwrapped() -> None:
+def test_binary_copy_headers_and_trailers_are_removed() -> None:
     header = b"PGCOPY\n\xff\r\n\0" + b"\0" * 8
     rows = [header + b"\0\1\0\0\0\2ab", b"\0\1\0\0\0\1c", b"\xff\xff"]
-    for sent, found in ((rows, [b"ab", b"c"]), ([header + b"\xff\xff"], [])):
+    for sent, expected in ((rows, [b"ab", b"c"]), ([header + b"\xff\xff"], [])):
         left = iter([*[(len(row), row) for row in sent], (-1, b"")])
-        assert list(values(lambda left=left: next(left))) == found  # type: ignore[misc]
+        assert list(values(lambda left=left: next(left))) == expected  # type: ignore[misc]
 
 
-def test_a_block_that_arrow_refuses_leaves_the_next_one_as_it_was() -> None:
+def test_a_block_refused_by_arrow_does_not_change_the_next() -> None:
     columns = (
         TextColumn("day", "date", "date"),
         TextColumn("ok", "bool", "boolean"),

@@ -1,4 +1,4 @@
-"""What a run refuses before anything is written, and what it says then."""
+"""What a run refuses before any write, and the reasons it gives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .conftest import Shop
 
 
 def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
-    """A table with a key, and its target."""
+    """Create a table with a key, and its target."""
     shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)")
     shop.sql(f"INSERT INTO s.{name} SELECT i, 0 FROM generate_series(1, {rows}) i")
     return shop.target(name)
@@ -43,7 +43,7 @@ def test_an_unknown_database_is_not_an_unreachable_server(shop: Shop) -> None:
         shop.start(dsn=shop.server.dsn.replace("dbname=postgres", "dbname=nowhere"))
 
 
-def test_connections_notice_a_peer_that_is_gone(shop: Shop) -> None:
+def test_connections_notice_a_lost_peer(shop: Shop) -> None:
     table(shop)
     source: Any = shop.spec().source
     with connect(address(source)) as session, socket.socket(fileno=os.dup(session.fileno())) as peer:
@@ -51,7 +51,7 @@ def test_connections_notice_a_peer_that_is_gone(shop: Shop) -> None:
             assert peer.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
 
 
-def test_a_malformed_connection_string(shop: Shop) -> None:
+def test_a_malformed_connection_string_is_refused(shop: Shop) -> None:
     shop.target("t")
     with pytest.raises(InputError, match="not a libpq connection string"):
         shop.start(dsn="nonsense with blanks")
@@ -117,7 +117,7 @@ def test_an_index_can_be_the_identity(shop: Shop) -> None:
     assert shop.model.rows(name) == [(2, 5, "y"), (3, 3, "w")]
 
 
-def test_columns_after_include_are_no_part_of_the_primary_key(shop: Shop) -> None:
+def test_included_columns_are_not_part_of_the_primary_key(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int, x text, n int, PRIMARY KEY (id) INCLUDE (x))")
     shop.sql("INSERT INTO s.t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)")
     name = shop.target("t")
@@ -138,16 +138,16 @@ def test_a_second_run_is_a_conflict(shop: Shop) -> None:
     assert shop.start() == {}
 
 
-def test_positions_that_the_source_does_not_go_on_from(shop: Shop) -> None:
+def test_positions_outside_the_log_are_refused(shop: Shop) -> None:
     name, good = table(shop), table(shop, "good")
     shop.run()
-    stood = shop.model.positions[name]
-    assert stood is not None
-    shop.model.positions[name] = replace(stood, identity="4711:1")
+    position = shop.model.positions[name]
+    assert position is not None
+    shop.model.positions[name] = replace(position, identity="4711:1")
     with pytest.raises(InputError, match="belongs to the log of 4711:1") as caught:
         shop.start()
     assert caught.value.table == name
-    shop.model.positions[name] = stood
+    shop.model.positions[name] = position
     move(shop, name, lsn="0/1000")
     refused = shop.start()
     assert set(refused) == {name}
@@ -155,7 +155,7 @@ def test_positions_that_the_source_does_not_go_on_from(shop: Shop) -> None:
     move(shop, name, lsn="FFFFFF/0")
     assert "the source was restored" in str(shop.start()[name])
     assert good not in shop.start()
-    shop.model.positions[name] = stood
+    shop.model.positions[name] = position
     shop.sql(f"ALTER PUBLICATION {shop.schema} DROP TABLE s.t")
     assert "lost" in str(shop.start()[name]) and "a full load is needed" in str(shop.start()[name])
     shop.sql("DROP TABLE s.good; CREATE TABLE s.good (id int PRIMARY KEY, v int)")
@@ -196,9 +196,7 @@ def test_a_slot_of_another_owner_is_left_alone(shop: Shop) -> None:
         shop.start()
 
 
-def test_an_idle_transaction_does_not_keep_a_full_load_waiting_for_ever(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_transaction_does_not_block_a_full_load_forever(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     table(shop)
     monkeypatch.setattr(slots, "_TRANSACTION_SECONDS", 1)
     where = address(cast(PostgresSource, shop.spec().source))
@@ -213,14 +211,14 @@ def test_an_idle_transaction_does_not_keep_a_full_load_waiting_for_ever(
     assert shop.start() == {}
 
 
-def test_without_create_nothing_is_made(shop: Shop) -> None:
+def test_nothing_is_created_without_the_option(shop: Shop) -> None:
     table(shop)
     with pytest.raises(InputError, match=r"has no slot .*postgres_slot\.py create"):
         shop.start(create=False)
     assert shop.sql(f"SELECT * FROM pg_publication WHERE pubname = '{shop.schema}'") == []
 
 
-def test_a_user_without_rights_sees_why(shop: Shop) -> None:
+def test_missing_rights_are_reported(shop: Shop) -> None:
     table(shop)
     shop.sql("CREATE USER guest; GRANT USAGE ON SCHEMA s.x TO guest".replace("s.x", shop.schema))
     with pytest.raises(InputError, match="CREATE on the database"):
@@ -228,7 +226,7 @@ def test_a_user_without_rights_sees_why(shop: Shop) -> None:
     shop.sql(f"REVOKE ALL ON SCHEMA {shop.schema} FROM guest; DROP USER guest")
 
 
-def test_rows_that_a_policy_hides_are_not_left_out(shop: Shop) -> None:
+def test_rows_hidden_by_a_policy_refuse_the_table(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, own boolean)")
     shop.sql("INSERT INTO s.t VALUES (1, true), (2, false)")
     shop.sql("ALTER TABLE s.t ENABLE ROW LEVEL SECURITY")
@@ -246,7 +244,7 @@ def test_rows_that_a_policy_hides_are_not_left_out(shop: Shop) -> None:
     shop.sql(f"DROP OWNED BY reader_{shop.schema}; DROP ROLE reader_{shop.schema}")
 
 
-def test_a_dry_run_makes_nothing_at_the_source(shop: Shop) -> None:
+def test_a_dry_run_creates_nothing_at_the_source(shop: Shop) -> None:
     name = table(shop, rows=10)
     shop.run(rounds=1, dry_run=True)
     assert shop.model.rows(name) == [(i, 0) for i in range(1, 11)]
@@ -254,7 +252,7 @@ def test_a_dry_run_makes_nothing_at_the_source(shop: Shop) -> None:
     assert shop.sql(f"SELECT 1 FROM pg_publication WHERE pubname = '{shop.schema}'") == []
 
 
-def test_logical_decoding_must_be_on(shop: Shop) -> None:
+def test_logical_decoding_must_be_enabled(shop: Shop) -> None:
     with psycopg.connect(shop.server.dsn, autocommit=True) as session:
         slots.check_server(session)
         session.execute("CREATE SCHEMA IF NOT EXISTS shadow")

@@ -1,4 +1,4 @@
-"""What changes a source table's rows without events stops its target, and what only looks so does not."""
+"""Row changes without events stop the target; similar operations do not."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Source:
         self.session.execute(statement.encode())
 
     def watch(self, name: str, remembered: dict[str, Any] | None = None) -> StorageWatch:
-        """Look at a table as a run does that starts."""
+        """Inspect a table as a starting run does."""
         (schema,) = self.session.execute("SELECT current_schema()::text").fetchone() or ("",)
         return StorageWatch(
             self.session, read_table(self.session, Target(f"x.{name}", source_table=f"{schema}.{name}")), remembered
         )
 
     def next_run(self, name: str, remembered: dict[str, Any]) -> StorageWatch:
-        """Look again, and read the log to its end, which describes the table."""
-        found = self.watch(name, remembered)
-        found.follow(2**63, altered=True, truncated_by=None)
-        return found
+        """Inspect it again, and read the log to its end, which describes the table."""
+        storage = self.watch(name, remembered)
+        storage.follow(2**63, altered=True, truncated_by=None)
+        return storage
 
 
 _numbers = itertools.count()
@@ -66,13 +66,13 @@ _numbers = itertools.count()
 @pytest.fixture
 def source(server: Postgres) -> Iterator[Source]:
     with psycopg.connect(server.dsn, autocommit=True) as session:
-        found = Source(session)
+        connection = Source(session)
         name = f"storage{next(_numbers)}"
-        found.sql(f"CREATE SCHEMA {name}")
-        found.sql(f"SET search_path = {name}")
-        found.sql(TABLES)
-        yield found
-        found.sql(f"DROP SCHEMA {name} CASCADE")
+        connection.sql(f"CREATE SCHEMA {name}")
+        connection.sql(f"SET search_path = {name}")
+        connection.sql(TABLES)
+        yield connection
+        connection.sql(f"DROP SCHEMA {name} CASCADE")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def source(server: Postgres) -> Iterator[Source]:
         ("part", ["TRUNCATE p1"], "may have been truncated"),
         ("part", ["TRUNCATE p1", "INSERT INTO part VALUES (3, '2024-01-07', 'c')", "VACUUM FULL p1"], "truncated"),
         ("part", ["TRUNCATE p2"], "may have been truncated"),
-        # another transaction than that of a TRUNCATE in the log
+        # a transaction other than that of a TRUNCATE in the log
         ("part", ["TRUNCATE part"], "may have been truncated"),
     ],
 )
@@ -132,27 +132,27 @@ def test_rows_that_change_without_events_stop_their_table(
         ("part", ["CREATE TABLE p21 (LIKE part)", "GRANT SELECT ON part TO public"]),
     ],
 )
-def test_what_leaves_rows_alone_or_is_logged_goes_on(source: Source, table: str, statements: list[str]) -> None:
+def test_logged_changes_and_changes_without_rows_do_not_stop(source: Source, table: str, statements: list[str]) -> None:
     remembered = source.watch(table).encode()
     for statement in statements:
         source.sql(statement)
     source.next_run(table, source.next_run(table, remembered).encode())
 
 
-def test_a_truncate_of_the_whole_table_explains_the_new_files_of_its_partitions(source: Source) -> None:
+def test_a_truncate_of_the_table_explains_new_partition_files(source: Source) -> None:
     remembered = source.watch("part").encode()
     with source.session.transaction():
         source.sql("TRUNCATE part")
         (xid,) = source.session.execute("SELECT txid_current()").fetchone() or (0,)
-    found = source.watch("part", remembered)
-    found.follow(1, altered=True, truncated_by=None)
-    again = source.watch("part", found.encode())
+    storage = source.watch("part", remembered)
+    storage.follow(1, altered=True, truncated_by=None)
+    again = source.watch("part", storage.encode())
     again.follow(1, altered=False, truncated_by=xid)
     again.follow(2**63, altered=False, truncated_by=None)
     source.next_run("part", again.encode())
 
 
-def test_the_storage_is_part_of_the_position_and_small() -> None:
+def test_the_position_records_the_storage_briefly() -> None:
     many = Remembered(
         {20000 + 7 * i * (1 + i % 3): 20000 + i for i in range(2000)}, "l" * 16, "c" * 16, {7: (9, "d")}, 5
     )

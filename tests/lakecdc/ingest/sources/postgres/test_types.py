@@ -1,4 +1,4 @@
-"""Every mapped type arrives the same through the full load and through the log; what does not fit stops the table."""
+"""Every mapped type arrives the same through full load and log; misfits stop the table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CASES: list[tuple[str, list[str], str, list[Any]]] = [
 
 
 def comparable(value: Any) -> Any:
-    """NaN as text, bytes as bytes; Spark delivers moments in the machine's time zone."""
+    """Compare NaN as text, bytes as bytes; Spark returns times in the machine's time zone."""
     if isinstance(value, float) and str(value) in ("nan", "inf", "-inf"):
         return str(value)
     if isinstance(value, bytearray):
@@ -65,7 +65,7 @@ def comparable(value: Any) -> Any:
     return value.astimezone().replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
 
 
-def test_every_type_by_both_ways(shop: Shop) -> None:
+def test_every_type_arrives_alike_by_load_and_log(shop: Shop) -> None:
     shop.sql("CREATE TYPE s.mood AS ENUM ('so, so', 'ok')")
     shop.sql("CREATE DOMAIN s.price AS numeric(8,3) CHECK (VALUE > 0)")
     columns = ", ".join(f"c{i} {case[0]}" for i, case in enumerate(CASES))
@@ -82,8 +82,8 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
     for name in names:
         assert [shop.model.types[name][f"c{i}"] for i in range(len(CASES))] == [case[2] for case in CASES]
         for i, (kind, _sql, _type, expected) in enumerate(CASES):
-            found = [comparable(shop.model.tables[name][(n,)][f"c{i}"]) for n in range(depth)]
-            assert found == [comparable(v) for v in expected] + [None] * (depth - len(expected)), f"{kind} in {name}"
+            decoded = [comparable(shop.model.tables[name][(n,)][f"c{i}"]) for n in range(depth)]
+            assert decoded == [comparable(v) for v in expected] + [None] * (depth - len(expected)), f"{kind} in {name}"
     assert [batch.full_load for batch, events in shop.model.batches if events] == [True, False]
 
 
@@ -101,11 +101,11 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
 )
 def test_a_value_without_counterpart_does_not_fit(source_type: str, target_type: str, value: str) -> None:
     rows = TypeRows((TextColumn("odd", source_type, target_type),), (), Texts())
-    found = rows.typed([pa.array([value, None])])
-    assert found.to_pylist() == [{"c0": None, "misfits": [("odd", value)]}, {"c0": None, "misfits": None}]
+    typed = rows.typed([pa.array([value, None])])
+    assert typed.to_pylist() == [{"c0": None, "misfits": [("odd", value)]}, {"c0": None, "misfits": None}]
 
 
-def test_such_a_value_can_be_kept_as_text_or_left_out(shop: Shop) -> None:
+def test_a_value_without_counterpart_can_be_text_or_excluded(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, d date, p point, n numeric)")
     shop.sql("CREATE TABLE s.u (id int PRIMARY KEY, odd point, v text)")
     shop.sql("INSERT INTO s.u VALUES (1, '(1,2)', 'a')")
@@ -134,7 +134,7 @@ def test_a_type_without_counterpart_is_refused_by_name(shop: Shop) -> None:
     for error in refused.values():
         assert isinstance(error, InputError)
         assert "Column 'odd' has type" in str(error) and '"exclude_columns": ["odd"]' in str(error)
-    assert [batch.target.table for batch, _events in shop.model.batches] == [good], "the other table goes on"
+    assert [batch.target.table for batch, _events in shop.model.batches] == [good], "the other table continues"
 
 
 def test_numeric_without_a_modifier_has_no_bound() -> None:

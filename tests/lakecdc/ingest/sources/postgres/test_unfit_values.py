@@ -1,4 +1,4 @@
-"""Values of the source that their columns cannot take: their events go to the quarantine, and the table goes on."""
+"""Events with values that their columns cannot store are quarantined, and the table continues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Fed:
         return ingest(self.shop.lake.spark, self.shop.spec(options=options, **source))
 
     def done(self, **source: Any) -> list[int]:
-        """Run; how many events of each table went to the quarantine."""
+        """Run and return how many events of each table were quarantined."""
         reports = self.run(**source)
         assert {report.outcome for report in reports} <= {"done", "nothing"}, reports
         return [report.metrics.get("quarantined", 0) for report in reports]
@@ -53,17 +53,17 @@ class Fed:
 
 
 @both_engines
-def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Shop, engine: str) -> None:
+def test_an_event_with_an_unfit_value_is_quarantined_and_replayed(shop: Shop, engine: str) -> None:
     fed = Fed(shop)
     shop.sql("UPDATE s.days SET day = 'infinity' WHERE id = 3")
     shop.sql("INSERT INTO s.keyed VALUES ('infinity', 100), ('-infinity', 101)")
     assert fed.done() == [1, 2]
     assert fed.days() == {i: DAY for i in range(1, 10) if i != 3}
     reason = "values do not fit their columns: day (date)"
-    assert [(rule, why, kept["row"]["day"]) for rule, why, kept in fed.quarantined_rows(fed.name)] == [
+    assert [(rule, why, event["row"]["day"]) for rule, why, event in fed.quarantined_rows(fed.name)] == [
         ("type", reason, "infinity")
     ]
-    # an update of the row, one that leaves a large value out, and rows that fit
+    # an update of the row, one that omits a large value, and rows that fit
     shop.sql("UPDATE s.days SET big = repeat('x', 9000) WHERE id = 5")
     shop.sql("UPDATE s.days SET day = '-infinity' WHERE id = 5")
     shop.sql("UPDATE s.days SET day = '0044-03-15 BC' WHERE id = 6")
@@ -71,14 +71,14 @@ def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Sho
     shop.sql("UPDATE s.keyed SET n = n + 1000")
     shop.sql("UPDATE s.keyed SET day = '2030-01-01' WHERE n = 1101")
     assert fed.done() == [2, 3]
-    moved = [kept for _, _, kept in fed.quarantined_rows(fed.keyed) if "old_key" in kept]
-    assert [kept["old_key"] for kept in moved] == [{"day": "-infinity"}] and moved[0]["row"]["day"] == "2030-01-01"
+    moved = [event for _, _, event in fed.quarantined_rows(fed.keyed) if "old_key" in event]
+    assert [event["old_key"] for event in moved] == [{"day": "-infinity"}] and moved[0]["row"]["day"] == "2030-01-01"
     shop.sql("DELETE FROM s.keyed WHERE day = 'infinity'")
     shop.sql("UPDATE s.keyed SET n = 7 WHERE day = '2024-02-01'")
     assert fed.done() == [0, 1]
     now = {i: date(2024, 3, 1) if i < 3 else DAY for i in range(1, 10) if i != 3}
     assert fed.days() == now
-    # without the option nothing of it can enter
+    # without the option none of it can be applied
     assert [r.metrics["quarantined_still"] for r in fed.replay("quarantine")] == [3, 6]
     assert fed.days() == now
     assert [r.metrics["quarantined_still"] for r in fed.replay("bounds")] == [1, 0]
@@ -88,7 +88,7 @@ def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Sho
     assert len(there) == 10 and there[date(2030, 1, 1)] == 1101 and there[DAY] == 7
 
 
-def test_a_parked_round_with_such_a_value_is_taken(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parked_round_with_an_unfit_value_is_applied(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = Fed(shop)
     assert fed.done() == [0, 0]
     shop.sql("UPDATE s.days SET day = 'infinity' WHERE id = 1")
@@ -101,7 +101,7 @@ def test_a_parked_round_with_such_a_value_is_taken(shop: Shop, monkeypatch: pyte
     assert (report.outcome, report.metrics["parked_rounds"]) == ("done", 1), report.reason
     assert [fed.days()[i] for i in (1, 2, 4)] == [date(2024, 4, 1), date(2024, 3, 1), DAY]
     assert len(fed.quarantined_rows(fed.name)) == 1
-    # what it was before does not come back
+    # its former value does not return
     fed.replay("null")
     assert fed.days()[1] == date(2024, 4, 1) and not fed.quarantined_rows(fed.name)
 
@@ -116,7 +116,7 @@ def test_infinity_is_null_or_the_outermost_value_as_configured(shop: Shop) -> No
     assert [fed.days()[i] for i in (2, 3, 4)] == [DAY, None, FIRST]
 
 
-def test_a_default_that_does_not_fit_stops_its_table_alone(shop: Shop) -> None:
+def test_an_unfit_default_stops_only_its_table(shop: Shop) -> None:
     fed = Fed(shop)
     fed.done()
     shop.sql("ALTER TABLE s.days ADD COLUMN until date DEFAULT 'infinity'")

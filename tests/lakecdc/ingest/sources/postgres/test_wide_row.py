@@ -1,4 +1,4 @@
-"""A wide row that the log of a database and a job of files feed, each with a position of its own."""
+"""A wide row fed by the log of a database and a job of files, each with its own position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_log_and_files_feed_one_row(shop: Shop, tmp_path: Path) -> None:
         return sorted(shop.lake.duckdb_rows(name, columns))
 
     places.take([log.event("address", "c", {"id": i, "city": f"c{i}"}) for i in (1, 2, 9)])
-    # the full load is merged with what is there
+    # the full load is merged with the existing rows
     people()
     both = [(1, "n1", "c1"), (2, "n2", "c2"), (3, "n3", None), (4, "n4", None), (9, None, "c9")]
     assert rows("id, name, city") == both
@@ -48,6 +48,6 @@ def test_a_log_and_files_feed_one_row(shop: Shop, tmp_path: Path) -> None:
     assert places.run().outcome == "nothing"
     places.take([log.event("address", "u", {"id": 3, "city": "Bonn"})])
     shop.sql("DELETE FROM s.person WHERE id = 1")
-    # quiet in between, which the other job's commit has not lost
+    # quiet meanwhile; the other job's commit has not lost the position
     people()
     assert rows() == [(1, None, None, "Rome"), (3, None, None, "Bonn"), (9, "n4", 7, "c9")]

@@ -1,4 +1,4 @@
-"""What messages tell of names: those of values, of key columns, and of columns that differ in case."""
+"""Names in messages: values of enums, key columns, and columns that differ in case."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ogg(number: int, row: dict[str, Any], **more: Any) -> str:
         ("enum", Field("c", "string")),
     ],
 )
-def test_types_of_mysql(mysql: str, field: Field) -> None:
+def test_mysql_types_become_column_types(mysql: str, field: Field) -> None:
     assert fields(json.dumps({"c": mysql})) == (field,)
     assert doubts(json.dumps({"c": mysql})) == ()
 
@@ -63,9 +63,9 @@ def test_types_of_mysql(mysql: str, field: Field) -> None:
         *((kind, False) for kind in ("xnt", "bigin(20)", "bigint{20)", "decimal(1x,2)", "decimal(66,2)", "dec(2,3)")),
     ],
 )
-def test_a_type_that_mysql_does_not_have_is_doubted(mysql: str, known: bool) -> None:
+def test_an_unknown_mysql_type_is_doubted(mysql: str, known: bool) -> None:
     assert doubts(json.dumps({"id": "int", "c": mysql})) == (() if known else ("c",))
-    # and makes no type that Spark would not take
+    # and the column type is one that Spark accepts
     assert fields(json.dumps({"c": mysql}))[0].type in ("string", "double", "decimal(10,2)", "decimal(10,0)")
 
 
@@ -76,25 +76,27 @@ def test_a_type_that_mysql_does_not_have_is_doubted(mysql: str, known: bool) -> 
     ids=["new", "known"],
 )
 def test_values_of_enum_and_set_are_names(spark: SparkSession, engine: str, types: dict[str, str]) -> None:
-    told = {"id": "bigint", "c": "enum('red','It''s')", "s": "set('a','b','c')"}
+    source_types = {"id": "bigint", "c": "enum('red','It''s')", "s": "set('a','b','c')"}
     values = [(1, 0), (2, 5), (0, 7), ("red", "b,c"), (None, None)]
-    lines = [canal(i, {"id": i, "c": c, "s": s}, told) for i, (c, s) in enumerate(values)]
+    lines = [canal(i, {"id": i, "c": c, "s": s}, source_types) for i, (c, s) in enumerate(values)]
     target = Target("shop.t", key=("id",))
-    found = decode_lines(spark, "canal-json", lines, target, Known(types), engine=engine)
-    assert found.passes == ("one pass" if engine == "tasks" else "two passes: asked for")
+    decoded = decode_lines(spark, "canal-json", lines, target, Known(types), engine=engine)
+    assert decoded.passes == ("one pass" if engine == "tasks" else "two passes: required by the test")
     named = [(0, "red", ""), (1, "It's", "a,c"), (2, "", "a,b,c"), (3, "red", "b,c"), (4, None, None)]
-    assert state(found, ("id", "c", "s")) == named
-    # names that come in between, and a number that has none
-    lines += [canal(5, {"id": 5, "c": 2, "s": 8}, {**told, "c": "enum('red','new')", "s": "set('a','b','c','d')"})]
-    lines += [canal(6, {"id": 6, "c": 3, "s": 1}, told)]
-    found = decode_lines(spark, "canal-json", lines, target, Known(types), engine=engine)
-    assert state(found, ("id", "c", "s")) == [*named, (5, "new", "d")]
-    assert rejections(found) == [("type", "values do not fit their columns: c (string)")]
+    assert state(decoded, ("id", "c", "s")) == named
+    # names added meanwhile, and a number without a name
+    lines += [
+        canal(5, {"id": 5, "c": 2, "s": 8}, {**source_types, "c": "enum('red','new')", "s": "set('a','b','c','d')"})
+    ]
+    lines += [canal(6, {"id": 6, "c": 3, "s": 1}, source_types)]
+    decoded = decode_lines(spark, "canal-json", lines, target, Known(types), engine=engine)
+    assert state(decoded, ("id", "c", "s")) == [*named, (5, "new", "d")]
+    assert rejections(decoded) == [("type", "values do not fit their columns: c (string)")]
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_who_wants_the_numbers_has_them(spark: SparkSession, engine: str) -> None:
+def test_an_int_column_gets_the_numbers_of_an_enum(spark: SparkSession, engine: str) -> None:
     lines = [canal(1, {"id": 1, "c": 2}, {"id": "bigint", "c": "enum('red','blue')"})]
     target = Target("shop.t", key=("id",), columns={"c": "int"})
     assert state(decode_lines(spark, "canal-json", lines, target, Known({}), engine=engine), ("c",)) == [(2,)]
@@ -113,13 +115,13 @@ def test_who_wants_the_numbers_has_them(spark: SparkSession, engine: str) -> Non
     ],
 )
 def test_messages_name_the_columns_of_the_key(spark: SparkSession, name: str, line: str) -> None:
-    found = decode_lines(spark, name, [line], KEYLESS)
-    assert found.key == ("a", "b") and state(found, ("v",)) == [(3,)]
+    decoded = decode_lines(spark, name, [line], KEYLESS)
+    assert decoded.key == ("a", "b") and state(decoded, ("v",)) == [(3,)]
 
 
 @pytest.mark.soak
-def test_messages_that_name_none(spark: SparkSession) -> None:
-    # what Maxwell writes as the key of a record has other members besides
+def test_messages_without_key_columns_are_refused(spark: SparkSession) -> None:
+    # Maxwell's record keys have other members besides
     lines = [record(json.loads(maxwell(1, {"a": 1})), {"database": "shop", "table": "t", "pk.a": 1}, topic="t")]
     with pytest.raises(InputError, match="messages do not tell one"):
         decode_lines(spark, "maxwell-json", lines, KEYLESS, records=True)
@@ -129,7 +131,7 @@ def test_messages_that_name_none(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "tells"),
+    ("source", "has_key"),
     [
         ({"format": "canal-json"}, True),
         ({"format": "debezium-json", "records": "kafka"}, True),
@@ -138,9 +140,9 @@ def test_messages_that_name_none(spark: SparkSession) -> None:
         ({"format": "csv"}, False),
     ],
 )
-def test_files_that_tell_a_key(source: dict[str, str], tells: bool) -> None:
+def test_only_files_of_some_formats_name_a_key(source: dict[str, str], has_key: bool) -> None:
     document = {"type": "files", "path": "/in/*", **source}
-    if tells:
+    if has_key:
         parse_source(document, (KEYLESS,))
     else:
         with pytest.raises(SpecError, match="do not contain one"):
@@ -148,28 +150,28 @@ def test_files_that_tell_a_key(source: dict[str, str], tells: bool) -> None:
 
 
 @pytest.mark.parametrize("source", [{"format": "csv"}, {"format": "parquet"}])
-def test_rows_have_the_case_that_they_have(source: dict[str, str]) -> None:
+def test_fold_case_is_refused_for_files_of_rows(source: dict[str, str]) -> None:
     with pytest.raises(SpecError, match="fold_case is for messages"):
         parse_source({"type": "files", "path": "/in/*", **source}, (Target("shop.t", key=("id",), fold_case=True),))
 
 
 @pytest.mark.soak
-def test_a_key_that_differs_in_case_is_named(spark: SparkSession) -> None:
+def test_a_key_in_another_case_is_reported(spark: SparkSession) -> None:
     lines = [maxwell(1, {"K1": 1, "v": 2})]
     target = Target("shop.t", key=("k1",))
     with pytest.raises(InputError, match="They have K1, and case counts"):
         decode_lines(spark, "maxwell-json", lines, target)
-    # a delete tells no other column
+    # a delete names no other column
     lines = [maxwell(1, {"k1": 1, "v": 2}), maxwell(2, {"K1": 1}, type="delete")]
-    found = decode_lines(spark, "maxwell-json", lines, target, Known({"k1": "bigint", "v": "bigint"}))
-    assert rejections(found) == [("no-key", "no value for the key columns k1; it has K1, and case counts")]
+    decoded = decode_lines(spark, "maxwell-json", lines, target, Known({"k1": "bigint", "v": "bigint"}))
+    assert rejections(decoded) == [("no-key", "no value for the key columns k1; it has K1, and case counts")]
 
 
-def test_case_is_folded(spark: SparkSession) -> None:
+def test_fold_case_folds_columns_and_keys(spark: SparkSession) -> None:
     target = Target("shop.t", key=("k1",), fold_case=True)
     lines = [maxwell(1, {"K1": 1, "V": 2}), maxwell(2, {"k1": 2, "v": 3}), maxwell(3, {"K1": 2}, type="delete")]
-    found = decode_lines(spark, "maxwell-json", lines, target)
-    assert [c.name for c in found.columns] == ["k1", "v"] and state(found, ("k1", "v")) == [(1, 2)]
+    decoded = decode_lines(spark, "maxwell-json", lines, target)
+    assert [c.name for c in decoded.columns] == ["k1", "v"] and state(decoded, ("k1", "v")) == [(1, 2)]
     lines = [canal(1, {"ID": 1, "V": "x"}, {"ID": "bigint", "V": "text"}, pkNames=["ID"])]
-    found = decode_lines(spark, "canal-json", lines, Target("shop.t", fold_case=True))
-    assert found.key == ("id",) and state(found, ("id", "v")) == [(1, "x")]
+    decoded = decode_lines(spark, "canal-json", lines, Target("shop.t", fold_case=True))
+    assert decoded.key == ("id",) and state(decoded, ("id", "v")) == [(1, "x")]
