@@ -1,10 +1,9 @@
-"""What it takes to assess a catalog of many tables and to plan, where few of them need anything.
+"""Measure assessing and planning a catalog of many tables, few of which need work.
 
     python -m benchmarks.assess [--tables 10000] [--needy 50]
 
-The tables are made by pyiceberg. A process of its own does what the first two tasks of the hourly DAG do: it finds the
-tables by a pattern, looks at each, and chooses. Its peak of memory is the operating system's figure. The last line is
-JSON.
+pyiceberg makes the tables. A separate process runs the first two tasks of the hourly DAG: it lists the tables by a
+pattern, measures each, and chooses jobs. Its peak memory is the operating system's figure. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ _SMALL_FILES = 6
 
 
 def open_catalog(folder: Path) -> SqlCatalog:
-    """The catalog of a folder."""
+    """Open the catalog of a folder."""
     return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
 
 
 def make(folder: Path, tables: int, needy: int) -> None:
-    """Make tables of one file, and some of many small ones.
+    """Make `tables` tables of one file, and `needy` tables of many small ones.
 
-    Those of a kind share the files, and each has metadata of its own.
+    Tables of a kind share their files; each has its own metadata.
 
-    :param needy: how many of them need to be compacted.
+    :param needy: number of tables that need compaction.
     """
     (folder / "warehouse").mkdir(parents=True)
     catalog = open_catalog(folder)
@@ -62,20 +61,20 @@ def make(folder: Path, tables: int, needy: int) -> None:
     catalog.create_namespace("bench")
     for number in range(tables):
         metadata = folder / "metadata" / f"{number}.metadata.json"
-        # spread over the catalog, so that no thread has all of them
+        # spread over the catalog, so that the threads share them
         is_needy = number % (tables // needy) == 0 and number // (tables // needy) < needy
         metadata.write_text(kinds["needy" if is_needy else "healthy"])
         catalog.register_table(f"bench.t{number}", metadata.as_uri())
 
 
 def assess_and_plan(folder: Path) -> list[dict[str, dict[str, Any]]]:
-    """What the tasks ``assess`` and ``plan`` do, the document between them included."""
+    """Run the tasks ``assess`` and ``plan``, including the document passed between them."""
     connection: Any = SimpleNamespace(load=lambda: open_catalog(folder))
-    wanted = TableSelection(("bench.*",), (), {"*": TablePolicy(("*",))})
+    selection = TableSelection(("bench.*",), (), {"*": TablePolicy(("*",))})
     steps = Steps({job: {} for job in _JOBS}, {"compact_data_files": ()})
-    document = assess(connection, wanted, steps).to_json()
-    found = parse_assessment(json.loads(document))
-    return tasks_of(choose(found.actions, found.skipped), found, _JOBS)
+    document = assess(connection, selection, steps).to_json()
+    assessment = parse_assessment(json.loads(document))
+    return tasks_of(choose(assessment.actions, assessment.skipped), assessment, _JOBS)
 
 
 def main() -> None:
@@ -84,7 +83,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=10_000)
     parser.add_argument("--needy", type=int, default=50)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/assess"))
-    parser.add_argument("--measure", action="store_true", help="assess what is in the folder, and say what is chosen")
+    parser.add_argument("--measure", action="store_true", help="assess the folder and print the number of chosen jobs")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     if arguments.measure:
@@ -93,7 +92,7 @@ def main() -> None:
     emptied(folder)
     with only_own_lines(folder / "output.log"):
         make(folder, arguments.tables, arguments.needy)
-        print(f"{arguments.tables} tables, of which {arguments.needy} need to be compacted")
+        print(f"{arguments.tables} tables, {arguments.needy} need compaction")
         begun = time.monotonic()
         command = [sys.executable, "-m", "benchmarks.assess", "--measure", "--folder", str(folder)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

@@ -1,13 +1,13 @@
-"""Commits, listings and loads of catalogs: an object store alone beside SQLite, Postgres and Iceberg's REST server.
+"""Measure commits, listings and loads of catalogs: an object store alone, SQLite, Postgres and Iceberg's REST server.
 
     python -m benchmarks.catalog [--tables 200] [--seconds 4] [--writers 1,2,4] [--contenders object_store_s3,sqlite_s3]
         [--files 1000000]
 
 All clients are pyiceberg's, and each writer is a process. A commit sets a property of one table, or of 50 in turn,
-where each writer begins elsewhere. Who finds that another writer was first commits again; that is counted, except
-inside the REST server. Then tables are made, listed and loaded, one after the other. With ``--files`` a query for one
-key is planned in a table of so many data files, which is metadata alone, by pyiceberg, and by Spark where tables are in
-a folder. Requests to the store on S3 are those that its server has logged, whoever sent them. The last line is JSON.
+each writer starting at a different one. A commit that loses a race is retried and counted, except inside the REST
+server. Then tables are created, listed and loaded, one after the other. With ``--files`` a query for one key is planned
+in a table of that many data files (metadata only) by pyiceberg, and by Spark where tables are in a folder. Requests to
+S3 come from the server's log and include all clients. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CONTENDERS = "object_store_s3,sqlite_s3,postgres_s3,rest_s3,object_store_folder
 
 
 class LoggedS3(S3Server):
-    """An S3 server that tells which requests came."""
+    """Count the requests that an S3 server receives."""
 
     @property
     def _requests(self) -> Path:
@@ -67,11 +67,11 @@ class LoggedS3(S3Server):
     @contextmanager
     def counted(self) -> Iterator[Counter[str]]:
         """Count the requests within a ``with`` block by their names in S3."""
-        found, before = Counter[str](), len(self._lines())
-        yield found
-        # the log is written behind the answers
+        counts, before = Counter[str](), len(self._lines())
+        yield counts
+        # the log is written after the answers
         time.sleep(0.5)
-        found.update(name for line in self._lines()[before:] for name in re.findall(r" s3_(\w+) ", line)[:1])
+        counts.update(name for line in self._lines()[before:] for name in re.findall(r" s3_(\w+) ", line)[:1])
 
     def _lines(self) -> list[str]:
         return self._requests.read_text().splitlines() if self._requests.exists() else []
@@ -81,18 +81,18 @@ class LoggedS3(S3Server):
 class Contender:
     """A catalog.
 
-    :param s3: the server of its tables; None if they are in a folder.
+    :param s3: server of its tables; None if they are in a folder.
     """
 
     properties: Mapping[str, str]
     s3: LoggedS3 | None
 
     def open(self) -> Catalog:
-        """Open the catalog as a new process does."""
+        """Open the catalog like a new process."""
         return load_catalog("lake", **self.properties)
 
     def make(self, namespace: str, tables: int) -> float:
-        """Make tables; return how long it takes."""
+        """Create tables and return the seconds it takes."""
         catalog, begun = self.open(), time.monotonic()
         catalog.create_namespace(namespace)
         for number in range(tables):
@@ -100,22 +100,22 @@ class Contender:
         return time.monotonic() - begun
 
     def requests(self, work: Callable[[], int]) -> dict[str, float]:
-        """Return the requests to S3 that one piece of some work takes, by name.
+        """Return the S3 requests per piece of work, by name.
 
         :param work: returns the number of pieces.
         """
         if self.s3 is None:
             work()
             return {}
-        with self.s3.counted() as found:
+        with self.s3.counted() as counts:
             pieces = work()
-        return {name: round(number / pieces, 2) for name, number in sorted(found.items())}
+        return {name: round(number / pieces, 2) for name, number in sorted(counts.items())}
 
 
 def count_refusals(catalog: Catalog) -> list[int]:
-    """Let a catalog in an object store count commits that were refused because another one was first.
+    """Count commits to an object store that were refused because another writer won.
 
-    :return: the number so far in its only place.
+    :return: a list whose only item is the count so far.
     """
     refused = [0]
     if isinstance(catalog, ObjectStoreCatalog):
@@ -132,66 +132,66 @@ def count_refusals(catalog: Catalog) -> list[int]:
 
 
 def write(properties: Mapping[str, str], tables: int, seconds: float, number: int, ready: Any, done: Any) -> None:
-    """Commit until the time is over, as the process of one writer.
+    """Commit until the time is over, in one writer process.
 
-    :param number: of the writer.
-    :param ready: the barrier of all writers.
-    :param done: the queue that gets commits, retries and seconds.
+    :param number: writer number.
+    :param ready: barrier of all writers.
+    :param done: queue that receives commits, retries and seconds.
     """
     catalog = load_catalog("lake", **properties)
-    held = [catalog.load_table(("commits", f"t{each}")) for each in range(tables)]
+    loaded = [catalog.load_table(("commits", f"t{each}")) for each in range(tables)]
     refused, commits, retries = count_refusals(catalog), 0, 0
     ready.wait()
     begun = time.monotonic()
     while time.monotonic() - begun < seconds:
         place = (commits + number * (tables // 4)) % tables
         try:
-            held[place].transaction().set_properties({f"writer-{number}": str(commits)}).commit_transaction()
+            loaded[place].transaction().set_properties({f"writer-{number}": str(commits)}).commit_transaction()
             commits += 1
-        # SQLite gives up waiting for its lock
+        # SQLite stopped waiting for its lock
         except (CommitFailedException, OperationalError):
             retries += 1
-            held[place] = catalog.load_table(held[place].name())
+            loaded[place] = catalog.load_table(loaded[place].name())
     done.put((commits, retries + refused[0], time.monotonic() - begun))
 
 
 def commits(contender: Contender, tables: int, writers: int, seconds: float) -> dict[str, Any]:
-    """Let writers commit to tables side by side."""
+    """Let several writers commit to tables concurrently."""
     processes = multiprocessing.get_context("spawn")
     ready, done = processes.Barrier(writers), processes.Queue()
     given = [(dict(contender.properties), tables, seconds, number, ready, done) for number in range(writers)]
     running = [processes.Process(target=write, args=each, daemon=True) for each in given]
     for each in running:
         each.start()
-    found = [done.get(timeout=120 + seconds) for _ in running]
+    results = [done.get(timeout=120 + seconds) for _ in running]
     for each in running:
         each.join()
-    rate = sum(number / elapsed for number, _, elapsed in found)
-    committed = sum(number for number, _, _ in found)
-    retries = sum(number for _, number, _ in found)
+    rate = sum(number / elapsed for number, _, elapsed in results)
+    committed = sum(number for number, _, _ in results)
+    retries = sum(number for _, number, _ in results)
     return {"a_second": round(rate, 1), "retries_a_commit": round(retries / max(committed, 1), 2), "commits": committed}
 
 
 def load(contender: Contender, tables: int) -> dict[str, Any]:
-    """Make, list and load tables."""
-    found: dict[str, Any] = {"create_ms": round(contender.make("loads", tables) / tables * 1000, 1)}
+    """Create, list and load tables."""
+    measured: dict[str, Any] = {"create_ms": round(contender.make("loads", tables) / tables * 1000, 1)}
     catalog = contender.open()
 
     def listed() -> int:
         begun = time.monotonic()
         assert len(catalog.list_tables("loads")) == tables
-        found["list_seconds"] = round(time.monotonic() - begun, 3)
+        measured["list_seconds"] = round(time.monotonic() - begun, 3)
         return 1
 
     def loaded() -> int:
         begun = time.monotonic()
         for number in range(tables):
             catalog.load_table(("loads", f"t{number}"))
-        found["load_ms"] = round((time.monotonic() - begun) / tables * 1000, 1)
+        measured["load_ms"] = round((time.monotonic() - begun) / tables * 1000, 1)
         return tables
 
-    found["requests_to_list"] = contender.requests(listed)
-    found["requests_to_load"] = contender.requests(loaded)
+    measured["requests_to_list"] = contender.requests(listed)
+    measured["requests_to_load"] = contender.requests(loaded)
     table = catalog.load_table("loads.t0")
 
     def committed() -> int:
@@ -199,13 +199,13 @@ def load(contender: Contender, tables: int) -> dict[str, Any]:
             table.transaction().set_properties(number=str(number)).commit_transaction()
         return _MANY
 
-    found["requests_to_commit"] = contender.requests(committed)
-    return found
+    measured["requests_to_commit"] = contender.requests(committed)
+    return measured
 
 
 def plan(contender: Contender, files: int) -> dict[str, Any]:
-    """Make a table of data files that do not exist, and plan a query for one key of it."""
-    catalog, found = contender.open(), dict[str, Any]()
+    """Create a table of nonexistent data files and plan a query for one key."""
+    catalog, measured = contender.open(), dict[str, Any]()
     catalog.create_namespace("plans")
     append_files(catalog.create_table("plans.large", _SCHEMA), files)
 
@@ -213,29 +213,29 @@ def plan(contender: Contender, files: int) -> dict[str, Any]:
         with costs() as cost:
             tasks = contender.open().load_table("plans.large").scan("id = 1").plan_files()
             assert len(list(tasks)) == 1
-        found["pyiceberg"] = {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
+        measured["pyiceberg"] = {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
         return 1
 
-    found["requests"] = contender.requests(planned)
+    measured["requests"] = contender.requests(planned)
     if contender.s3 is None:
-        found["spark"] = plan_in_spark(contender)
-    return found
+        measured["spark"] = plan_in_spark(contender)
+    return measured
 
 
 def plan_in_spark(contender: Contender) -> dict[str, Any]:
-    """Plan the query of :func:`plan` in Spark, the second time in a session."""
+    """Plan the query of :func:`plan` in Spark and time the second run of the session."""
     given = {name: value for name, value in contender.properties.items() if name != "py-catalog-impl"}
     opened = SparkCatalog(f"lake_{uuid.uuid4().hex[:8]}", {"type": OBJECT_STORE, **given})
     spark = open_session(opened, "bench-catalog")
     for _ in range(2):
         with costs() as cost:
-            # parts of the one file
+            # splits of the one file
             assert spark.sql(f"SELECT * FROM {opened.name}.plans.large WHERE id = 1").rdd.getNumPartitions() < 10
     return {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
 
 
 def contenders(folder: Path, names: Sequence[str], stack: ExitStack) -> Iterator[tuple[str, Contender]]:
-    """Yield catalogs, each with a warehouse of its own, and start the servers that they need."""
+    """Yield catalogs, each with its own warehouse, and start the servers they need."""
     s3 = stack.enter_context(LoggedS3(folder / "s3" / "buckets"))
     for name in names:
         kind, _, place = name.rpartition("_")
@@ -271,22 +271,22 @@ def main() -> None:
     parser.add_argument("--contenders", default=_CONTENDERS)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/catalog"))
     given = parser.parse_args()
-    folder, found = emptied(given.folder, "s3"), dict[str, Any]()
+    folder, results = emptied(given.folder, "s3"), dict[str, Any]()
     with only_own_lines(folder / "output.log"), ExitStack() as stack:
         for name, contender in contenders(folder, given.contenders.split(","), stack):
             contender.make("commits", _MANY)
-            found[name] = load(contender, given.tables)
-            print(f"{name}: {found[name]}")
+            results[name] = load(contender, given.tables)
+            print(f"{name}: {results[name]}")
             if given.files:
-                found[name]["plan"] = plan(contender, given.files)
-                print(f"{name}, a table of {given.files:,} data files: {found[name]['plan']}")
+                results[name]["plan"] = plan(contender, given.files)
+                print(f"{name}, a table of {given.files:,} data files: {results[name]['plan']}")
             for tables in (1, _MANY):
                 for writers in map(int, given.writers.split(",")):
                     measured = commits(contender, tables, writers, given.seconds)
-                    found[name][f"{writers}_writers_{tables}_tables"] = measured
+                    results[name][f"{writers}_writers_{tables}_tables"] = measured
                     print(f"{name}, {writers} writers, {tables} tables: {measured}")
         facts = {"tables": given.tables, "files": given.files, "seconds": given.seconds, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-catalog", **found, **facts}))
+        print(json.dumps({"name": "bench-catalog", **results, **facts}))
 
 
 if __name__ == "__main__":

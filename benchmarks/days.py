@@ -1,4 +1,4 @@
-"""Tables on a clock that is set forward: what writers leave, and what the tasks of governance DAGs do about it."""
+"""Simulate days of writes and governance on a clock that is set forward."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _MOMENTS = {"timestamp-ms", "last-updated-ms"}
 
 @dataclass
 class Fed:
-    """A table, and the rows that it should have.
+    """A table and its expected rows.
 
-    :param catalog: as workers read it.
+    :param catalog: the catalog as workers read it.
     :param name: namespace and name.
     :param rows: names by id.
     """
@@ -50,7 +50,7 @@ class Fed:
         create(self.spark, f"{CATALOG}.{self.name}")
 
     def append(self, count: int, files: int) -> None:
-        """Add rows, by a commit of so many files."""
+        """Append rows in one commit of `files` files."""
         low = max(self.rows, default=-1) + 1
         parts = np.array_split(np.arange(low, low + count), files)
         writer = self._writer()
@@ -58,16 +58,16 @@ class Fed:
         self.rows |= {id: f"new {id}" for id in range(low, low + count)}
 
     def upsert(self, ids: Ids, text: str) -> None:
-        """Change rows as ingestion does.
+        """Upsert rows like ingestion does.
 
-        :param ids: old and new ones.
+        :param ids: old and new ids.
         """
         writer = self._writer()
         self._commit(RowChanges([writer.rows(ids, text)], [writer.deletes(ids)]))
         self.rows |= {int(id): f"{text} {id}" for id in ids}
 
     def age(self) -> None:
-        """Make all that has happened an hour older."""
+        """Age the whole history of the table by an hour."""
         location = self.catalog.load_table(self.name).metadata_location
         path = Path(location.removeprefix("file:").replace("//", "/"))
         path.write_text(json.dumps(_older(json.loads(path.read_text()))))
@@ -75,14 +75,14 @@ class Fed:
 
     @property
     def health(self) -> TableHealth:
-        """What workers measure, anew if anything has been committed."""
+        """Measure the table's health, again only after a commit."""
         from airflow_provider_lakecdc.lake.assess_table import health_of
 
         table = self.catalog.load_table(self.name)
         if self._measured is None or self._measured[0] != table.metadata_location:
-            found = health_of(table)
-            assert found is not None
-            self._measured = (table.metadata_location, found)
+            measured = health_of(table)
+            assert measured is not None
+            self._measured = (table.metadata_location, measured)
         return self._measured[1]
 
     def _writer(self) -> Writer:
@@ -95,31 +95,31 @@ class Fed:
         return IcebergTable(self.spark, CATALOG, self.name)
 
 
-def _older(found: Any) -> Any:
-    """Metadata whose moments were an hour earlier."""
-    if isinstance(found, list):
-        return [_older(each) for each in found]
-    if not isinstance(found, dict):
-        return found
-    return {key: each - _HOUR_MS if key in _MOMENTS else _older(each) for key, each in found.items()}
+def _older(value: Any) -> Any:
+    """Return metadata with all timestamps moved back by an hour."""
+    if isinstance(value, list):
+        return [_older(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: each - _HOUR_MS if key in _MOMENTS else _older(each) for key, each in value.items()}
 
 
 def governed(dag: DAG, properties: Mapping[str, str]) -> tuple[Plan, list[TableReport]]:
-    """Do what the tasks of a governance DAG do, in one application.
+    """Run the tasks of a governance DAG in one application.
 
-    :param properties: of the catalog.
-    :return: what was planned, and what came of it.
+    :param properties: catalog properties.
+    :return: the plan and the reports.
     """
     from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
     from airflow_provider_lakecdc.operators.plan import PlanOperator, one_task, tasks_of
 
     assess, plan = dag.get_task("assess"), dag.get_task("plan")
     assert isinstance(assess, AssessTablesOperator) and isinstance(plan, PlanOperator) and plan.options is not None
-    found = assess.assessed()
-    chosen = plan.chosen(found)
+    assessment = assess.assessed()
+    chosen = plan.chosen(assessment)
     reports: list[TableReport] = []
     catalog = {"name": CATALOG, "properties": dict(properties)}
-    for task in one_task(tasks_of(chosen, found, plan.jobs), plan.options):
+    for task in one_task(tasks_of(chosen, assessment, plan.jobs), plan.options):
         given = task[GOVERN]
         spec = {"version": 1, "job": GOVERN, "catalog": catalog, "tables": given["tables"]}
         report = run(parse_spec({**spec, "options": {"steps": given["steps"]}}), work_of(GOVERN))

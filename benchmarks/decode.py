@@ -1,13 +1,13 @@
-"""What a task takes to decode change events and fold them, by what the events are like.
+"""Measure how fast a task decodes and folds change events, by kind of event.
 
     python -m benchmarks.decode [--events 100000] [--kinds plain,odd,…] [--repeats 3]
 
-Eight columns of an orders table, one process, no Spark. ``plain`` are Debezium's events; of the other kinds some or
-all differ from them: ``one-odd`` and ``odd`` have text where a number is expected, in 1 % of the events and in all;
-``misfits`` do not fit their table in 1 %; ``placeholders`` leave a value out in each update; ``nested`` have an object
-in a text column; ``tables`` are nine tenths other tables' events; ``columns`` have 61 columns; ``schemas`` carry
-Connect's; formats have their names. The peer is msgspec alone: it parses the same texts, and makes nothing of them. Of
-several repeats the fastest counts. The last line is JSON, in events for each second of a processor.
+Eight columns of an orders table, one process, no Spark. ``plain`` are Debezium's events. The other kinds deviate:
+``one-odd`` and ``odd`` have text where a number is expected, in 1 % of the events and in all; ``misfits`` do not fit
+their table in 1 %; ``placeholders`` omit a value in each update; ``nested`` have an object in a text column; ``tables``
+are nine tenths other tables' events; ``columns`` have 61 columns; ``schemas`` carry Connect's; formats have their
+names. The peer is msgspec alone, which only parses the same texts. The fastest repeat counts. The last line is JSON,
+in events per second of CPU.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _schema(number: int, event: dict[str, Any]) -> None:
     event |= {"schema": {"type": "struct", "fields": fields}, "payload": payload}
 
 
-#: what is done to Debezium's events, and to how many of a hundred
+#: change applied to Debezium's events, and in how many percent of them
 KINDS: dict[str, tuple[Callable[[int, dict[str, Any]], None], int]] = {
     "plain": (lambda number, event: None, 0),
     "one-odd": (_odd, 1),
@@ -128,13 +128,13 @@ def _changed(number: int, line: str, change: Callable[[int, dict[str, Any]], Non
 
 
 def decoding(kind: str) -> Decoding:
-    """Return how the events of a kind are decoded."""
+    """Return the decoding of a kind of events."""
     types = dict(events.COLUMNS)
     if kind == "columns":
         types |= {f"more{n}": "string" for n in range(_MORE)}
     fields = tuple(Field(name, sql_type) for name, sql_type in types.items())
     order_by = ENCODINGS[kind].settings.get("order_by") if kind in FORMATS else None
-    # canal's messages tell the key
+    # canal's messages name the key
     key = () if kind == "canal-json" else ("id",)
     return Decoding(
         fields,
@@ -149,7 +149,7 @@ def decoding(kind: str) -> Decoding:
 
 
 def decoded(lines: Sequence[bytes], of: Decoding) -> float:
-    """Return the seconds of a processor that a task takes."""
+    """Return the CPU seconds a task takes."""
     batch = pa.record_batch({"value": pa.array(lines, pa.string()), "arrival": pa.array(range(len(lines)), pa.int64())})
 
     def read(named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,24 +157,24 @@ def decoded(lines: Sequence[bytes], of: Decoding) -> float:
 
     task = DecodeTask(of, read, Buffering.of(of, grouping(["bucket(4, id)"], ["id"], ["bigint"], 2), Marks()))
     begun = time.process_time()
-    made = list(task([]))
-    taken = time.process_time() - begun
-    told = [json.loads(text.as_py()) for batch in made for text in batch.column("facts") if text.is_valid]
-    odd = [one for one in told if one["odd"] or one["left_out"] or one["aside"]]
+    batches = list(task([]))
+    seconds = time.process_time() - begun
+    facts = [json.loads(text.as_py()) for batch in batches for text in batch.column("facts") if text.is_valid]
+    odd = [one for one in facts if one["odd"] or one["left_out"] or one["aside"]]
     assert not odd, odd[0]
-    return taken
+    return seconds
 
 
 def parsed(lines: Sequence[bytes]) -> float:
-    """Return the seconds of a processor that msgspec takes to parse the texts."""
+    """Return the CPU seconds msgspec takes to parse the texts."""
     decode = msgspec.json.Decoder().decode
     gc.disable()
     begun = time.process_time()
     for line in lines:
         decode(line)
-    taken = time.process_time() - begun
+    seconds = time.process_time() - begun
     gc.enable()
-    return taken
+    return seconds
 
 
 def main() -> None:
@@ -191,8 +191,8 @@ def main() -> None:
         peer[kind] = round(len(lines) / min(parsed(lines) for _ in range(arguments.repeats)))
         print(f"{kind}: {ours[kind]:,} events a second, msgspec alone {peer[kind]:,}")
     ratio = {kind: round(rate / ours["plain"], 2) for kind, rate in ours.items()} if "plain" in ours else {}
-    told = {"unit": "events/s", "events": arguments.events, "of_plain": ratio}
-    print(json.dumps({"name": "bench-decode", "ours": ours, "peers": {"msgspec": peer}, **told}))
+    facts = {"unit": "events/s", "events": arguments.events, "of_plain": ratio}
+    print(json.dumps({"name": "bench-decode", "ours": ours, "peers": {"msgspec": peer}, **facts}))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,22 @@
-"""What it costs to get rid of equality deletes, and what readers gain: ours, and Iceberg's own procedures.
+"""Measure the cost of removing equality deletes and the gain for readers: ours against Iceberg's procedures.
 
     python -m benchmarks.deletes [--rows 30000000] [--deletes 300000] [--commits 100] [--versions 2,3]
     python -m benchmarks.deletes --growth 10,30,100
     python -m benchmarks.deletes --bounded
 
 A table of 8 columns loses random keys in many small commits of equality deletes, as a CDC writer leaves them. Every
-contender starts from that same snapshot (the table is set back in between) and each is run twice, after a warm-up of
-the session on a small table: the first run shows what it costs a fresh application, the second without compiling.
-Core-seconds are those of all processes together. A clean table is what ``rewrite_data_files`` leaves when it rewrites
+contender starts from the same snapshot (the table is rolled back in between) and runs twice, after a warm-up of the
+session on a small table: the first run shows the cost in a fresh application, the second without compilation.
+Core-seconds are those of all processes together. A clean table is the output of ``rewrite_data_files`` that rewrites
 everything.
 
 ``--growth`` deletes the same number of keys, drawn from the newest five million, from tables of as many million rows:
-what ours costs should follow the deletes and the files they overlap.
+our cost should follow the deletes and the files they overlap.
 
-``--bounded`` converts 20,000 delete files with 50 million keys in a driver of 4 GB and two executors of 2 GB; what is
-proven is that it ends.
+``--bounded`` converts 20,000 delete files with 50 million keys in a driver of 4 GB and two executors of 2 GB, to prove
+that it ends.
 
-Flink's ``ConvertEqualityDeletes`` comes with Iceberg 1.12, whose Flink runtime is not published yet; it is left out.
-The last line is JSON.
+Flink's ``ConvertEqualityDeletes`` needs Iceberg 1.12, whose Flink runtime is not published yet. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _HOT_KEYS = 5_000_000
 
 @dataclass
 class Cost:
-    """What something took.
+    """The cost of one run.
 
     :param again: seconds and core-seconds of a second run.
     """
@@ -78,18 +77,18 @@ class Cost:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def medians(taken: Sequence[Cost]) -> dict[str, float]:
+def medians(costs: Sequence[Cost]) -> dict[str, float]:
     """Return the medians of seconds and core-seconds."""
     measures = ("seconds", "core_seconds")
-    return {name: round(statistics.median(getattr(one, name) for one in taken), 2) for name in measures}
+    return {name: round(statistics.median(getattr(one, name) for one in costs), 2) for name in measures}
 
 
 class Deletes(NamedTuple):
     """The equality deletes of a table.
 
-    :param rows: keys that they delete.
-    :param keys: the range that these are drawn from.
-    :param files: delete files of each commit.
+    :param rows: keys they delete.
+    :param keys: range the keys are drawn from.
+    :param files: delete files per commit.
     """
 
     rows: int
@@ -112,7 +111,7 @@ class Bench:
             },
         }
         self._name = f"bench.v{version}_{rows}"
-        # without its catalog Iceberg looks for one that is called like the namespace, and logs that there is none
+        # without its catalog Iceberg looks for one named like the namespace and logs that it is missing
         self._whole_name = f"{_CATALOG}.{self._name}"
         spec = parse_spec(self._spec())
         self._spark: SparkSession = open_session(spec.catalog, "bench-deletes")
@@ -136,7 +135,7 @@ class Bench:
             f"CREATE TABLE {_CATALOG}.{self._name} ({_COLUMNS}) USING iceberg "
             f"TBLPROPERTIES ('format-version'='{self._version}', 'write.parquet.compression-codec'='zstd')"
         )
-        # a million rows a file, about 60 MB, ascending, as a sort by key leaves them
+        # a million rows per file, about 60 MB, ascending, as a sort by key leaves them
         source = self._spark.range(0, self._rows, 1, max(1, self._rows // 1_000_000)).selectExpr(*_split(_ROWS))
         table = self._table()
         append_changes(table, RowChanges(rows=stage_rows(table, source)), PositionFence(None))
@@ -145,7 +144,7 @@ class Bench:
         table, draw = self._table(), np.random.default_rng(seed)
         layout = FileLayout.of(table, f"{table.location}/data/commit-{seed}", {"id": "id"}, names=["id"])
         deletes = []
-        # one Spark task per file would take longer than what is measured
+        # one Spark task per file would take longer than the measured work
         for drawn in np.array_split(draw.integers(keys.start, keys.stop, count), files):
             file = ArrowFile(layout)
             file.write(pa.table({"id": drawn}))
@@ -154,28 +153,28 @@ class Bench:
             deletes += describe(table, [WrittenFile(location, size)], 0, ["id"])
         append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
 
-    def back(self) -> None:
-        """Set the table back to the state with all its equality deletes."""
+    def roll_back(self) -> None:
+        """Roll the table back to the state with all its equality deletes."""
         self._spark.sql(f"CALL {_CATALOG}.system.set_current_snapshot('{self._whole_name}', {self._start})")
 
     def rows(self) -> int:
-        """Live rows."""
+        """Count live rows."""
         row = self._spark.sql(f"SELECT count(*), sum(id) FROM {_CATALOG}.{self._name}").first()
         assert row is not None
         return hash(tuple(row))
 
     def ours(self) -> Cost:
-        """The job as it runs by default, its proof included."""
+        """Run the job with its defaults, including its proof."""
         with costs() as cost:
             report = run(parse_spec(self._spec()), each_table(rewrite_delete_files))
         table = report.tables[0]
         assert table.outcome == "done" and table.metrics["equality_delete_files_after"] == 0, table.reason
-        kept = ("positions", "data_files_touched", "verified", "seconds", "commits")
-        cost.facts = {name: table.metrics[name] for name in kept}
+        names = ("positions", "data_files_touched", "verified", "seconds", "commits")
+        cost.facts = {name: table.metrics[name] for name in names}
         return cost
 
     def procedure(self, name: str) -> Cost:
-        """One of Iceberg's procedures, on all files."""
+        """Run one of Iceberg's procedures on all files."""
         call = f"{name}(table => '{self._whole_name}', options => map('rewrite-all', 'true'))"
         with costs() as cost:
             row = self._spark.sql(f"CALL {_CATALOG}.system.{call}").first()
@@ -183,18 +182,18 @@ class Bench:
         return cost
 
     def twice(self, name: str, work: Callable[[str], Cost]) -> Cost:
-        """Run something twice from the same state.
+        """Run a contender twice from the same state.
 
-        :param name: what it is called.
+        :param name: name of the contender.
         """
         first = work(name)
-        self.back()
+        self.roll_back()
         second = work(name)
         print(f"{self._name}: {name}: {first.seconds} s, again {second.seconds} s")
         return replace(first, again={"seconds": second.seconds, "core_seconds": second.core_seconds})
 
     def readers(self) -> dict[str, float]:
-        """Seconds of a full scan of all columns, and of a query of one key."""
+        """Return the seconds of a full scan of all columns and of a query for one key."""
         scan = self._spark.table(f"{_CATALOG}.{self._name}")
         point = f"SELECT * FROM {_CATALOG}.{self._name} WHERE id = {self._rows - 12_345}"
         return {
@@ -204,15 +203,15 @@ class Bench:
 
 
 def _split(columns: str) -> list[str]:
-    """Select expressions of a list whose commas may stand in parentheses."""
-    found, depth = [""], 0
+    """Split a select list at its commas outside parentheses."""
+    items, depth = [""], 0
     for letter in columns:
         depth += {"(": 1, ")": -1}.get(letter, 0)
         if letter == "," and not depth:
-            found.append("")
+            items.append("")
         else:
-            found[-1] += letter
-    return [item.strip() for item in found]
+            items[-1] += letter
+    return [item.strip() for item in items]
 
 
 def _best(work: Callable[[], object], times: int = 2) -> float:
@@ -226,63 +225,63 @@ def _best(work: Callable[[], object], times: int = 2) -> float:
 
 @contextmanager
 def costs() -> Iterator[Cost]:
-    """Time what runs inside the ``with``, and count the processor time of this process and all below it."""
+    """Time the ``with`` block and count the CPU time of this process and its descendants."""
     cost, began, before = Cost(), time.monotonic(), _processor_seconds()
     yield cost
     cost.seconds = round(time.monotonic() - began, 2)
-    # a Python worker that was idle for a minute ends, and its seconds with it
+    # a Python worker that is idle for a minute ends, and its seconds are lost
     used = sum(seconds - before.get(pid, 0.0) for pid, seconds in _processor_seconds().items())
     cost.core_seconds = round(used, 1)
 
 
 def _processor_seconds() -> dict[int, float]:
-    """Return the processor seconds of this process and all below it."""
+    """Return the CPU seconds of this process and its descendants."""
     import psutil
 
     me = psutil.Process()
-    # what ended children used is in their parents' figures
+    # a parent's figures include those of its ended children
     return {p.pid: sum(p.cpu_times()[:4]) for p in (me, *me.children(recursive=True))}
 
 
 def against_procedures(folder: Path, version: int, rows: int, deletes: int, commits: int) -> dict[str, Any]:
-    """Ours and Iceberg's procedures on one table."""
+    """Compare ours and Iceberg's procedures on one table."""
     bench = Bench(folder, version, rows, Deletes(deletes, commits, range(rows)))
-    expected, found = bench.rows(), {"before": bench.readers()}
+    expected, timings = bench.rows(), {"before": bench.readers()}
     ours = bench.twice("ours", lambda _: bench.ours())
     assert bench.rows() == expected
-    found["after_ours"] = bench.readers()
-    bench.back()
+    timings["after_ours"] = bench.readers()
+    bench.roll_back()
     positions = bench.twice("rewrite_position_delete_files", bench.procedure)
-    bench.back()
+    bench.roll_back()
     everything = bench.twice("rewrite_data_files", bench.procedure)
     assert bench.rows() == expected
-    found["clean"] = bench.readers()
+    timings["clean"] = bench.readers()
     return {
         "ours": vars(ours),
         "rewrite_data_files": vars(everything),
         "rewrite_position_delete_files": vars(positions),
-        "readers": found,
+        "readers": timings,
         "cheaper_than_rewriting": {
             "seconds": round(everything.seconds / ours.seconds, 1),
             "core_seconds": round(everything.core_seconds / ours.core_seconds, 1),
             "again": {name: round(everything.again[name] / ours.again[name], 1) for name in ours.again},
         },
-        "scan_after_to_clean": round(found["after_ours"]["full_scan"] / found["clean"]["full_scan"], 2),
+        "scan_after_to_clean": round(timings["after_ours"]["full_scan"] / timings["clean"]["full_scan"], 2),
     }
 
 
 def growth(folder: Path, sizes: list[int], deletes: int, commits: int) -> dict[str, Any]:
-    """Ours on tables of several sizes, in million rows."""
-    found = {}
+    """Run ours on tables of several sizes, in million rows."""
+    results = {}
     for size in sizes:
         rows = size * 1_000_000
         bench = Bench(folder, 3, rows, Deletes(deletes, commits, range(max(0, rows - _HOT_KEYS), rows)))
-        found[f"{size} M rows"] = vars(bench.ours())
-    return found
+        results[f"{size} M rows"] = vars(bench.ours())
+    return results
 
 
 def bounded(folder: Path) -> dict[str, Any]:
-    """More deletes than the memory of all processes together could hold."""
+    """Convert more deletes than fit into the memory of all processes together."""
     bench = Bench(folder, 3, 20_000_000, Deletes(50_000_000, 20, range(60_000_000), files=1000))
     return {"delete_files": 20_000, "deletes": 50_000_000, "rows": 20_000_000, "ours": vars(bench.ours())}
 
@@ -307,7 +306,7 @@ def main() -> None:
 
 
 def measured(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """What the last line says.
+    """Return the JSON of the last line.
 
     :param given: the arguments.
     """

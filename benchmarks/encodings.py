@@ -1,4 +1,4 @@
-"""How change events are written in the formats that are measured, and how another engine reads them."""
+"""Encode change events in each measured format, and read them by another engine."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _TYPES = json.dumps(_MYSQL, separators=(",", ":"))
 class Encoding:
     """A format of change events.
 
-    :param line: an event from its number, its op (``r``, ``c``, ``u`` or ``d``) and JSON of the row before and after.
+    :param line: event by its number, its op (``r``, ``c``, ``u``, ``d``) and the row before and after as JSON.
     :param columns: members of an event, as DuckDB reads them.
     :param key: SQL of the row's key.
     :param version: SQL of its version.
-    :param order: SQL of what rises with every event.
+    :param order: SQL of a value that rises with every event.
     :param is_delete: SQL condition.
     :param deletes: whether an event can be a delete.
-    :param text: values are written as text.
-    :param settings: of the source.
-    :param rows: SQL of a relation of the events, ``{files}`` and ``{columns}`` filled in.
+    :param text: whether values are written as text.
+    :param settings: settings of the source.
+    :param rows: SQL of a relation of the events, with the fields ``{files}`` and ``{columns}``.
     """
 
     line: Callable[[int, str, str, str], str]
@@ -94,7 +94,7 @@ def _xml(number: int, op: str, before: str, after: str) -> str:
 
 
 def _changed(before: str) -> str:
-    """The members of a row that its update has changed: those that the key does not tell."""
+    """Return the members of a row that its update changed, without the key."""
     return "{" + before[before.index('"status"') :]
 
 

@@ -1,4 +1,4 @@
-"""Change events of an orders table, the same for everybody who is measured."""
+"""Write the same change events of an orders table for every contender."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ COLUMNS = {
     "updated_at": "timestamp_ntz",
     "note": "string",
 }
-# share of events that change a row that is there, and of those that delete it; the others insert a row or read it anew
+# share of events that update an existing row and of those that delete one; the others insert or snapshot a row
 _UPDATES, _DELETES = 0.25, 0.05
-# above all keys of rows
+# larger than any key of a row
 _OTHER_KEYS = 10**9
 # Flink splits larger files and reads the splits in any order
 _EVENTS_PER_FILE = 50_000
@@ -38,7 +38,7 @@ class Events:
 
     :param files: a glob.
     :param count: number of events.
-    :param bytes: their size.
+    :param bytes: total size.
     """
 
     files: str
@@ -47,14 +47,14 @@ class Events:
 
 
 class Writer:
-    """Writes one set of events after another; the source's rows live on in between.
+    """Write sets of events; the source's rows persist between sets.
 
-    Every event of a key is in one file of a set, in order, as in a partition of a topic: a reader that takes files in
+    All events of a key are in one file of a set, in order, as in a partition of a topic: a reader that reads files in
     any order, as Flink does, needs that.
 
-    :param keys: keys that rows have.
-    :param format_name: of the events.
-    :ivar moved: share of events that give a row its key, which no other row had before; of Debezium's alone.
+    :param keys: keys of the rows.
+    :param format_name: format of the events.
+    :ivar moved: share of events that move a row to an unused key; Debezium only.
     """
 
     def __init__(self, keys: int, format_name: str = "debezium-json") -> None:
@@ -128,18 +128,18 @@ class Writer:
 
 
 def write_updates(
-    folder: Path, keys: Iterable[int], number: int, told: Sequence[Collection[str]] = (tuple(COLUMNS),)
+    folder: Path, keys: Iterable[int], number: int, event_columns: Sequence[Collection[str]] = (tuple(COLUMNS),)
 ) -> int:
-    """Write a file of updates of rows, one of each key.
+    """Write a file of updates, one for each key.
 
-    :param number: of the first event; later ones are higher.
-    :param told: columns beside the key that events tell, in turn; the others are null.
+    :param number: number of the first event; later ones are higher.
+    :param event_columns: columns each event carries beside the key, in turn; the others are null.
     :return: number of the next event.
     """
     writer = Writer(0)
     writer._number = number
     with (folder / "part-000.jsonl").open("w") as file:
-        for key, names in zip(keys, itertools.cycle(told), strict=False):
+        for key, names in zip(keys, itertools.cycle(event_columns), strict=False):
             row = json.loads(writer._row(key))
             row = {name: value if name in ("id", *names) else None for name, value in row.items()}
             file.write(writer._line("u", "null", json.dumps(row)))
@@ -147,15 +147,15 @@ def write_updates(
 
 
 def final_state(files: str, format_name: str = "debezium-json") -> tuple[int, int]:
-    """Rows that remain, and the sum of their versions, found by an engine that is no part of the race."""
+    """Return the number of remaining rows and the sum of their versions, computed by DuckDB."""
     import duckdb
 
     read = ENCODINGS[format_name]
     rows = read.rows.format(files=files, columns=read.columns)
-    found = duckdb.execute(
+    row = duckdb.execute(
         f"""SELECT count(*), sum(version) FROM (
           SELECT arg_max({read.is_delete}, {read.order}) AS gone, arg_max({read.version}, {read.order}) AS version
           FROM {rows} GROUP BY {read.key}) WHERE NOT gone"""
     ).fetchone()
-    assert found is not None
-    return int(found[0]), int(found[1])
+    assert row is not None
+    return int(row[0]), int(row[1])

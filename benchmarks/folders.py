@@ -1,4 +1,4 @@
-"""The folders that benchmarks work in."""
+"""Prepare the folders of benchmarks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def emptied(folder: Path, inside: str = "") -> Path:
-    """Make a folder anew, without what an earlier run has left.
+    """Recreate an empty folder.
 
-    :param inside: a folder within it that is made too.
+    :param inside: a subfolder to create.
     :return: its absolute path.
     """
-    found = folder.resolve()
-    shutil.rmtree(found, ignore_errors=True)
-    (found / inside).mkdir(parents=True)
-    return found
+    path = folder.resolve()
+    shutil.rmtree(path, ignore_errors=True)
+    (path / inside).mkdir(parents=True)
+    return path

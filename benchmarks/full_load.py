@@ -1,11 +1,11 @@
-"""How fast a Postgres table is loaded in full: ours, dlt, and the ceiling, a bare ``COPY … TO STDOUT``.
+"""Measure the full load of a Postgres table: ours, dlt, and the ceiling, a bare ``COPY … TO STDOUT``.
 
     python -m benchmarks.full_load [--rows 5000000]
 
-The ceiling is the same number of parallel COPYs over the same page ranges with the bytes thrown away: the source alone.
-Ours is the whole job (slot, snapshot, chunks, Parquet, commit, first look at the log); its first run, on a small table,
-warms up the session. dlt loads the same table into Parquet-backed Iceberg through its Arrow backend, out of an
-environment of its own that this script makes below ``build/``. The last line is JSON, in rows a second.
+The ceiling is the same number of parallel COPYs over the same page ranges with the bytes discarded: the source alone.
+Ours is the whole job (slot, snapshot, chunks, Parquet, commit, first read of the log); its first run, on a small table,
+warms up the session. dlt loads the same table into Parquet-backed Iceberg through its Arrow backend, from a separate
+environment that this script makes below ``build/``. The last line is JSON, in rows per second.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def fill(dsn: str, table: str, rows: int) -> None:
 
 
 def ceiling(dsn: str, table: str) -> float:
-    """Seconds in which the source gives its rows away."""
+    """Return the seconds the source needs to send its rows."""
     with psycopg.connect(dsn) as session:
-        found = session.execute("SELECT pg_relation_size(%s::regclass) / 8192", (table,)).fetchone()
-    assert found is not None
-    step = -(-int(found[0]) // _PARALLEL)
+        row = session.execute("SELECT pg_relation_size(%s::regclass) / 8192", (table,)).fetchone()
+    assert row is not None
+    step = -(-int(row[0]) // _PARALLEL)
 
     def copy(part: int) -> int:
         low, high = part * step, (part + 1) * step
@@ -72,7 +72,7 @@ def ceiling(dsn: str, table: str) -> float:
 
 
 def spec(folder: Path, dsn: str, table: str) -> dict[str, Any]:
-    """The document of the ingest job that loads a table."""
+    """Return the spec of the ingest job that loads a table."""
     return {
         "version": 1,
         "job": "ingest",
@@ -90,7 +90,7 @@ def spec(folder: Path, dsn: str, table: str) -> dict[str, Any]:
 
 
 def ours(folder: Path, dsn: str, table: str, rows: int) -> float:
-    """Seconds of an ingest run that loads the table."""
+    """Return the seconds of an ingest run that loads the table."""
     began = time.monotonic()
     report = run(parse_spec(spec(folder, dsn, table)), ingest)
     seconds = time.monotonic() - began
@@ -101,9 +101,9 @@ def ours(folder: Path, dsn: str, table: str, rows: int) -> float:
 
 
 def dlt(folder: Path, uri: str, table: str) -> float:
-    """Seconds of dlt's pipeline, its imports left out."""
+    """Return the seconds of dlt's pipeline without its imports."""
     home = Path("build/bench/dlt-venv").resolve()
-    # isolated: neither PYTHONPATH nor the current folder may show it this project and its packages
+    # isolated: neither PYTHONPATH nor the current folder may expose this project and its packages
     python = [str(home / "bin" / "python"), "-I"]
     if not home.exists():
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def measure(folder: Path, count: int) -> dict[str, float]:
-    """Seconds of each way to load so many rows."""
+    """Return the seconds of each way to load `count` rows."""
     seconds: dict[str, float] = {}
     data = reachable_folder(folder / "postgres", "lakecdc-bench-") / "data"
     with Postgres(data) as server:
@@ -145,10 +145,10 @@ def measure(folder: Path, count: int) -> dict[str, float]:
 
 
 def result(seconds: dict[str, float], rows: int) -> dict[str, Any]:
-    """What the last line says.
+    """Return the JSON of the last line.
 
-    :param seconds: of each way.
-    :param rows: how many were loaded.
+    :param seconds: seconds of each way.
+    :param rows: number of loaded rows.
     """
     rates = {name: round(rows / each) for name, each in seconds.items()}
     return {

@@ -1,10 +1,10 @@
-"""What one more table costs in one application: ``govern`` over tables of small files.
+"""Measure the cost of one more table in an application: ``govern`` over tables of small files.
 
     python -m benchmarks.govern [--tables 20] [--files 6]
 
-Tables of small files, made by pyiceberg. The steps of the nightly DAG are done in one application: first over some
-tables, since a JVM is slow at first, then over as many others as are asked for, where each table is compacted, and then
-once more over the same ones, where nothing is left but to look. The last line is JSON.
+pyiceberg makes tables of small files. The steps of the nightly DAG run in one application: first on some tables to
+warm up the JVM, then on `--tables` others, where each table is compacted, and then again on the same ones, which only
+need a check. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _FIRST = 4
 class Bench:
     """Tables of small files.
 
-    :param folder: of the catalog and the warehouse.
-    :param files: of each table.
+    :param folder: folder of the catalog and the warehouse.
+    :param files: files per table.
     """
 
     def __init__(self, folder: Path, files: int) -> None:
@@ -47,7 +47,7 @@ class Bench:
         self._catalog.create_namespace("bench")
 
     def make(self, name: str) -> str:
-        """Make a table by as many commits as it has files."""
+        """Make a table with one commit per file."""
         rows = pa.table({"id": pa.array(range(1000), pa.int64()), "v": pa.array(["text"] * 1000)})
         table = self._catalog.create_table(f"bench.{name}", rows.schema)
         for _ in range(self._files):
@@ -55,7 +55,7 @@ class Bench:
         return f"bench.{name}"
 
     def run(self, tables: list[str], compacted: int) -> dict[str, float]:
-        """What a table costs; as many must be compacted, and nothing may fail."""
+        """Return the cost per table; exactly `compacted` tables must be compacted, none may fail."""
         with costs() as cost:
             report = run(parse_spec(self._spec(tables)), work_of("govern"))
         done = Counter(table.job for table in report.tables if table.outcome == "done")
@@ -85,9 +85,9 @@ def main() -> None:
         first = [bench.make(f"first_{number}") for number in range(_FIRST)]
         tables = [bench.make(f"table_{number}") for number in range(count)]
         bench.run(first, len(first))
-        found = {"little_to_do": bench.run(tables, count), "nothing_to_do": bench.run(tables, 0)}
+        results = {"little_to_do": bench.run(tables, count), "nothing_to_do": bench.run(tables, 0)}
         facts = {"steps": len(_STEPS), "tables": count, "files": arguments.files, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-govern", **found, **facts}))
+        print(json.dumps({"name": "bench-govern", **results, **facts}))
 
 
 if __name__ == "__main__":

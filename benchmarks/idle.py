@@ -1,11 +1,10 @@
-"""What an hour costs where nothing is to be done: the look of a worker, and the same jobs on Spark.
+"""Measure an hour in which no table needs work: the worker's precheck against the same jobs on Spark.
 
     python -m benchmarks.idle [--tables 50] [--files 20] [--large 10000]
 
-Tables whose files are as they should be, made by pyiceberg. Both jobs of the hourly DAG work on all of them: first as
-the operators do it, which look before they start Spark, then as a process of each job, which is what the operators
-would start without the look. Both must report every table as ``nothing``. Last, the look at one table of many files.
-The last line is JSON.
+pyiceberg makes tables whose files are in order. Both jobs of the hourly DAG run on all of them: first as the operators
+do, which check before they start Spark, then each job as a process, which the operators would start without the check.
+Both must report every table as ``nothing``. Last, the check of one table of many files. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _JOBS = ("rewrite_delete_files", "compact_data_files")
 
 
 class Bench:
-    """Tables that need nothing.
+    """Tables that need no work.
 
-    :param folder: of the catalog and the warehouse.
+    :param folder: folder of the catalog and the warehouse.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,23 +50,23 @@ class Bench:
         self._catalog.create_namespace("bench")
 
     def make(self, name: str, files: int) -> None:
-        """Make a table with one file in each of its partitions."""
+        """Make a table with one file per partition."""
         ids = pa.table({"id": pa.array(range(files), pa.int64()), "part": pa.array(range(files), pa.int32())})
         table = self._catalog.create_table(name, ids.schema)
         with table.update_spec() as update:
             update.add_identity("part")
         table.append(ids)
 
-    def look(self, tables: list[str]) -> dict[str, float]:
-        """Both jobs as their operators begin them."""
+    def precheck(self, tables: list[str]) -> dict[str, float]:
+        """Run the precheck of both jobs."""
         begun = time.monotonic()
         for job in _JOBS:
-            found = precheck_tables(SimpleNamespace(load=self._open), parse_spec(self._spec(job, tables)))  # type: ignore[arg-type]
-            assert len(found.idle) == len(tables) and found.is_all_idle
+            checked = precheck_tables(SimpleNamespace(load=self._open), parse_spec(self._spec(job, tables)))  # type: ignore[arg-type]
+            assert len(checked.idle) == len(tables) and checked.is_all_idle
         return {"seconds": round(time.monotonic() - begun, 2)}
 
     def on_spark(self, tables: list[str]) -> dict[str, float]:
-        """Both jobs as processes, as spark-submit in client mode would run them."""
+        """Run both jobs as processes, like spark-submit in client mode."""
         begun = time.monotonic()
         environment = {**os.environ, "PYTHONPATH": str(_ROOT / "spark_jobs")}
         for job in _JOBS:
@@ -76,8 +75,8 @@ class Bench:
             script = str(_ROOT / "spark_jobs" / f"{job}.py")
             command = [sys.executable, script, "--spec", spec.as_uri(), "--report", report.as_uri()]
             subprocess.run(command, check=True, env=environment)
-            told = parse_report(json.loads(report.read_text()))
-            assert {table.outcome for table in told.tables} == {"nothing"} and len(told.tables) == len(tables)
+            result = parse_report(json.loads(report.read_text()))
+            assert {table.outcome for table in result.tables} == {"nothing"} and len(result.tables) == len(tables)
         return {"seconds": round(time.monotonic() - begun, 2)}
 
     def _open(self) -> SqlCatalog:
@@ -103,12 +102,12 @@ def main() -> None:
         for name in tables:
             bench.make(name, arguments.files)
         print(f"{len(tables)} tables of {arguments.files} files")
-        found = {"look": bench.look(tables), "spark": bench.on_spark(tables)}
-        times = round(found["spark"]["seconds"] / found["look"]["seconds"], 1)
+        results = {"look": bench.precheck(tables), "spark": bench.on_spark(tables)}
+        times = round(results["spark"]["seconds"] / results["look"]["seconds"], 1)
         bench.make("bench.large", arguments.large)
-        large = {"files": arguments.large, **bench.look(["bench.large"])}
+        large = {"files": arguments.large, **bench.precheck(["bench.large"])}
         facts = {"tables": len(tables), "files": arguments.files, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-idle", **found, "times_faster": times, "large": large, **facts}))
+        print(json.dumps({"name": "bench-idle", **results, "times_faster": times, "large": large, **facts}))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How many change events a second become rows of an upserted table: ours, ``MERGE INTO`` in the same Spark, Flink.
+"""Measure how many change events per second are upserted: ours, ``MERGE INTO`` in the same Spark, Flink.
 
     python -m benchmarks.ingest [--events 2000000] [--keys 500000] [--contenders lakecdc,merge_into,flink]
         [--format debezium-json] [--moved 0.01] [--partition-by 'truncate(100000, id)']
 
-Two sets of events: the first fills a table (``cold``: the first thing that the contender's process does after its
-session or mini cluster is up), the second changes it (``warm``). Every contender has a process and a table of its own,
-of the same columns, key and four buckets, and takes a set as one job, from the listing of its files to the last
-commit; ours includes positions, remembered deletes and report. All end in the state that DuckDB finds in the events.
-The last line is JSON; rates are events a second, ``ours`` and ``peers`` those of the warm set. Core-seconds are of
-all processes together: they hardly change when the machine has other things to do. Other formats than Debezium's have
-no peers here. ``--moved`` makes a share of the second set's events updates of keys, each of which is two events.
+Two sets of events: the first fills a table (``cold``: the first work of the contender's process after its session or
+mini cluster is up), the second changes it (``warm``). Every contender has its own process and table, with the same
+columns, key and four buckets, and applies a set as one job, from the listing of its files to the last commit; ours
+includes positions, remembered deletes and report. All must end in the state that DuckDB computes from the events. The
+last line is JSON; rates are events per second, ``ours`` and ``peers`` those of the warm set. Core-seconds are of all
+processes together: they hardly change on a busy machine. Formats other than Debezium's have no peers here. ``--moved``
+makes a share of the second set's events key updates, each of which is two events.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _CATALOG = "lake"
 _OURS = "lakecdc"
 _PEERS = ("merge_into", "flink")
 #: seconds and core-seconds of each set
-Taken = list[list[float]]
+Timings = list[list[float]]
 
 
 class Lake:
-    """Where all contenders work.
+    """The events, catalog and tables of all contenders.
 
-    :param folder: takes events, catalog and tables.
-    :param format_name: of the events.
+    :param folder: folder of events, catalog and tables.
+    :param format_name: format of the events.
     :param partition_by: transform of our table.
     """
 
@@ -60,17 +60,17 @@ class Lake:
 
     @property
     def sets(self) -> list[Path]:
-        """The folders of events."""
+        """Return the folders of events."""
         return sorted(self.folder.glob("events-*"))
 
     @property
     def catalog(self) -> dict[str, Any]:
-        """The catalog of a job spec."""
+        """Return the catalog of a job spec."""
         uri = f"sqlite:///{self.database}"
         return {"name": _CATALOG, "properties": {"type": "sql", "uri": uri, "warehouse": self.warehouse}}
 
     def session(self) -> SparkSession:
-        """A session as our jobs make it."""
+        """Return a session like those of our jobs."""
         nothing = {
             "version": 1,
             "job": "ingest",
@@ -80,13 +80,13 @@ class Lake:
         }
         return open_session(parse_spec(nothing).catalog, "benchmark")
 
-    def ours(self, contender: str) -> Taken:
-        """Seconds of each set with ours."""
+    def ours(self, contender: str) -> Timings:
+        """Return the timings of ours."""
         self.session()
-        return self._timed(lambda files: self.take(contender, files))
+        return self._timed(lambda files: self.ingest(contender, files))
 
-    def take(self, contender: str, files: str, settings: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Run one ingest job into our table, with further settings of the target."""
+    def ingest(self, contender: str, files: str, settings: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Run one ingest job into our table, with additional target settings."""
         target = {**_target(f"bench.{contender}", self.partition_by), **settings}
         spec = {
             "version": 1,
@@ -100,31 +100,31 @@ class Lake:
         passes = str(report.tables[0].metrics["decoding"])
         assert passes.startswith("one pass"), passes
 
-    def merge_into(self) -> Taken:
-        """Seconds of each set with ``MERGE INTO``."""
+    def merge_into(self) -> Timings:
+        """Return the timings of ``MERGE INTO``."""
         spark, table = self.session(), f"{_CATALOG}.bench.merge_into"
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_CATALOG}.bench")
         merge_into.create(spark, table)
         return self._timed(lambda files: merge_into.ingest(spark, table, files))
 
-    def flink(self) -> Taken:
-        """Seconds of each set with Flink."""
+    def flink(self) -> Timings:
+        """Return the timings of Flink."""
         return flink.ingest(self.database, self.warehouse, "bench.flink", self.sets)
 
     def check(self, contenders: Sequence[str]) -> None:
-        """See whether all tables hold what the events say."""
+        """Check that all tables match the events."""
         spark, expected = self.session(), events.final_state(f"{self.folder}/events-*/*.jsonl", self.format_name)
         for contender in contenders:
             row = spark.sql(f"SELECT count(*), sum(version) FROM {_CATALOG}.bench.{contender}").first()
             assert row is not None and (row[0], row[1]) == expected, (contender, row, expected)
 
-    def _timed(self, take: Callable[[str], None]) -> Taken:
-        taken = []
+    def _timed(self, ingest_files: Callable[[str], None]) -> Timings:
+        timings = []
         for folder in self.sets:
             with costs() as cost:
-                take(f"{folder}/*.jsonl")
-            taken.append([cost.seconds, cost.core_seconds])
-        return taken
+                ingest_files(f"{folder}/*.jsonl")
+            timings.append([cost.seconds, cost.core_seconds])
+        return timings
 
 
 def _source(files: str, format_name: str) -> dict[str, Any]:
@@ -136,22 +136,22 @@ def _target(table: str, partition_by: str) -> dict[str, Any]:
     return {**target, "partition_by": [partition_by]}
 
 
-def _race(lake: Lake, contender: str) -> Taken:
-    """Run one contender in a process of its own."""
+def _race(lake: Lake, contender: str) -> Timings:
+    """Run one contender in a separate process."""
     command = [sys.executable, "-m", "benchmarks.ingest", "--folder", str(lake.folder), "--only", contender]
     command += ["--format", lake.format_name, "--partition-by", lake.partition_by]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    taken: Taken = json.loads(output.splitlines()[-1])
-    print(f"{contender}: {' and '.join(f'{seconds} s' for seconds, _ in taken)}")
-    return taken
+    timings: Timings = json.loads(output.splitlines()[-1])
+    print(f"{contender}: {' and '.join(f'{seconds} s' for seconds, _ in timings)}")
+    return timings
 
 
-def _run_alone(lake: Lake, contender: str) -> Taken:
+def _run_alone(lake: Lake, contender: str) -> Timings:
     return lake.ours(contender) if contender == _OURS else list(getattr(lake, contender)())
 
 
-def _result(taken: dict[str, Taken], count: int, size: int, format_name: str) -> dict[str, Any]:
-    rates = {name: {"cold": round(count / s[0][0]), "warm": round(count / s[1][0])} for name, s in taken.items()}
+def _result(timings: dict[str, Timings], count: int, size: int, format_name: str) -> dict[str, Any]:
+    rates = {name: {"cold": round(count / s[0][0]), "warm": round(count / s[1][0])} for name, s in timings.items()}
     warm = {name: rate["warm"] for name, rate in rates.items()}
     peers = {name: warm[name] for name in _PEERS if name in warm}
     ours = {_OURS: warm[_OURS]} if _OURS in warm else {}
@@ -164,8 +164,8 @@ def _result(taken: dict[str, Taken], count: int, size: int, format_name: str) ->
         "ratio": ratio,
         **facts,
         "rates": rates,
-        "seconds": {name: [one[0] for one in sets] for name, sets in taken.items()},
-        "core_seconds": {name: [one[1] for one in sets] for name, sets in taken.items()},
+        "seconds": {name: [one[0] for one in sets] for name, sets in timings.items()},
+        "core_seconds": {name: [one[1] for one in sets] for name, sets in timings.items()},
     }
 
 
@@ -199,9 +199,9 @@ def main() -> None:
         writer.moved = arguments.moved
         size = writer.write(lake.folder / "events-1", arguments.events).bytes
         print(f"two sets of {arguments.events:,} events are written")
-        taken = {contender: _race(lake, contender) for contender in contenders}
+        timings = {contender: _race(lake, contender) for contender in contenders}
         lake.check(contenders)
-        result = _result(taken, arguments.events, size, arguments.format)
+        result = _result(timings, arguments.events, size, arguments.format)
         print(json.dumps({**result, "moved": arguments.moved, "partition_by": arguments.partition_by}))
 
 

@@ -1,10 +1,10 @@
-"""What a batch costs as its table grows: upserts never read the target, so it should cost the same.
+"""Measure the cost of a batch as its table grows: upserts never read the target, so it should stay constant.
 
     python -m benchmarks.ingest_growth [--rows 1000000,10000000,50000000] [--events 100000] [--batches 5]
 
-One table is filled up to each size by plain inserts of Spark; then batches of events over all of its keys are taken,
-in order. The first batch of each size is not counted. The last line is JSON: seconds and core-seconds of a batch at
-each size (medians), and by what share the last size costs more than the first.
+Plain Spark inserts fill one table up to each size; then batches of events over all of its keys are ingested, in order.
+The first batch of each size is not counted. The last line is JSON: median seconds and core-seconds of a batch at each
+size, and by what share the last size costs more than the first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _ROWS = (
 
 
 def fill(lake: Lake, first: int, end: int, table: str = _TABLE) -> None:
-    """Insert rows as a full load leaves them, older than every event; further columns of the table are null.
+    """Insert rows like a full load, older than every event; additional columns of the table are null.
 
-    :param first: and the end: keys, the end not included.
+    :param first: first key.
+    :param end: end of the keys, exclusive.
     """
     spark = lake.session()
     spark.range(first, end).createOrReplaceTempView("filling")
@@ -46,37 +47,37 @@ def fill(lake: Lake, first: int, end: int, table: str = _TABLE) -> None:
 
 
 def batches(lake: Lake, writer: events.Writer, rows: int, count: int, size: int) -> list[Cost]:
-    """Take some batches of events over all keys and tell what each costs; the first one does not count."""
-    found, writer.keys = [], rows
+    """Ingest batches of events over all keys and return the cost of each but the first."""
+    batch_costs, writer.keys = [], rows
     for _ in range(count):
-        # a file of the same name as an earlier one would count as read
+        # a file named like an earlier one would count as read
         folder = Path(tempfile.mkdtemp(prefix="growth-", dir=lake.folder))
         writer.write(folder, size)
         with costs() as cost:
-            lake.take(_TABLE, f"{folder}/*.jsonl")
-        found.append(cost)
+            lake.ingest(_TABLE, f"{folder}/*.jsonl")
+        batch_costs.append(cost)
         shutil.rmtree(folder)
-    return found[1:]
+    return batch_costs[1:]
 
 
 def grow(lake: Lake, sizes: list[int], count: int, size: int) -> dict[int, dict[str, float]]:
-    """Take batches at each size of the table; medians of what one costs, by size.
+    """Ingest batches at each size of the table and return the median cost of one, by size.
 
     :param count: batches at each size, besides the first.
-    :param size: events of a batch.
+    :param size: events per batch.
     """
-    writer, filled, found = events.Writer(sizes[0]), 0, dict[int, dict[str, float]]()
+    writer, filled, medians_by_rows = events.Writer(sizes[0]), 0, dict[int, dict[str, float]]()
     batches(lake, writer, sizes[0], 1, 1000)
     for rows in sizes:
         fill(lake, filled, rows)
         filled = rows
-        taken = batches(lake, writer, rows, count + 1, size)
-        found[rows] = {
-            "seconds": round(statistics.median(one.seconds for one in taken), 2),
-            "core_seconds": round(statistics.median(one.core_seconds for one in taken), 2),
+        costs = batches(lake, writer, rows, count + 1, size)
+        medians_by_rows[rows] = {
+            "seconds": round(statistics.median(one.seconds for one in costs), 2),
+            "core_seconds": round(statistics.median(one.core_seconds for one in costs), 2),
         }
-        print(f"{rows:,} rows: {found[rows]['seconds']} s a batch")
-    return found
+        print(f"{rows:,} rows: {medians_by_rows[rows]['seconds']} s a batch")
+    return medians_by_rows
 
 
 def main() -> None:
@@ -90,13 +91,13 @@ def main() -> None:
     lake = Lake(emptied(arguments.folder, "warehouse"))
     with only_own_lines(lake.folder / "output.log"):
         sizes = [int(rows) for rows in arguments.rows.split(",")]
-        found = grow(lake, sizes, arguments.batches, arguments.events)
+        measured = grow(lake, sizes, arguments.batches, arguments.events)
         growth = {
-            measure: round(found[sizes[-1]][measure] / found[sizes[0]][measure] - 1, 3)
+            measure: round(measured[sizes[-1]][measure] / measured[sizes[0]][measure] - 1, 3)
             for measure in ("seconds", "core_seconds")
         }
         facts = {"events": arguments.events, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-ingest-growth", "ours": found, "growth": growth, **facts}))
+        print(json.dumps({"name": "bench-ingest-growth", "ours": measured, "growth": growth, **facts}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Lakes of many tables with equality deletes, whose sizes follow published distributions."""
+"""Make lakes of many tables with equality deletes, whose sizes follow published distributions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB = "rewrite_delete_files"
-#: of all tables: names and Spark SQL types
+#: names and Spark SQL types of all tables
 COLUMNS = {"id": "bigint NOT NULL", "name": "string", "amount": "double"}
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 _FEWEST_ROWS, _MOST_ROWS = 20_000, 1_000_000
 _MOST_FILES = 150
 _COMMITS = 2
-# rows of the 24 tables of TPC-DS at scale factor 1 (specification, table 3-2)
+# row counts of the 24 tables of TPC-DS at scale factor 1 (specification, table 3-2)
 _TPC_DS = (
     *(6, 11_718, 144_067, 1_441_548, 100_000, 50_000, 1_920_800, 73_049, 7_200, 20, 11_745_000, 18_000),
     *(300, 35, 20, 12, 287_514, 2_880_404, 86_400, 5, 60, 71_763, 719_384, 30),
@@ -46,17 +46,17 @@ def _of_tpc_ds(tables: int, _: np.random.Generator) -> list[float]:
 
 
 def _of_file_systems(tables: int, draw: np.random.Generator) -> list[float]:
-    """Sizes of files: Agrawal et al., Generating Realistic Impressions for File-System Benchmarking, FAST 2009."""
+    """Draw file sizes: Agrawal et al., Generating Realistic Impressions for File-System Benchmarking, FAST 2009."""
     return [float(size) for size in draw.lognormal(9.48, 2.46, tables)]
 
 
 def _of_ycsb(tables: int, _: np.random.Generator) -> list[float]:
-    """Ranks with YCSB's constant of Zipf's law (Cooper et al., SoCC 2010)."""
+    """Rank by YCSB's constant of Zipf's law (Cooper et al., SoCC 2010)."""
     return [(rank + 1) ** -0.99 for rank in range(tables)]
 
 
 def _drawn(tables: int, draw: np.random.Generator) -> list[float]:
-    """A mixture of two kinds of tables, each kind drawn as well."""
+    """Draw from a mixture of two kinds of tables."""
     kinds = draw.uniform((4, 0.5), (14, 2.5), (2, 2))
     chosen = kinds[draw.integers(0, 2, tables)]
     return [float(size) for size in draw.lognormal(chosen[:, 0], chosen[:, 1])]
@@ -73,10 +73,10 @@ SIZES: dict[str, Callable[[int, np.random.Generator], list[float]]] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What one table holds.
+    """The layout of one table.
 
-    :param delete_files: of equality deletes.
-    :param deletes: rows of each delete file.
+    :param delete_files: number of equality-delete files.
+    :param deletes: rows per delete file.
     """
 
     rows: int
@@ -86,25 +86,25 @@ class Shape:
 
 
 def shapes(distribution: str, tables: int, seed: int) -> list[Shape]:
-    """Draw tables: sizes of the distribution, and writers whose habits have nothing to do with the size.
+    """Draw tables: sizes from the distribution, and write habits independent of size.
 
-    :param distribution: of :data:`SIZES`.
+    :param distribution: a key of :data:`SIZES`.
     """
     draw = np.random.default_rng([seed, *distribution.encode()])
     sizes = SIZES[distribution](tables, draw)
     scale = _MOST_ROWS / max(sizes)
-    found = []
+    drawn = []
     for size in draw.permutation(sizes):
         rows = max(_FEWEST_ROWS, int(size * scale))
-        # of streams into small files up to loads into large ones, and what streams have left since they were compacted
+        # from streams of small files to loads of large ones, and what streams left since the last compaction
         files = _within(rows / draw.lognormal(10, 1.2) + draw.lognormal(3, 0.8))
         delete_files = _within(draw.lognormal(1.5, 1.2))
-        found.append(Shape(rows, files, delete_files, max(1, int(rows * draw.uniform(0.0005, 0.01)))))
-    return found
+        drawn.append(Shape(rows, files, delete_files, max(1, int(rows * draw.uniform(0.0005, 0.01)))))
+    return drawn
 
 
 def commits(shape: Shape) -> list[int]:
-    """How many delete files each commit of deletes has."""
+    """Return the number of delete files in each delete commit."""
     parts = np.array_split(np.arange(shape.delete_files), min(_COMMITS, shape.delete_files))
     return [len(part) for part in parts]
 
@@ -114,7 +114,7 @@ def _within(files: float) -> int:
 
 
 def create(spark: SparkSession, table: str) -> None:
-    """Make an empty table of :data:`COLUMNS`, of format version 3.
+    """Make an empty table of :data:`COLUMNS`, format version 3.
 
     :param table: catalog, namespace and name.
     """
@@ -123,13 +123,13 @@ def create(spark: SparkSession, table: str) -> None:
 
 
 class Lake:
-    """Tables in a folder, and a session that works on them.
+    """Tables in a folder, and a session to work on them.
 
-    :param folder: whose name the catalog has, since a session keeps a catalog's settings.
-    :param made: of each table.
+    :param folder: its name is the catalog's, as a session keeps a catalog's settings.
+    :param drawn: shape of each table.
     """
 
-    def __init__(self, folder: Path, made: list[Shape], seed: int) -> None:
+    def __init__(self, folder: Path, drawn: list[Shape], seed: int) -> None:
         self._folder, self._name = folder, folder.name
         (folder / "warehouse").mkdir(parents=True)
         self.catalog = {
@@ -140,21 +140,21 @@ class Lake:
                 "warehouse": f"file://{folder}/warehouse",
             },
         }
-        self.tables = [f"bench.t{number:03}" for number in range(len(made))]
+        self.tables = [f"bench.t{number:03}" for number in range(len(drawn))]
         first = parse_spec({"version": 1, "job": JOB, "catalog": self.catalog, "tables": self.tables})
         self._spark: SparkSession = open_session(first.catalog, "bench-plan")
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._name}.bench")
-        for number, (name, shape) in enumerate(zip(self.tables, made, strict=True)):
+        for number, (name, shape) in enumerate(zip(self.tables, drawn, strict=True)):
             self._make(name, shape, np.random.default_rng([seed, number]))
         self._heads = self._pointers("SELECT metadata_location, table_name FROM iceberg_tables")
 
     def load(self) -> SqlCatalog:
-        """The catalog as workers read it."""
+        """Load the catalog as workers read it."""
         properties: dict[str, Any] = self.catalog["properties"]  # type: ignore[assignment]
         return SqlCatalog(self._name, **{name: value for name, value in properties.items() if name != "type"})
 
-    def back(self) -> None:
-        """Set all tables back to what they were made as; no job deletes their files."""
+    def roll_back(self) -> None:
+        """Roll all tables back to their initial state; no job deletes their files."""
         with sqlite3.connect(self._folder / "catalog.db") as connection:
             connection.executemany(
                 "UPDATE iceberg_tables SET previous_metadata_location = NULL, metadata_location = ? "
@@ -179,7 +179,7 @@ class Lake:
 
 
 class Writer:
-    """Writes files of one table of :data:`COLUMNS`; a Spark task for each would take longer than what is measured."""
+    """Write files of one table of :data:`COLUMNS`; a Spark task per file would take longer than the measured work."""
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
@@ -190,7 +190,7 @@ class Writer:
     def rows(self, ids: Ids, text: str = "customer") -> Any:
         """Write a data file.
 
-        :param text: what names begin with.
+        :param text: prefix of the names.
         :return: Java ``DataFile`` for a commit.
         """
         names = pc.binary_join_element_wise(text, pc.cast(pa.array(ids), pa.string()), " ")
@@ -208,7 +208,7 @@ class Writer:
         return self._described(builder, self._written(pa.table({"id": ids}), self._keys), len(ids))
 
     def _described(self, builder: Any, written: WrittenFile, rows: int) -> Any:
-        """Without metrics of columns: to read them from footers would take longest of all."""
+        """Omit column metrics: reading them from footers would take longest of all."""
         builder = builder.withPath(written.location).withFormat("PARQUET").withFileSizeInBytes(written.bytes)
         return builder.withRecordCount(rows).build()
 

@@ -1,10 +1,10 @@
-"""What it adds to a job to measure the health of a table that has too many files for a worker.
+"""Measure the extra cost of a table's health where the table has too many files for a worker.
 
     python -m benchmarks.large_table [--files 300000]
 
-The table is metadata alone, made by pyiceberg: its data files have bounds, and do not exist. A dry run of
-``compact_data_files`` finds nothing to do there, first as for a table that a worker measures, then as for one that no
-worker does, after a warm-up of the session. The last line is JSON.
+pyiceberg makes the table from metadata alone: its data files have bounds but do not exist. A dry run of
+``compact_data_files`` does nothing there, first with a table small enough for a worker to measure, then with one that
+is too large, after a warm-up of the session. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROWS = 1_000_000
 class Bench:
     """One table of many files.
 
-    :param folder: of the catalog and the warehouse.
+    :param folder: folder of the catalog and the warehouse.
     """
 
     def __init__(self, folder: Path, files: int) -> None:
@@ -59,16 +59,16 @@ class Bench:
         append_files(table, self._files)
 
     def report(self) -> dict[str, Any]:
-        """What the job reports of the table."""
+        """Return the job's metrics of the table."""
         catalog = {"name": "lake", "properties": {"type": "sql", **self._catalog}}
         spec = {"version": 1, "job": _JOB, "catalog": catalog, "tables": ["bench.large"], "options": {"dry_run": True}}
-        (found,) = run(parse_spec(spec), work_of(_JOB)).tables
-        assert found.outcome == "nothing", found
-        return found.metrics
+        (table,) = run(parse_spec(spec), work_of(_JOB)).tables
+        assert table.outcome == "nothing", table
+        return table.metrics
 
 
 def append_files(table: Table, files: int) -> None:
-    """Append data files that do not exist, in commits of 10,000; each has a range of ids of its own."""
+    """Append data files that do not exist, in commits of 10,000; each covers its own range of ids."""
     for start in range(0, files, _FILES_OF_A_COMMIT):
         with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
             for number in range(start, min(start + _FILES_OF_A_COMMIT, files)):
@@ -76,7 +76,7 @@ def append_files(table: Table, files: int) -> None:
 
 
 def _file(location: str, number: int) -> DataFile:
-    found = DataFile.from_args(
+    file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{location}/data/{number:05d}-{number * 7919:08d}-0a1b2c3d-4e5f-6789-abcd-ef0123456789.parquet",
         file_format=FileFormat.PARQUET,
@@ -89,8 +89,8 @@ def _file(location: str, number: int) -> DataFile:
         lower_bounds={1: struct.pack("<q", number * _ROWS)},
         upper_bounds={1: struct.pack("<q", (number + 1) * _ROWS - 1)},
     )
-    found.spec_id = 0
-    return found
+    file.spec_id = 0
+    return file
 
 
 def main() -> None:
@@ -104,17 +104,17 @@ def main() -> None:
         bench = Bench(folder, arguments.files)
         bench.make()
         print(f"a table of {arguments.files:,} data files")
-        files, found = arguments.files, {}
+        files, results = arguments.files, {}
         for name, most in (("warm-up", files), ("without", files), ("with", files - 1)):
             health.MOST_FILES_OF_A_WORKER = most
             with costs() as cost:
                 metrics = bench.report()
             assert ("health" in metrics) == (most < files), metrics
-            found[name] = {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
-            print(f"{name}: {found[name]}")
+            results[name] = {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
+            print(f"{name}: {results[name]}")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         facts = {"files": files, "score": metrics["health"]["score"], "peak_memory_of_python_mb": memory}
-        print(json.dumps({"name": "bench-large-table", **found, **facts, "cores": os.cpu_count()}))
+        print(json.dumps({"name": "bench-large-table", **results, **facts, "cores": os.cpu_count()}))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""What compaction and sorting take: ours, Iceberg's ``rewrite_data_files``, and DuckDB alone.
+"""Measure compaction and sorting: ours, Iceberg's ``rewrite_data_files``, and DuckDB alone.
 
     python -m benchmarks.layout [--megabytes 2000] [--files 400] [--repeat 1] [--shapes plain,deletes,nested]
     python -m benchmarks.layout --processes 1,2,4
 
 Tables of orders as changes leave them: each file has ids of the whole range. ``plain`` has format version 2,
-``deletes`` version 3 and a deletion vector for each file, which deletes 5 % of its rows, ``nested`` has structs, lists
-and maps besides. All contenders aim at files of 128 MB. Each is a process of its own that has a session, has done the
-same to a small table, and starts from the same files and the same catalog; what it has written is compared with the
-rows that were there. Ours is the job with its full proof, ``ours_unproven`` the same with ``verify`` off. DuckDB has as
-many threads as Spark has cores and as much memory as the heap; it only copies rows into Parquet files, and is the
-ceiling. MB are those of the data files that are read. Memory is the most that all processes had resident at once.
+``deletes`` version 3 and a deletion vector for each file, which deletes 5 % of its rows, ``nested`` also has structs,
+lists and maps. All contenders aim at files of 128 MB. Each is a process that has a session, has done the same to a
+small table, and starts from the same files and the same catalog; its output is compared with the original rows. Ours is
+the job with its full proof, ``ours_unproven`` the same with ``verify`` off. DuckDB has as many threads as Spark has
+cores and as much memory as the heap; it only copies rows into Parquet files, and is the ceiling. MB are those of the
+data files that are read. Memory is the resident peak of all processes together.
 
-``--processes`` does the plain table with as many executors of one core and one heap each, and runs
-``benchmarks.ingest`` and ``benchmarks.deletes`` with them. Speed-up is told from one to two; beyond the cores of the
-machine core-seconds say what another process costs.
+``--processes`` works on the plain table with that many executors of one core and one heap each, and runs
+``benchmarks.ingest`` and ``benchmarks.deletes`` with them. Speed-up is reported from one to two; beyond the cores of
+the machine core-seconds show the cost of another process.
 
 Figures are medians over ``--repeat``. The last line is JSON.
 """
@@ -44,7 +44,7 @@ CONTENDERS = ("ours", "ours_unproven", "iceberg", "duckdb")
 
 
 class Run(NamedTuple):
-    """What one process does.
+    """The work of one process.
 
     :param memory: heap of the driver, or of each executor.
     """
@@ -84,7 +84,7 @@ def _by_duckdb(lake: Lake, shape: str, work: str, cores: int, memory: str) -> No
             f"memory_limit = '{memory}iB'",
             f"temp_directory = '{lake.folder}/duckdb/spilled'",
             f"preserve_insertion_order = {work == 'sort'}",
-            # DuckDB 1.5.5 mistakes one vector of a Puffin file for another with it
+            # with it DuckDB 1.5.5 confuses the vectors of a Puffin file
             "enable_external_file_cache = false",
         ):
             connection.execute(f"SET {setting}")
@@ -93,7 +93,7 @@ def _by_duckdb(lake: Lake, shape: str, work: str, cores: int, memory: str) -> No
 
 
 def do(lake: Lake, given: Run) -> dict[str, Any]:
-    """Do one piece of work in this process, and return what it took."""
+    """Run one piece of work in this process and return its cost."""
     for shape in (f"{given.shape}_small", given.shape):
         with costs() as cost, peak_resident(os.getpid()) as peak:
             if given.contender == "duckdb":
@@ -109,74 +109,74 @@ def do(lake: Lake, given: Run) -> dict[str, Any]:
 
 
 def in_a_process(lake: Lake, *arguments: str, **environment: str) -> Any:
-    """Run this module's ``--only`` in a process of its own, and return what it says."""
+    """Run this module's ``--only`` in a separate process and return its JSON."""
     command = [sys.executable, "-m", "benchmarks.layout", "--folder", str(lake.folder), "--only", *arguments]
-    return told_by(command, **environment)
+    return run_benchmark(command, **environment)
 
 
-def told_by(command: Sequence[str], **environment: str) -> Any:
-    """Run a benchmark, and return the JSON of its last line."""
+def run_benchmark(command: Sequence[str], **environment: str) -> Any:
+    """Run a benchmark and return the JSON of its last line."""
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def spark_of(cores: int, memory: str, executors: int = 0) -> dict[str, str]:
-    """Return the environment of a process whose session has this much.
+    """Return the environment of a process whose session has these resources.
 
     :param executors: each of one core; 0 for a session in one process.
     """
     size = f"--driver-memory {memory} --executor-memory {memory}"
-    # a worker's memory is in MiB, and has room for any executor
+    # a worker's memory is in MiB, and fits any executor
     master = f"local-cluster[{executors},1,65536]" if executors else f"local[{cores}]"
     return {"SPARK_MASTER": master, "PYSPARK_SUBMIT_ARGS": f"{size} --conf spark.ui.enabled=false pyspark-shell"}
 
 
 def content(files: Sequence[str], condition: str = "true") -> tuple[Any, int]:
-    """Return what tells rows from others, and how many of these files overlap at most."""
+    """Return a fingerprint of the rows, and how many of these files overlap at most."""
     with open_duckdb() as connection:
         rows = f"FROM read_parquet({[*files]}, filename = true) WHERE {condition}"
         each = "count(*), sum(id), bit_xor(hash(id, weight, updated_at)), min(id), max(id)"
-        found = connection.execute(f"SELECT {each} {rows} GROUP BY filename").fetchall()
+        hashes = connection.execute(f"SELECT {each} {rows} GROUP BY filename").fetchall()
     hashed, ends = 0, []
-    for _, _, hash_of_file, first, last in found:
+    for _, _, hash_of_file, first, last in hashes:
         hashed ^= hash_of_file
         ends += [(first, 0), (last, 1)]
     depth, deepest = 0, 0
     for _, is_last in sorted(ends):
         depth += -1 if is_last else 1
         deepest = max(deepest, depth)
-    return (sum(row[0] for row in found), sum(row[1] for row in found), hashed), deepest
+    return (sum(row[0] for row in hashes), sum(row[1] for row in hashes), hashed), deepest
 
 
 def checked(lake: Lake, given: Run, expected: Any) -> dict[str, int]:
-    """Return how many files were written, and how many of them overlap at most; all rows have to be in them."""
+    """Return the number of written files and the deepest overlap; all rows must be in them."""
     deleted, files = 0, [str(path) for path in (lake.folder / "duckdb" / given.shape).glob("*.parquet")]
     if given.contender != "duckdb":
         files, deleted = lake.files(f"bench.{given.shape}")
-    found, depth = content(files)
-    assert found == expected and not deleted, (given, found, expected, deleted)
+    fingerprint, depth = content(files)
+    assert fingerprint == expected and not deleted, (given, fingerprint, expected, deleted)
     return {"files": len(files), "overlap": depth}
 
 
 def measured(lake: Lake, shape: str, runs: Sequence[Run], repeat: int) -> dict[str, Any]:
-    """Return what each contender takes for each work on one table."""
+    """Return the cost of each contender for each work on one table."""
     files, _ = lake.files(f"bench.{shape}")
     size = sum(Path(file).stat().st_size for file in files)
     expected, _ = content(files, f"NOT ({DELETED})" if SHAPES[shape].deletes else "true")
-    taken: dict[Run, list[dict[str, Any]]] = {given: [] for given in runs}
+    figures_by_run: dict[Run, list[dict[str, Any]]] = {given: [] for given in runs}
     for _ in range(repeat):
         for given in runs:
-            lake.back()
+            lake.roll_back()
             environment = spark_of(given.cores, given.memory)
             figures = in_a_process(lake, json.dumps(given), **environment)
             figures |= {"mb_s": round(size / 1e6 / figures["seconds"], 1), **checked(lake, given, expected)}
-            taken[given].append(figures)
+            figures_by_run[given].append(figures)
             print(f"{shape}, {given.work}, {given.contender}: {figures['mb_s']} MB/s")
-    found: dict[str, Any] = {"megabytes": round(size / 1e6), "rows": expected[0]}
+    results: dict[str, Any] = {"megabytes": round(size / 1e6), "rows": expected[0]}
     for work in dict.fromkeys(given.work for given in runs):
-        sets = {given.contender: _medians(sets) for given, sets in taken.items() if given.work == work}
-        found[work] = {**sets, "ratios": _ratios(sets)}
-    return found
+        sets = {given.contender: _medians(sets) for given, sets in figures_by_run.items() if given.work == work}
+        results[work] = {**sets, "ratios": _ratios(sets)}
+    return results
 
 
 def _medians(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _medians(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ratios(sets: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return how many times as fast as the others ours is, and what the proof adds to it."""
+    """Return how many times faster ours is than the others, and what the proof adds to it."""
     if "ours" not in sets:
         return {}
     ours = sets["ours"]
@@ -199,31 +199,31 @@ def _ratios(sets: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def with_processes(lake: Lake, counts: Sequence[int], memory: str, megabytes: int) -> dict[str, Any]:
-    """Return what ours takes with as many executors of one core each, and what a second one brings."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the cost of ours by number of one-core executors, and the speed-up of the second one."""
+    results: dict[str, dict[str, Any]] = {}
     rows = content(lake.files("bench.plain")[0])[0][0]
     events, million_rows = max(1000, megabytes * 500), max(1, megabytes // 200)
     more = [sys.executable, "-m"]
     for count in counts:
         environment = spark_of(count, memory, count)
         for work in WORKS:
-            lake.back()
+            lake.roll_back()
             figures = in_a_process(lake, json.dumps(Run("plain", work, "ours", count, memory)), **environment)
-            found.setdefault(work, {})[str(count)] = _per_row(figures, rows)
+            results.setdefault(work, {})[str(count)] = _per_row(figures, rows)
         folder = ["--folder", str(lake.folder / "other")]
         sizes = ["--contenders", "lakecdc", "--events", str(events), "--keys", str(events // 4)]
-        taken = told_by([*more, "benchmarks.ingest", *sizes, *folder], **environment)
-        warm = {name: taken[name]["lakecdc"][1] for name in ("seconds", "core_seconds")}
-        found.setdefault("ingestion", {})[str(count)] = _per_row(warm, events)
+        output = run_benchmark([*more, "benchmarks.ingest", *sizes, *folder], **environment)
+        warm = {name: output[name]["lakecdc"][1] for name in ("seconds", "core_seconds")}
+        results.setdefault("ingestion", {})[str(count)] = _per_row(warm, events)
         growth = ["--growth", str(million_rows), "--deletes", str(million_rows * 10_000), *folder]
-        (converted,) = told_by([*more, "benchmarks.deletes", *growth], **environment)["growth"].values()
-        taken = {name: converted[name] for name in ("seconds", "core_seconds")}
-        found.setdefault("conversion", {})[str(count)] = _per_row(taken, million_rows * 1_000_000)
-        print(f"{count} executors: { ({name: each[str(count)]['seconds'] for name, each in found.items()}) } s")
+        (converted,) = run_benchmark([*more, "benchmarks.deletes", *growth], **environment)["growth"].values()
+        output = {name: converted[name] for name in ("seconds", "core_seconds")}
+        results.setdefault("conversion", {})[str(count)] = _per_row(output, million_rows * 1_000_000)
+        print(f"{count} executors: { ({name: each[str(count)]['seconds'] for name, each in results.items()}) } s")
     if {1, 2} <= {*counts}:
-        for each in found.values():
+        for each in results.values():
             each["speed_up"] = round(each["1"]["seconds"] / each["2"]["seconds"], 2)
-    return found
+    return results
 
 
 def _per_row(figures: dict[str, Any], rows: int) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--memory", default="4g", help="of Spark's heap, and of DuckDB")
     parser.add_argument("--processes", default="", help="numbers of executors to compare, such as 1,2,4")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/layout"))
-    parser.add_argument("--keep", action="store_true", help="take the tables that are there already")
+    parser.add_argument("--keep", action="store_true", help="reuse the existing tables")
     parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     lake = Lake(given.folder.resolve() if given.only or given.keep else emptied(given.folder, "warehouse"))
@@ -270,8 +270,8 @@ def _all(lake: Lake, given: argparse.Namespace) -> dict[str, Any]:
     facts = {"files": given.files, "memory": given.memory, "cores": os.cpu_count()}
     if given.processes:
         counts = [int(count) for count in given.processes.split(",")]
-        found = with_processes(lake, counts, given.memory, given.megabytes)
-        return {"name": "bench-layout-processes", **facts, **found}
+        results = with_processes(lake, counts, given.memory, given.megabytes)
+        return {"name": "bench-layout-processes", **facts, **results}
     for shape in shapes:
         runs = [
             Run(shape, work, contender, given.cores, given.memory)

@@ -1,11 +1,11 @@
-"""What a key look-up opens before and after the night, and after Iceberg's own bin-packing of the same table.
+"""Count the files a key look-up opens before and after the night, and after Iceberg's bin-packing of the same table.
 
     python -m benchmarks.lookup [--rows 4000000] [--commits 100] [--keys 1000] [--timed 50]
 
 A table is loaded in random order, so that each of its files holds keys from everywhere. The jobs of the nightly DAG
-(sort, compact, manifests) and Iceberg's ``rewrite_data_files`` start from that same snapshot, with the same target
-size. Files are counted by pyiceberg's planning, an outside reader, key by key; seconds are the median of single
-queries in Spark. The last line is JSON.
+(sort, compact, manifests) and Iceberg's ``rewrite_data_files`` start from the same snapshot, with the same target size.
+Files are counted key by key with pyiceberg's planning, an outside reader; seconds are the median of single queries in
+Spark. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _TARGET = "write.target-file-size-bytes"
 class Bench:
     """One table in random order.
 
-    :param folder: of the catalog and the warehouse.
-    :param commits: data files, one of each commit.
+    :param folder: folder of the catalog and the warehouse.
+    :param commits: number of commits, of one data file each.
     """
 
     def __init__(self, folder: Path, rows: int, commits: int, target: int) -> None:
@@ -87,12 +87,12 @@ class Bench:
         assert row is not None
         return int(row.snapshot_id)
 
-    def back(self) -> None:
-        """Set the table back to the state it was loaded in."""
+    def roll_back(self) -> None:
+        """Roll the table back to its state after loading."""
         self._spark.sql(f"CALL {_CATALOG}.system.set_current_snapshot('{self._table}', {self._start})")
 
     def night(self) -> dict[str, Any]:
-        """The jobs of the nightly DAG, their proofs included."""
+        """Run the jobs of the nightly DAG, including their proofs."""
         with costs() as cost:
             for name, job, options in _NIGHT:
                 report = run(parse_spec(self._spec(name, options)), each_table(job)).tables[0]
@@ -100,16 +100,16 @@ class Bench:
         return {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
 
     def bin_pack(self) -> dict[str, Any]:
-        """Iceberg's ``rewrite_data_files`` by its default strategy, of all files."""
+        """Run Iceberg's ``rewrite_data_files`` with its default strategy on all files."""
         with costs() as cost:
             call = f"rewrite_data_files(table => '{self._table}', options => map('rewrite-all', 'true'))"
             self._spark.sql(f"CALL {_CATALOG}.system.{call}").collect()
         return {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
 
     def look_up(self, keys: list[int], timed: int) -> dict[str, float]:
-        """Files that look-ups open, and seconds that they take.
+        """Return the files that look-ups open, and the seconds they take.
 
-        :param timed: how many of the keys are queried for the time.
+        :param timed: number of keys that are queried for the time.
         """
         from pyiceberg.catalog import load_catalog
 
@@ -122,8 +122,8 @@ class Bench:
             seconds.append(time.monotonic() - began)
             assert [row.id for row in rows] == [key]
         files = len(list(table.scan().plan_files()))
-        found = {"data_files": files, "opened": statistics.mean(opened), "seconds": statistics.median(seconds)}
-        return {name: round(value, 3) for name, value in found.items()}
+        figures = {"data_files": files, "opened": statistics.mean(opened), "seconds": statistics.median(seconds)}
+        return {name: round(value, 3) for name, value in figures.items()}
 
 
 def main() -> None:
@@ -141,15 +141,15 @@ def main() -> None:
         bench = Bench(folder, arguments.rows, arguments.commits, arguments.target)
         drawn = np.random.default_rng(0).choice(arguments.rows, arguments.keys, replace=False)
         keys = [int(key) for key in drawn]
-        found: dict[str, Any] = {"before": bench.look_up(keys, arguments.timed)}
+        results: dict[str, Any] = {"before": bench.look_up(keys, arguments.timed)}
         for name, work in (("bin_pack", bench.bin_pack), ("night", bench.night)):
-            bench.back()
-            found[name] = work() | {"after": bench.look_up(keys, arguments.timed)}
-            print(f"{name}: {found[name]['after']['opened']} files a look-up")
-        before = found["before"]["opened"]
-        fewer = {name: round(before / found[name]["after"]["opened"], 1) for name in ("bin_pack", "night")}
+            bench.roll_back()
+            results[name] = work() | {"after": bench.look_up(keys, arguments.timed)}
+            print(f"{name}: {results[name]['after']['opened']} files a look-up")
+        before = results["before"]["opened"]
+        fewer = {name: round(before / results[name]["after"]["opened"], 1) for name in ("bin_pack", "night")}
         facts = {"rows": arguments.rows, "keys": arguments.keys, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-lookup", **found, "times_fewer_files": fewer, **facts}))
+        print(json.dumps({"name": "bench-lookup", **results, "times_fewer_files": fewer, **facts}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory that a process and those it has started have resident."""
+"""Measure the resident memory of a process and its descendants."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def resident(pid: int) -> dict[str, int]:
         try:
             now["jvm" if process.name() == "java" else "python"] += process.memory_info().rss // 2**20
         except psutil.NoSuchProcess:
-            # a worker has ended meanwhile
+            # the worker ended meanwhile
             continue
     return now
 
 
 @contextmanager
 def peak_resident(pid: int) -> Iterator[dict[str, int]]:
-    """Sample what a process and its children have resident while the ``with`` runs.
+    """Sample the resident memory of a process and its children during the ``with`` block.
 
-    :return: the most MiB of each kind so far, and of both together as ``all``.
+    :return: peak MiB of each kind so far, and of both together as ``all``.
     """
     peak, over = {"jvm": 0, "python": 0, "all": 0}, threading.Event()
     sampler = threading.Thread(target=_sample, args=(pid, peak, over), daemon=True)

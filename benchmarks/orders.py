@@ -1,4 +1,4 @@
-"""Tables of orders as changes leave them: in many files, each with ids of the whole range."""
+"""Make tables of orders as changes leave them: many files, each with ids of the whole range."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CATALOG = "lake"
-# of the rows, and of the files, of a small table to those of the table
+# share of the rows, and of the files, of the small table
 _SMALL = 50
-# larger than any number of rows, and prime: ids are a permutation
+# prime and larger than any number of rows: ids are a permutation
 _STRIDE = 982_451_653
 DELETED = "id % 20 = 7"
 _WORDS = "array('call', 'before', 'delivery', 'leave', 'at', 'the', 'door', 'gift', 'fragile', 'invoice', 'by', 'mail')"
@@ -51,9 +51,9 @@ _NESTED = {
 
 
 class Shape(NamedTuple):
-    """What a table has.
+    """The layout of a table.
 
-    :param row_bytes: what a row takes in its file, roughly.
+    :param row_bytes: approximate size of a row in its file.
     """
 
     version: int
@@ -70,7 +70,7 @@ SHAPES = {
 
 
 class Lake:
-    """The catalog of the benchmark, whose tables can be set back to what they were filled with."""
+    """The catalog of the benchmark, whose tables can be rolled back to their initial state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._database = folder, folder / "catalog.db"
@@ -83,7 +83,7 @@ class Lake:
         return parse_spec({"version": 1, "job": job, "catalog": self._catalog, "tables": [table], "options": options})
 
     def session(self) -> SparkSession:
-        """Return a session as our jobs make it."""
+        """Return a session like those of our jobs."""
         return open_session(self.spec("compact_data_files", "bench.plain", {}).catalog, "bench-layout")
 
     def fill(self, shape: str, rows: int, files: int) -> None:
@@ -101,29 +101,29 @@ class Lake:
             "write.parquet.compression-codec": "zstd",
             "write.delete.mode": "merge-on-read",
         }
-        told = ", ".join(f"'{key}'='{value}'" for key, value in properties.items())
+        table_properties = ", ".join(f"'{key}'='{value}'" for key, value in properties.items())
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in source.schema)
-        spark.sql(f"CREATE TABLE {CATALOG}.{name} ({columns}) USING iceberg TBLPROPERTIES ({told})")
+        spark.sql(f"CREATE TABLE {CATALOG}.{name} ({columns}) USING iceberg TBLPROPERTIES ({table_properties})")
         table = IcebergTable(spark, CATALOG, name)
         append_changes(table, RowChanges(rows=stage_rows(table, source)), PositionFence(None))
         if shape.deletes:
             spark.sql(f"DELETE FROM {CATALOG}.{name} WHERE {DELETED}")
 
     def keep(self) -> None:
-        """Take what is there for the state that :meth:`back` goes back to."""
+        """Record the current files as the state for :meth:`roll_back`."""
         shutil.copy(self._database, self.folder / "start.db")
-        kept = [str(path) for path in (self.folder / "warehouse").rglob("*") if path.is_file()]
-        (self.folder / "start.json").write_text(json.dumps(kept))
+        paths = [str(path) for path in (self.folder / "warehouse").rglob("*") if path.is_file()]
+        (self.folder / "start.json").write_text(json.dumps(paths))
 
-    def back(self) -> None:
-        """Set all tables back, without what was written since."""
-        kept = {*json.loads((self.folder / "start.json").read_text())}
+    def roll_back(self) -> None:
+        """Roll all tables back and delete the files written since."""
+        initial_paths = {*json.loads((self.folder / "start.json").read_text())}
         for path in (self.folder / "warehouse").rglob("*"):
-            if path.is_file() and str(path) not in kept:
+            if path.is_file() and str(path) not in initial_paths:
                 path.unlink()
         shutil.rmtree(self.folder / "duckdb", ignore_errors=True)
         shutil.copy(self.folder / "start.db", self._database)
-        # nobody pays for what another has written
+        # no contender pays for another's writes
         os.sync()
 
     def metadata(self, name: str) -> str:

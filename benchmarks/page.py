@@ -1,10 +1,10 @@
-"""What the page Lakehouse takes to list the tables of a lake with a fortnight of hourly measurements.
+"""Measure how long the Lakehouse page takes to list tables with a fortnight of hourly measurements.
 
     python -m benchmarks.page [--tables 200] [--days 14]
 
-The tables are made by pyiceberg. Each day of measurements is one file, as compaction leaves it, but for those of today,
-which are a file each. Three requests are timed in a process that has made none yet: the first, one after a further
-measurement, and one that finds nothing new. The last line is JSON.
+pyiceberg makes the tables. Each day of measurements is one file, as compaction leaves it; today's are one file each.
+Three requests are timed in a fresh process: the first, one after another measurement, and one without anything new. The
+last line is JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COMMIT_SECONDS = 60.0
 
 
 def make(folder: Path, tables: int, days: int) -> None:
-    """Make tables, and measurements of each for every hour until now."""
+    """Make tables, and hourly measurements of each until now."""
     (folder / "warehouse").mkdir(parents=True)
     catalog, rows = open_catalog(folder), pa.table({"id": pa.array(range(10), pa.int64())})
     catalog.create_namespace("bench")
@@ -74,12 +74,12 @@ def measure(folder: Path, tables: int, moments: list[datetime]) -> None:
 
 
 def seconds(lake: Lake, heads: MetadataCache, tables: int) -> float:
-    """What one request takes, from the catalog to the HTML."""
+    """Return the seconds of one request, from the catalog to the HTML."""
     begun = time.monotonic()
     text = render("tables", lake=lake, **tables_of(lake, heads))
-    taken = time.monotonic() - begun
+    elapsed = time.monotonic() - begun
     assert text.count("<tr data-name") == tables and "not measured" not in text
-    return round(taken, 3)
+    return round(elapsed, 3)
 
 
 def main() -> None:

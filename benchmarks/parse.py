@@ -1,10 +1,10 @@
-"""What it takes to parse each DAG file of `dags/`, held against the simplest ones there are.
+"""Measure how long each DAG file of `dags/` takes to parse, against the simplest ones.
 
     python -m benchmarks.parse [--tables 50] [--repeats 5]
 
-Each file is parsed in a fork of a process that has imported Airflow, as its DAG processor does; the median of their CPU
-seconds counts. The simplest are Airflow's own example, and a DAG of one task of Airflow's Spark provider. The last line
-is JSON.
+Each file is parsed in a fork of a process that has imported Airflow, like its DAG processor; the median of their CPU
+seconds counts. The simplest are Airflow's own example and a DAG with one task of Airflow's Spark provider. The last
+line is JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ with DAG("spark_submit", schedule=None):
 
 
 def prepare(folder: Path, tables: int) -> None:
-    """Give this process an Airflow home of its own, and a configuration of that many tables."""
+    """Give this process its own Airflow home and a configuration of that many tables."""
     config = {
         "catalog_conn_id": "lake",
         "source": {"type": "postgres", "slot": "bench"},
@@ -48,37 +48,37 @@ def prepare(folder: Path, tables: int) -> None:
 
 
 def parsed(file: Path) -> float:
-    """CPU seconds that this process takes to parse a file."""
+    """Return the CPU seconds this process takes to parse a file."""
     from airflow.dag_processing.dagbag import DagBag
 
     begun = time.process_time()
     bag = DagBag(str(file))
-    taken = time.process_time() - begun
+    elapsed = time.process_time() - begun
     assert bag.dags and not bag.import_errors, bag.import_errors
-    return taken
+    return elapsed
 
 
 def seconds(file: Path, repeats: int) -> float:
-    """The median of as many forks of this process."""
-    found = []
+    """Return the median over `repeats` forks of this process."""
+    timings = []
     for _ in range(repeats):
         with multiprocessing.get_context("fork").Pool(1) as pool:
-            found.append(pool.apply(parsed, (file,)))
-    return round(statistics.median(found), 3)
+            timings.append(pool.apply(parsed, (file,)))
+    return round(statistics.median(timings), 3)
 
 
 def measure(folder: Path, repeats: int) -> dict[str, float]:
-    """CPU seconds by DAG file, the simplest first."""
+    """Return the CPU seconds by DAG file, the simplest first."""
     from airflow import example_dags
 
     (examples,) = example_dags.__path__
     spark_submit = folder / "spark_submit.py"
     spark_submit.write_text(_SPARK_SUBMIT)
-    found = {}
+    seconds_by_file = {}
     for path in (Path(examples, "example_simplest_dag.py"), spark_submit, *sorted(_DAGS.glob("*.py"))):
-        found[path.stem] = seconds(path, repeats)
-        print(f"{path.stem:28} {found[path.stem]:.3f} s")
-    return found
+        seconds_by_file[path.stem] = seconds(path, repeats)
+        print(f"{path.stem:28} {seconds_by_file[path.stem]:.3f} s")
+    return seconds_by_file
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""What a batch of partial updates costs: by the setting ``merge`` of a target, and by ``MERGE INTO`` with ``coalesce``.
+"""Measure a batch of partial updates: with a target's ``merge`` setting, and by ``MERGE INTO`` with ``coalesce``.
 
     python -m benchmarks.partial [--rows 10000000,50000000] [--changes 100000,1000000]
 
-Two tables hold the same rows, in files of a million, ascending by key. Each takes the same batches of updates that tell
-some columns of a row and leave the others null, with keys from the whole table. Ours knows for each column which event
-told it, so that late and doubled events change nothing; the statement takes them as they arrive. The first batch is not
-counted; the figures are medians. In the end both tables must hold the same. The last line is JSON.
+Two tables hold the same rows, in files of a million, ascending by key. Each gets the same batches of updates, which
+carry some columns of a row and leave the others null, with keys from the whole table. Ours records for each column
+which event set it, so that late and duplicate events change nothing; the statement applies them as they arrive. The
+first batch is not counted; the figures are medians. In the end both tables must hold the same. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from benchmarks.peers import merge_into
 from benchmarks.terminal import only_own_lines
 
 _OURS, _PEER = "partial", "merge_into"
-# what updates tell, in turn
-_TOLD = (("status", "version"), ("amount", "updated_at", "version"), ("note", "version"))
+# columns of the updates, in turn
+_EVENT_COLUMNS = (("status", "version"), ("amount", "updated_at", "version"), ("note", "version"))
 
 
 class Tables:
@@ -49,26 +49,28 @@ class Tables:
         for table in (_OURS, _PEER):
             fill(self._lake, first, end, table)
 
-    def batch(self, keys: range | list[int], told: Sequence[Collection[str]] = _TOLD) -> dict[str, Cost]:
-        """Update some columns of rows in both tables, and tell what that costs."""
-        # a file of the same name as an earlier one would count as read
+    def batch(
+        self, keys: range | list[int], event_columns: Sequence[Collection[str]] = _EVENT_COLUMNS
+    ) -> dict[str, Cost]:
+        """Update some columns of rows in both tables and return the cost."""
+        # a file named like an earlier one would count as read
         folder = Path(tempfile.mkdtemp(prefix="changes-", dir=self._lake.folder))
-        self._number = events.write_updates(folder, keys, self._number, told)
+        self._number = events.write_updates(folder, keys, self._number, event_columns)
         spark = self._lake.session()
         work: dict[str, Callable[[str], object]] = {
-            _OURS: lambda files: self._lake.take(_OURS, files, self._settings),
+            _OURS: lambda files: self._lake.ingest(_OURS, files, self._settings),
             _PEER: lambda files: merge_into.ingest(spark, f"lake.bench.{_PEER}", files, partial=True),
         }
-        found = {}
-        for contender, take in work.items():
+        cost_by_contender = {}
+        for contender, ingest_files in work.items():
             with costs() as cost:
-                take(f"{folder}/*.jsonl")
-            found[contender] = cost
+                ingest_files(f"{folder}/*.jsonl")
+            cost_by_contender[contender] = cost
         shutil.rmtree(folder)
-        return found
+        return cost_by_contender
 
     def check(self) -> None:
-        """See whether both tables hold the same."""
+        """Check that both tables hold the same."""
         spark, names = self._lake.session(), ", ".join(events.COLUMNS)
         hashed = "SELECT count(*), bit_xor(xxhash64({})) FROM lake.bench.{}"
         ours, theirs = (tuple(spark.sql(hashed.format(names, table)).collect()[0]) for table in (_OURS, _PEER))
@@ -76,13 +78,13 @@ class Tables:
 
 
 def measured(tables: Tables, rows: int, changes: int, batches: int) -> dict[str, Any]:
-    """Medians of what a batch costs each, and how many times ours is cheaper."""
-    taken = [tables.batch(tables.rng.sample(range(rows), changes)) for _ in range(batches + 1)][1:]
-    found: dict[str, Any] = {"rows": rows, "changes": changes}
-    found |= {name: medians([one[name] for one in taken]) for name in (_OURS, _PEER)}
-    found["times_cheaper"] = round(found[_PEER]["core_seconds"] / found[_OURS]["core_seconds"], 2)
-    print(f"{rows:,} rows, {changes:,} changes: ours {found[_OURS]}, MERGE INTO {found[_PEER]}")
-    return found
+    """Return the median cost of a batch for each, and how many times ours is cheaper."""
+    costs = [tables.batch(tables.rng.sample(range(rows), changes)) for _ in range(batches + 1)][1:]
+    results: dict[str, Any] = {"rows": rows, "changes": changes}
+    results |= {name: medians([one[name] for one in costs]) for name in (_OURS, _PEER)}
+    results["times_cheaper"] = round(results[_PEER]["core_seconds"] / results[_OURS]["core_seconds"], 2)
+    print(f"{rows:,} rows, {changes:,} changes: ours {results[_OURS]}, MERGE INTO {results[_PEER]}")
+    return results
 
 
 def main() -> None:
@@ -98,13 +100,13 @@ def main() -> None:
     lake = Lake(emptied(given.folder, "warehouse"))
     with only_own_lines(lake.folder / "output.log"):
         settings = {"deletes": given.deletes, "format_version": given.version}
-        tables, filled, found = Tables(lake, settings), 1000, []
+        tables, filled, results = Tables(lake, settings), 1000, []
         for rows in map(int, given.rows.split(",")):
             tables.grow(filled, rows)
             filled = rows
-            found += [measured(tables, rows, int(changes), given.batches) for changes in given.changes.split(",")]
+            results += [measured(tables, rows, int(changes), given.batches) for changes in given.changes.split(",")]
             tables.check()
-        print(json.dumps({"name": "bench-partial", "cases": found, **settings, "cores": os.cpu_count()}))
+        print(json.dumps({"name": "bench-partial", "cases": results, **settings, "cores": os.cpu_count()}))
 
 
 if __name__ == "__main__":

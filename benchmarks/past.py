@@ -1,4 +1,4 @@
-"""What it takes to tell what was and what has changed, against reading everything.
+"""Measure past states and changes against reading everything.
 
     python -m benchmarks.past [--rows 2000000] [--changed 0.01]
 
@@ -26,12 +26,12 @@ def main() -> None:
     given = parser.parse_args()
     folder = emptied(given.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
-        found = {
+        results = {
             "changes": past_changes.measure(folder, given.rows, given.changed),
             "moment": past_moment.measure(folder, given.rows, given.changed),
         }
         facts = {"rows": given.rows, "changed": given.changed, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-past", **found, **facts}))
+        print(json.dumps({"name": "bench-past", **results, **facts}))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""An export of what has changed in a table, against comparing its two snapshots in full.
+"""Measure an export of a table's changes against a full comparison of its two snapshots.
 
 A table in files by key has a share of its rows updated by ``UPDATE``, merge-on-read: rows next to each other, as where
 new orders change, or rows everywhere, so that each file has some. ``export_changes`` appends the changes to a table.
-The comparison joins all rows of both snapshots by key; its result is counted and thrown away. Summing up signed rows
-instead takes about twice as long.
+The comparison joins all rows of both snapshots by key; its result is counted and discarded. Summing signed rows instead
+takes about twice as long.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COLUMNS = ("id", "customer", "token", "amount", "updated_at")
 class Bench:
     """One table of one format version, updated once.
 
-    :param where: condition for the rows that change.
+    :param where: condition of the rows that change.
     """
 
     def __init__(self, folder: Path, version: int, rows: int, where: str, name: str) -> None:
@@ -71,7 +71,7 @@ class Bench:
         return int(row.snapshot_id)
 
     def export(self, number: int) -> int:
-        """Changed rows of an export to a new table."""
+        """Return the number of changed rows of an export to a new table."""
         destination = {self._name: {"table": f"{self._name}_changes{number}"}}
         spec = parse_spec(self._spec(destinations=destination, since=str(self.first)))
         (report,) = run(spec, each_table(export_changes)).tables
@@ -82,19 +82,19 @@ class Bench:
         return self.spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {snapshot}")
 
     def joined(self, _: int) -> int:
-        """Changed rows by a full outer join of both snapshots on the key."""
+        """Return the number of changed rows by a full outer join of both snapshots on the key."""
         old, new = self._at(self.first).alias("old"), self._at(self.last).alias("new")
         same = " AND ".join(f"old.{column} <=> new.{column}" for column in _COLUMNS)
         return 2 * old.join(new, "id", "full").where(f"NOT ({same})").count()
 
 
 def measure(folder: Path, rows: int, changed: float) -> dict[str, Any]:
-    """What each way costs, by format version and where the rows lie that change.
+    """Return the cost of each way, by format version and by where the changed rows are.
 
-    :param folder: of the catalog and the warehouse.
+    :param folder: folder of the catalog and the warehouse.
     :param changed: share of the rows.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     count = int(rows * changed)
     for version in (2, 3):
         for lie, where in (("together", f"id >= {rows - count}"), ("everywhere", f"id % {round(1 / changed)} = 7")):
@@ -102,19 +102,21 @@ def measure(folder: Path, rows: int, changed: float) -> dict[str, Any]:
             bench = Bench(folder, version, rows, where, name)
             ours, peer = (_median(bench.spark, work, 2 * count) for work in (bench.export, bench.joined))
             ratio = {what: round(peer[what] / ours[what], 1) for what in ours}
-            found[name] = {"ours": ours, "full_comparison": peer, "ratio": ratio}
-            print(f"{name}: {found[name]}")
-    return found
+            results[name] = {"ours": ours, "full_comparison": peer, "ratio": ratio}
+            print(f"{name}: {results[name]}")
+    return results
 
 
 def _median(spark: SparkSession, work: Callable[[int], int], expected: int) -> dict[str, float]:
-    """What a run costs behind one that warms up: seconds, CPU seconds of its tasks, and those of all processes."""
+    """Return the median cost after a warm-up: seconds, CPU seconds of its tasks, and those of all processes."""
     assert work(0) == expected
-    found = []
+    run_costs = []
     for number in range(1, 4):
         tasks = CoreTime(spark)
         with costs() as cost:
             assert work(number) == expected
-        found.append((cost.seconds, tasks.seconds(), cost.core_seconds))
+        run_costs.append((cost.seconds, tasks.seconds(), cost.core_seconds))
     names = ("seconds", "task_seconds", "core_seconds")
-    return {name: round(statistics.median(each), 2) for name, each in zip(names, zip(*found, strict=True), strict=True)}
+    return {
+        name: round(statistics.median(each), 2) for name, each in zip(names, zip(*run_costs, strict=True), strict=True)
+    }

@@ -1,8 +1,8 @@
-"""A moment restored from the nearest snapshot and the events behind it, against folding the whole history.
+"""Measure restoring a moment from the nearest snapshot and later events, against folding the whole history.
 
-A table is fed in one batch and then in twenty small ones, its history table beside it. ``restore_moment`` makes the
-branch of a moment in the middle of the eleventh. The whole history is folded by the query of
-``docs/concepts/modes.md``, whose rows are counted.
+A table is fed in one batch and then in twenty small ones, with a history table. ``restore_moment`` makes the branch of
+a moment in the middle of the eleventh. The query of ``docs/concepts/modes.md`` folds the whole history; its rows are
+counted.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _FOLDED = """
 
 
 def measure(folder: Path, rows: int, changed: float) -> dict[str, Any]:
-    """What each way costs: seconds, CPU seconds of Spark's tasks, and those of all processes.
+    """Return the cost of each way: seconds, CPU seconds of Spark's tasks, and those of all processes.
 
-    :param folder: of the catalog, the warehouse and the events.
+    :param folder: folder of the catalog, the warehouse and the events.
     :param rows: events of the first batch.
-    :param changed: share of them that each further batch has.
+    :param changed: size of each later batch, as a share of them.
     """
     uri = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
     document: dict[str, Any] = {"version": 1, "catalog": {"name": "lake", "properties": {"type": "sql", **uri}}}
@@ -75,10 +75,15 @@ def measure(folder: Path, rows: int, changed: float) -> dict[str, Any]:
         assert there == folded, (there, folded)
         print(f"restored {ours[-1]}, folded {theirs[-1]}")
     names = ("seconds", "task_seconds", "core_seconds")
-    # the median of what each measure was
-    found = [dict(zip(names, map(_middle, zip(*each, strict=True)), strict=True)) for each in (ours, theirs)]
+    # the median of each measure
+    medians = [dict(zip(names, map(_middle, zip(*each, strict=True)), strict=True)) for each in (ours, theirs)]
     added = int(restored.metrics["events_restored"])
-    return {"ours": found[0], "whole_history": found[1], "events_restored": added, "rows_at_the_moment": int(folded)}
+    return {
+        "ours": medians[0],
+        "whole_history": medians[1],
+        "events_restored": added,
+        "rows_at_the_moment": int(folded),
+    }
 
 
 def _middle(values: tuple[float, ...]) -> float:

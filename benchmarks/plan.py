@@ -1,17 +1,17 @@
-"""Whether the plan is good: what a budget takes off readers, by the order in which tables are worked on.
+"""Measure the quality of the plan: how much read cost a budget removes, by the order of tables.
 
     python -m benchmarks.plan [--seed 1] [--tables 50] [--budget 0.15] [--sizes tpc_ds,file_systems,ycsb,drawn]
 
 Lakes of 50 tables with equality deletes: three have sizes of published distributions, one is drawn from the seed
-(``benchmarks.lakes``). ``rewrite_delete_files`` is done table by table in one application, until a part of what all of
-the lake is predicted to take is used up. A contender's figure is what readers are spared (``delete_read_cost`` of the
-tables' health) for a core-second that the tasks of its jobs have taken. Contenders are the plan of the hourly DAG, the
-tables with most files first, and one table after the other; each begins with the same tables, and does it twice.
+(``benchmarks.lakes``). ``rewrite_delete_files`` runs table by table in one application until a share of the predicted
+cost of the whole lake is spent. A contender's figure is the read cost removed (``delete_read_cost`` of the tables'
+health) per core-second of its jobs' tasks. Contenders are the plan of the hourly DAG, tables with most files first, and
+tables in order; each begins with the same tables and runs twice.
 
-Before that the job is done on a lake of other tables. What it took there, and then for each contender, calibrates the
-next one's predictions, as the audit does. Errors are those of all jobs of the contenders, before and after. A job that
-does not fit into what is left is none of the plan's; the others go over their budget by a part of their last job. The
-last line is JSON.
+Before that the job runs on a lake of other tables. Its cost there, and then that of each contender, calibrates the next
+one's predictions, like the audit does. Errors are those of all jobs of the contenders, before and after. The plan skips
+jobs that do not fit into the rest of the budget; the others exceed it by a part of their last job. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lakecdc.metadata.plan import Action, choose
 from lakecdc.metadata.policy import TablePolicy
 from lakecdc.runtime.run import run, work_of
 
-#: picks the next table of those that are left, for what is left of the budget; None ends the contender's work
+#: picks the next of the remaining tables for the remaining budget; None ends the contender's work
 Next = Callable[[Sequence[Action], float], Action | None]
 _LEARNT_FROM, _FIRST = 20, 5
 _KINDS = ("data_files", "equality_delete_files", "position_delete_files", "deletion_vectors")
@@ -47,8 +47,8 @@ _KINDS = ("data_files", "equality_delete_files", "position_delete_files", "delet
 class Done:
     """One job on one table.
 
-    :param core_seconds: of its tasks.
-    :param removed: ``delete_read_cost`` that readers are spared.
+    :param core_seconds: core-seconds of its tasks.
+    :param removed: removed ``delete_read_cost``.
     """
 
     action: Action
@@ -56,36 +56,36 @@ class Done:
     removed: float
 
     def error(self, predicted: float | None) -> float:
-        """By how much a prediction is off, as a part of what was taken."""
+        """Return the relative error of a prediction."""
         return abs((predicted or 0.0) / self.core_seconds - 1)
 
 
 class Bench:
-    """One lake, and what its tables need."""
+    """One lake and the work its tables need."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         connection: Any = lake
-        wanted = TableSelection(("bench.*",), (), {"*": TablePolicy(("*",))})
-        found = assess(connection, wanted, Steps({JOB: {}}))
-        self.actions = found.actions
-        healths = {each.table: each.health or {} for each in found.tables}
+        selection = TableSelection(("bench.*",), (), {"*": TablePolicy(("*",))})
+        assessment = assess(connection, selection, Steps({JOB: {}}))
+        self.actions = assessment.actions
+        healths = {each.table: each.health or {} for each in assessment.tables}
         self.files = {table: sum(health[kind] for kind in _KINDS) for table, health in healths.items()}
 
     def work(self, actions: Iterable[Action], following: Next, budget: float = float("inf")) -> list[Done]:
-        """Work from the same tables on, until the budget is used up or nothing more fits.
+        """Work on the initial tables until the budget is spent or nothing more fits.
 
         :param budget: core-seconds.
         """
-        self._back()
+        self._roll_back()
         left, done = list(actions), list[Done]()
         while (rest := budget - sum(each.core_seconds for each in done)) > 0 and (action := following(left, rest)):
             left.remove(action)
             done.append(self._do(action))
         return done
 
-    def _back(self) -> None:
-        self._lake.back()
+    def _roll_back(self) -> None:
+        self._lake.roll_back()
 
     def _do(self, action: Action) -> Done:
         spec = {"version": 1, "job": JOB, "catalog": self._lake.catalog, "tables": [action.table]}
@@ -96,9 +96,9 @@ class Bench:
 
 
 def predicted(actions: Iterable[Action], done: Sequence[Done]) -> list[Action]:
-    """Actions as the DAG's plan has them, predicted by what jobs have taken.
+    """Return actions like the DAG's plan, predicted from finished jobs.
 
-    :param done: the newest last.
+    :param done: finished jobs, the newest last.
     """
     runs = (Run(JOB, d.action.table, d.action.guessed_core_seconds or 0.0, d.core_seconds) for d in reversed(done))
     known = calibrated(runs)
@@ -109,26 +109,26 @@ def predicted(actions: Iterable[Action], done: Sequence[Done]) -> list[Action]:
 
 
 def planned(left: Sequence[Action], budget: float) -> Action | None:
-    """What the plan of the hourly DAG would do first for what is left of the budget."""
+    """Return the job that the hourly DAG's plan would run first within the remaining budget."""
     return next(iter(choose(left, budget=budget).chosen), None)
 
 
 def in_order(left: Sequence[Action], _: float) -> Action | None:
-    """The first of what is left."""
+    """Return the first remaining job."""
     return left[0] if left else None
 
 
 def learnt(bench: Bench) -> list[Done]:
-    """All jobs on a lake, after some that do not count: a JVM is slow at first."""
+    """Run all jobs on a lake, after some uncounted ones that warm up the JVM."""
     bench.work(bench.actions[:_FIRST], in_order)
     return bench.work(bench.actions, in_order)
 
 
 def contest(bench: Bench, part: float, before: Sequence[Done]) -> dict[str, list[Done]]:
-    """What each contender has done.
+    """Return the jobs of each contender.
 
-    :param part: of what all tables are predicted to take, as the budget.
-    :param before: what predictions go by.
+    :param part: budget, as a share of the predicted cost of all tables.
+    :param before: finished jobs to predict from.
     """
     budget = part * sum(action.core_seconds or 0.0 for action in predicted(bench.actions, before))
     contenders: dict[str, tuple[Next, Callable[[Action], float]]] = {
@@ -136,33 +136,33 @@ def contest(bench: Bench, part: float, before: Sequence[Done]) -> dict[str, list
         "most_files_first": (in_order, lambda action: -bench.files[action.table]),
         "round_robin": (in_order, lambda action: 0),
     }
-    found: dict[str, list[Done]] = {name: [] for name in contenders}
-    # there and back again, since a JVM gets faster
+    done_by_contender: dict[str, list[Done]] = {name: [] for name in contenders}
+    # forwards and backwards, as a JVM gets faster
     for name in (*contenders, *reversed(contenders)):
         following, order = contenders[name]
-        known = [*before, *(done for earlier in found.values() for done in earlier)]
-        found[name] += bench.work(sorted(predicted(bench.actions, known), key=order), following, budget)
-    return found
+        known = [*before, *(done for earlier in done_by_contender.values() for done in earlier)]
+        done_by_contender[name] += bench.work(sorted(predicted(bench.actions, known), key=order), following, budget)
+    return done_by_contender
 
 
 def facts(contenders: dict[str, list[Done]]) -> dict[str, Any]:
-    """What each has removed, and how many times the better of the others the plan has."""
-    found = {}
+    """Return what each contender removed, and how many times better the plan is than the best other."""
+    results = {}
     for name, done in contenders.items():
         removed, core_seconds = sum(d.removed for d in done), sum(d.core_seconds for d in done)
-        found[name] = {
+        results[name] = {
             "jobs": len(done),
             "removed": round(removed, 1),
             "core_seconds": round(core_seconds, 1),
             "removed_per_core_second": round(removed / core_seconds, 1) if done else 0.0,
         }
-    ours, *others = (each["removed_per_core_second"] for each in found.values())
+    ours, *others = (each["removed_per_core_second"] for each in results.values())
     together = [each for done in contenders.values() for each in done]
-    return {**found, "times_the_better": round(ours / max(others), 2), **errors_of(together)}
+    return {**results, "times_the_better": round(ours / max(others), 2), **errors_of(together)}
 
 
 def errors_of(done: Sequence[Done]) -> dict[str, Any]:
-    """By how much predictions were off, in the median."""
+    """Return the median errors of predictions."""
     return {
         "jobs": len(done),
         "guess_error": round(statistics.median(d.error(d.action.guessed_core_seconds) for d in done), 3),
@@ -182,20 +182,22 @@ def main() -> None:
     given = parser.parse_args()
     folder = emptied(given.folder)
     with only_own_lines(folder / "output.log"):
-        made = shapes("drawn", min(_LEARNT_FROM, given.tables), given.seed + 1)
-        done = learnt(Bench(Lake(folder / "learnt_from", made, given.seed)))
-        print(f"the job has been done on {len(done)} other tables")
-        found, others = {}, len(done)
+        drawn = shapes("drawn", min(_LEARNT_FROM, given.tables), given.seed + 1)
+        done = learnt(Bench(Lake(folder / "learnt_from", drawn, given.seed)))
+        print(f"the job ran on {len(done)} other tables")
+        results, others = {}, len(done)
         for name in given.sizes.split(","):
             lake = Lake(folder / name, shapes(name, given.tables, given.seed), given.seed)
             contenders = contest(Bench(lake), given.budget, done)
-            found[name] = facts(contenders)
+            results[name] = facts(contenders)
             done += [each for of_one in contenders.values() for each in of_one]
-            rates = {of: each["removed_per_core_second"] for of, each in found[name].items() if isinstance(each, dict)}
+            rates = {
+                of: each["removed_per_core_second"] for of, each in results[name].items() if isinstance(each, dict)
+            }
             print(f"{name}, removed per core-second: {', '.join(f'{of} {rate}' for of, rate in rates.items())}")
         errors = errors_of(done[others:])
         setting = {"seed": given.seed, "tables": given.tables, "budget": given.budget, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-plan", **found, **errors, **setting}))
+        print(json.dumps({"name": "bench-plan", **results, **errors, **setting}))
 
 
 if __name__ == "__main__":

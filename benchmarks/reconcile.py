@@ -1,11 +1,11 @@
-"""What it takes to hold a table against the Postgres table that feeds it: ours, and a full outer join by Spark.
+"""Measure comparing a table with its Postgres source: ours, and a full outer join by Spark.
 
     python -m benchmarks.reconcile [--rows 10000000] [--without-peer]
 
-A table of 8 columns is loaded by ingest and compared twice: as it is, and after a thousand rows in a row of it have
-been changed. The peer reads Postgres by JDBC, in ranges of the key, and joins that with the lake's table by key, as
-people do who write it themselves; what differs is only counted. The floor is the source alone: parallel COPYs of its
-rows, thrown away. A small table warms both ways up. The last line is JSON.
+``ingest`` loads a table of 8 columns, which is compared twice: unchanged, and after a thousand consecutive rows of it
+changed. The peer reads Postgres by JDBC, in ranges of the key, and joins that with the lake's table by key, like a
+hand-written comparison; it only counts differences. The floor is the source alone: parallel COPYs of its rows,
+discarded. A small table warms both ways up. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _ROWS_A_PART = 1_000_000
 
 @dataclass(frozen=True)
 class Pair:
-    """A table in Postgres, and the one that it feeds.
+    """A Postgres table and its target.
 
-    :param rows: of each.
+    :param rows: rows of each.
     """
 
     folder: Path
@@ -50,12 +50,12 @@ class Pair:
 
     @property
     def spark(self) -> SparkSession:
-        """The session of both ways."""
+        """Return the session of both ways."""
         catalog = parse_spec(self._spec()).catalog
         return open_session(catalog, "bench-reconcile", packages({"type": "sql", "uri": self.server.uri}))
 
     def load(self) -> None:
-        """Fill the source, and load it by ingest."""
+        """Fill the source and ingest it."""
         full_load.fill(self.server.dsn, self.table, self.rows)
         full_load.ours(self.folder, self.server.dsn, self.table, self.rows)
 
@@ -66,14 +66,14 @@ class Pair:
         self.spark.sql(f"UPDATE lake.bench.{self.table} SET status = 'spoilt' WHERE {where}")
 
     def ours(self) -> int:
-        """Rows that differ, as ``reconcile`` finds them."""
+        """Return the number of differing rows reported by ``reconcile``."""
         (report,) = run(parse_spec(self._spec()), reconcile).tables
         assert report.metrics.get("rows_source") == self.rows, report.reason
-        # nothing feeds the table meanwhile, so that nobody can tell whether changes are on their way
+        # no job feeds the table meanwhile, so it is unknown whether changes are in flight
         return int(report.metrics["undecided"])
 
     def joined(self) -> int:
-        """Rows that differ, by a full outer join."""
+        """Return the number of differing rows by a full outer join."""
         here, there = self.spark.table(f"lake.bench.{self.table}").alias("here"), self._by_jdbc().alias("there")
         same = " AND ".join(f"here.{column} <=> there.{column}" for column in there.columns)
         return here.join(there, "id", "full").where(f"NOT ({same})").count()
@@ -98,11 +98,11 @@ def _seconds(way: Callable[[Pair], int], pair: Pair, expected: int) -> float:
 
 
 def measure(folder: Path, rows: int, peer: bool) -> dict[str, float]:
-    """Seconds of each way, for tables that agree and for those of which some rows do not.
+    """Return the seconds of each way, for equal tables and for tables with some differing rows.
 
     :param peer: also measure the join.
     """
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     ways = {"ours": Pair.ours, "joined": Pair.joined} if peer else {"ours": Pair.ours}
     with Postgres(reachable_folder(folder / "postgres", "lakecdc-bench-") / "data") as server:
         warm, pair = (Pair(folder, server, *each) for each in (("warm", _WARM), ("orders", rows)))
@@ -111,16 +111,16 @@ def measure(folder: Path, rows: int, peer: bool) -> dict[str, float]:
         for each in (warm, pair):
             each.load()
         print(f"{rows:,} rows are in Postgres and in the lake")
-        found["floor"] = round(full_load.ceiling(server.dsn, "orders"), 1)
+        seconds["floor"] = round(full_load.ceiling(server.dsn, "orders"), 1)
         for name, expected in (("agree", 0), ("differ", _PLANTED)):
             if expected:
                 warm.spoil()
                 pair.spoil()
             for label, way in ways.items():
                 assert way(warm) == expected
-                found[f"{name}_{label}"] = _seconds(way, pair, expected)
-                print(f"{name}, {label}: {found[f'{name}_{label}']} s")
-    return found
+                seconds[f"{name}_{label}"] = _seconds(way, pair, expected)
+                print(f"{name}, {label}: {seconds[f'{name}_{label}']} s")
+    return seconds
 
 
 def main() -> None:
@@ -132,9 +132,9 @@ def main() -> None:
     given = parser.parse_args()
     folder = emptied(given.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
-        found = measure(folder, given.rows, not given.without_peer)
+        results = measure(folder, given.rows, not given.without_peer)
         facts = {"unit": "s", "rows": given.rows, "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-reconcile", **found, **facts}))
+        print(json.dumps({"name": "bench-reconcile", **results, **facts}))
 
 
 if __name__ == "__main__":

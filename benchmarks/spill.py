@@ -1,13 +1,12 @@
-"""Jobs on a table that has more deleted keys than fit into memory, and a plain read of it with Iceberg.
+"""Measure jobs on a table whose deleted keys do not fit into memory, and a plain read of it with Iceberg.
 
     python -m benchmarks.spill [--rows 5000000] [--keys 10000000] [--heap 1g] [--version 2]
 
 The table has string keys of 36 characters in files whose ranges overlap, so that each equality delete applies to each
-file, as a writer leaves them that is not converted for long. Most of its deleted keys are those of no row, a fifth of
-its rows is deleted. Each job is a process of its own with two tasks in one heap, and starts from the same snapshot.
-``iceberg`` reads all rows with Iceberg's reader, as any other Spark application does: it may fail, or not end within
-``--patience`` seconds, and then its figures say so. Memory is the most that the JVM, and that all of Python, had
-resident at once. The last line is JSON.
+file, as a writer leaves them that is not converted for long. Most deleted keys match no row; a fifth of the rows is
+deleted. Each job is a separate process with two tasks in one heap, and starts from the same snapshot. ``iceberg`` reads
+all rows with Iceberg's reader, like any other Spark application: it may fail, or not end within ``--patience`` seconds;
+its figures then record that. Memory is the resident peak of the JVM and of all Python processes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _KEY = "md5(cast(id AS string))"
 _PARTS = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 _UUID = "concat_ws('-', " + ", ".join(f"substr(m, {begin}, {length})" for begin, length in _PARTS) + ") AS id"
 _FILES, _COMMITS, _KEYS_A_FILE = 10, 10, 500_000
-_TOLD = ("rows", "rows_written", "positions", "verified", "core_seconds")
+_METRICS = ("rows", "rows_written", "positions", "verified", "core_seconds")
 _MOMENT = 1_750_000_000_000
 _AS_INGESTED = {names.JOB: "ingest"}
 
@@ -73,7 +72,7 @@ class Lake:
         return parse_spec({"version": 1, "job": job, "catalog": self._catalog, **rest})
 
     def session(self) -> SparkSession:
-        """Return a session as our jobs make it."""
+        """Return a session like those of our jobs."""
         return open_session(self.spec("rewrite_delete_files", tables=[_NAME]).catalog, "bench-spill")
 
     def table(self) -> IcebergTable:
@@ -82,7 +81,7 @@ class Lake:
 
 
 def fill(lake: Lake, rows: int, keys: int, version: int) -> int:
-    """Make the table, and return the snapshot that everything starts from."""
+    """Make the table and return the snapshot that every job starts from."""
     feed(lake, 1, version)
     spark, table = lake.session(), lake.table()
     source = spark.range(0, rows, 1, _FILES).selectExpr(f"{_KEY} AS m", "id AS number")
@@ -101,7 +100,7 @@ def fill(lake: Lake, rows: int, keys: int, version: int) -> int:
             assert location is not None, "keys were written"
             deletes += describe(table, [WrittenFile(location, size)], 0, ["id"])
         commit(table, RowChanges(deletes=deletes, summary=_AS_INGESTED))
-    # one event before the moment that is restored, and one after it
+    # one event before the restored moment, and one after it
     feed(lake, 2, version)
     feed(lake, 1000, version)
     head = table.refresh().head()
@@ -110,7 +109,7 @@ def fill(lake: Lake, rows: int, keys: int, version: int) -> int:
 
 
 def commit(table: IcebergTable, changes: RowChanges) -> None:
-    """Commit as if ingestion did."""
+    """Commit like ingestion does."""
     carrier = carrier_of(table.refresh().ancestors())
     append_changes(table, changes, PositionFence(carrier.text if carrier else None))
 
@@ -161,7 +160,7 @@ _WORK: dict[str, Callable[[Lake], Any]] = {
 
 
 def measured(name: str, folder: Path, heap: str, patience: float) -> dict[str, Any]:
-    """Run one job in a process of its own, and return what it took."""
+    """Run one job in a separate process and return its cost."""
     print(f"{name} …")
     submit = f"--driver-memory {heap} --conf spark.ui.enabled=false pyspark-shell"
     environment = {**os.environ, "SPARK_MASTER": "local[2]", "PYSPARK_SUBMIT_ARGS": submit}
@@ -197,13 +196,13 @@ def _end(pid: int) -> None:
 
 
 def one(name: str, lake: Lake) -> None:
-    """Do one piece of work in this process, and print its figures."""
+    """Run one piece of work in this process and print its figures."""
     start = json.loads((lake.folder / "start.json").read_text())
     spark = lake.session()
     spark.sql(f"CALL {_CATALOG}.system.set_current_snapshot('{_CATALOG}.{_NAME}', {start['head']})")
     began = time.monotonic()
     metrics = _WORK[name](lake) or {}
-    facts = {key: metrics[key] for key in _TOLD if key in metrics}
+    facts = {key: metrics[key] for key in _METRICS if key in metrics}
     print(json.dumps({"seconds": round(time.monotonic() - began, 1), **facts}))
 
 
@@ -217,7 +216,7 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=600)
     parser.add_argument("--jobs", default=",".join(_WORK))
     parser.add_argument("--folder", type=Path, default=Path("build/bench/spill"))
-    parser.add_argument("--keep", action="store_true", help="take the table that is there already")
+    parser.add_argument("--keep", action="store_true", help="reuse the existing table")
     parser.add_argument("--only", default="", help="for the processes that this one starts")
     given = parser.parse_args()
     if given.only:
@@ -232,8 +231,10 @@ def main() -> None:
             (folder / "start.json").write_text(json.dumps({"head": head}))
             lake.session().stop()
             print("filled")
-        found = {name: measured(name, folder, given.heap, given.patience) for name in given.jobs.split(",")}
-        print(json.dumps({"name": "bench-spill", "rows": given.rows, "keys": given.keys, "heap": given.heap, **found}))
+        results = {name: measured(name, folder, given.heap, given.patience) for name in given.jobs.split(",")}
+        print(
+            json.dumps({"name": "bench-spill", "rows": given.rows, "keys": given.keys, "heap": given.heap, **results})
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Whether the plan is good by more than chance: many lakes that nobody has made, whose jobs take what is guessed.
+"""Check that the plan is good by more than chance: many simulated lakes, whose jobs take the predicted time.
 
     python -m benchmarks.supposed [--seeds 40] [--tables 50] [--budget 0.15]
 
 The contest of ``benchmarks.plan``, over the metadata that its lakes would have, in seconds and without Spark: how many
-times the better of the others the plan has, over the seeds; how many times a plan could have at most, if parts of jobs
-could be done; and how much of that is reached. The last line is JSON.
+times better than the best other the plan is, over the seeds; the upper bound for any plan, if parts of jobs could be
+run; and the share of it that is reached. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _BYTES_OF_A_ROW, _BYTES_OF_A_DELETE = 20, 8
 
 
 class Supposed(Bench):
-    """A lake of which only the metadata is supposed."""
+    """A lake that exists only as simulated metadata."""
 
-    def __init__(self, made: Sequence[Shape]) -> None:
-        files = {f"bench.t{number:03}": _files(shape) for number, shape in enumerate(made)}
-        self.actions = tuple(_action(table, found) for table, found in files.items())
-        self.files = {table: len(found) for table, found in files.items()}
+    def __init__(self, drawn: Sequence[Shape]) -> None:
+        files = {f"bench.t{number:03}": _files(shape) for number, shape in enumerate(drawn)}
+        self.actions = tuple(_action(table, live) for table, live in files.items())
+        self.files = {table: len(live) for table, live in files.items()}
 
-    def _back(self) -> None:
+    def _roll_back(self) -> None:
         pass
 
     def _do(self, action: Action) -> Done:
@@ -44,31 +44,31 @@ class Supposed(Bench):
 
 
 def most_possible(actions: Sequence[Action], budget: float) -> float:
-    """What no plan can spare more of: the worthiest jobs, and a part of the one that the budget ends in."""
-    found, left = 0.0, budget
+    """Return the most that any plan can remove: the worthiest jobs, and a part of the one at the budget's end."""
+    benefit, left = 0.0, budget
     for action in sorted(actions, key=lambda each: -each.worth):
         cost = action.core_seconds or 0.0
         if cost > left:
-            return found + action.benefit * left / cost
-        found, left = found + action.benefit, left - cost
-    return found
+            return benefit + action.benefit * left / cost
+        benefit, left = benefit + action.benefit, left - cost
+    return benefit
 
 
 def figures(distribution: str, tables: int, part: float, seeds: int) -> dict[str, dict[str, float]]:
-    """Quarters of each figure, over lakes that differ by chance alone.
+    """Return the quartiles of each figure, over lakes that differ by chance alone.
 
-    :param part: of what all tables would take, as the budget.
+    :param part: budget, as a share of the cost of all tables.
     """
-    found: dict[str, list[float]] = {"times_the_better": [], "times_possible": [], "part_of_possible": []}
+    values_by_figure: dict[str, list[float]] = {"times_the_better": [], "times_possible": [], "part_of_possible": []}
     for seed in range(1, seeds + 1):
         lake = Supposed(shapes(distribution, tables, seed))
         budget = part * sum(action.core_seconds or 0.0 for action in lake.actions)
         result, most = facts(contest(lake, part, ())), most_possible(lake.actions, budget)
         others = max(result[name]["removed_per_core_second"] for name in ("most_files_first", "round_robin"))
-        found["times_the_better"].append(result["times_the_better"])
-        found["times_possible"].append(most / budget / others)
-        found["part_of_possible"].append(choose(lake.actions, budget=budget).benefit / most)
-    return {name: _quarters(values) for name, values in found.items()}
+        values_by_figure["times_the_better"].append(result["times_the_better"])
+        values_by_figure["times_possible"].append(most / budget / others)
+        values_by_figure["part_of_possible"].append(choose(lake.actions, budget=budget).benefit / most)
+    return {name: _quarters(values) for name, values in values_by_figure.items()}
 
 
 def _quarters(values: Sequence[float]) -> dict[str, float]:
@@ -77,9 +77,9 @@ def _quarters(values: Sequence[float]) -> dict[str, float]:
 
 
 def _files(shape: Shape) -> list[LiveFile]:
-    """What ``benchmarks.lakes`` would write."""
+    """Return the files ``benchmarks.lakes`` would write."""
     rows = max(shape.rows // shape.files, 1)
-    found = [
+    live_files = [
         LiveFile(Content.DATA, _SCOPE, rows * _BYTES_OF_A_ROW, rows, 1, f"data-{number}")
         for number in range(shape.files)
     ]
@@ -87,8 +87,8 @@ def _files(shape: Shape) -> list[LiveFile]:
         deletes = shape.deletes
         new = LiveFile(Content.DATA, _SCOPE, deletes * _BYTES_OF_A_ROW, deletes, sequence, f"changed-{sequence}")
         keys = LiveFile(Content.EQUALITY_DELETES, _SCOPE, deletes * _BYTES_OF_A_DELETE, deletes, sequence, None)
-        found += [new, *[keys] * count]
-    return found
+        live_files += [new, *[keys] * count]
+    return live_files
 
 
 def _action(table: str, files: Sequence[LiveFile]) -> Action:
@@ -104,8 +104,8 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--budget", type=float, default=0.15, help="part of what all tables would take")
     given = parser.parse_args()
-    found = {name: figures(name, given.tables, given.budget, given.seeds) for name in SIZES}
-    print(json.dumps({"name": "bench-plan-supposed", **found, **vars(given)}))
+    results = {name: figures(name, given.tables, given.budget, given.seeds) for name in SIZES}
+    print(json.dumps({"name": "bench-plan-supposed", **results, **vars(given)}))
 
 
 if __name__ == "__main__":

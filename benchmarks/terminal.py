@@ -1,4 +1,4 @@
-"""What a benchmark shows: its own lines of progress and the JSON at the end; what others say goes into a log."""
+"""Show a benchmark's progress lines and its final JSON; all other output goes into a log."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 @contextmanager
 def only_own_lines(log: Path) -> Iterator[None]:
-    """Keep the terminal for what this process prints itself.
+    """Reserve the terminal for what this process prints.
 
-    Spark, its JVM and all programs started meanwhile inherit the log as their output and error output.
+    Spark, its JVM and all programs started meanwhile inherit the log as their stdout and stderr.
 
-    :param log: takes up what they say; appended to, as a benchmark may have several processes.
-    :raises BaseException: what ends the benchmark, with a note that names the log.
+    :param log: file for their output; appended to, as a benchmark may have several processes.
+    :raises BaseException: the error that ends the benchmark, with a note that names the log.
     """
-    # it takes its leave when the process ends, and Airflow's logging would print that behind the JSON
+    # it logs when the process ends, and Airflow's logging would print that after the JSON
     logging.getLogger("py4j").setLevel(logging.WARNING)
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
-    kept, shown = [os.dup(number) for number in (1, 2)], sys.stdout
+    streams, shown = [os.dup(number) for number in (1, 2)], sys.stdout
     with log.open("ab") as file, os.fdopen(os.dup(1), "w", buffering=1) as sys.stdout:
         for number in (1, 2):
             os.dup2(file.fileno(), number)
@@ -35,6 +35,6 @@ def only_own_lines(log: Path) -> Iterator[None]:
         finally:
             sys.stdout, _ = shown, sys.stdout.flush()
             sys.stderr.flush()
-            for number, place in enumerate(kept, 1):
+            for number, place in enumerate(streams, 1):
                 os.dup2(place, number)
                 os.close(place)

@@ -1,11 +1,11 @@
-"""How fast the log of a large transaction is applied.
+"""Measure how fast the log of a large transaction is applied.
 
     python -m benchmarks.transaction [--source mysql] [--kind history] [--inserts 1000000] [--updates 500000]
 
 One transaction inserts rows into a loaded table of 8 columns in 4 buckets, another one updates some of them. Each is
 one round of the log: read, decoded, folded to the last event of each key, written as data and equality-delete files,
 and committed. The first transactions are small and warm it up. The ceiling is the source alone: its own client
-(``pg_recvlogical``, ``mariadb-binlog``) gets the same log and throws it away. The last line is JSON, in rows a second;
+(``pg_recvlogical``, ``mariadb-binlog``) reads the same log and discards it. The last line is JSON, in rows per second;
 ``core_seconds`` are those of the driver, its JVM and the tasks.
 
 Kinds: ``plain``; ``octets``, a column of bytes; ``large``, values of 3 KB that the updates leave out (Postgres);
@@ -52,11 +52,11 @@ _TABLE_NAME = "bench.ours"
 
 @dataclass(frozen=True)
 class Kind:
-    """What the rows hold and become.
+    """The contents of the rows.
 
     :param note: type of a column.
     :param value: its values.
-    :param more: what the updates set besides.
+    :param more: additional assignments of the updates.
     :param target: settings of the target.
     """
 
@@ -78,10 +78,10 @@ _KINDS = {
 class Source:
     """A running server.
 
-    :param statement: runs one in a transaction of its own.
-    :param settings: of the source in the spec that feeds a table.
-    :param end: where the log ends, for ``discard``.
-    :param discard: gets the log from one such place to another and throws it away.
+    :param statement: runs a statement in its own transaction.
+    :param settings: source settings in the spec that feeds a table.
+    :param end: returns the end of the log, for ``discard``.
+    :param discard: reads the log from one position to another and discards it.
     """
 
     words: dict[str, str]
@@ -112,7 +112,7 @@ class Source:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[Source]:
-    """A Postgres; each table has a slot of its own, and one more is for the ceiling."""
+    """Start a Postgres; each table has its own slot, and one more is for the ceiling."""
     with Postgres(reachable_folder(folder / "postgres", "lakecdc-bench-") / "data") as server:
 
         def statement(sql: str) -> Any:
@@ -130,7 +130,7 @@ def postgres(folder: Path) -> Iterator[Source]:
 
         words = {"type": "timestamp", "text": "i::text", "datetime": "timestamp '2026-01-01' + i * interval '1 s'"}
         words |= {"octets": "bytea", "unhex": "sha512(i::text::bytea)"}
-        found = Source(
+        source = Source(
             words,
             "generate_series({}, {}) AS i",
             statement,
@@ -140,12 +140,12 @@ def postgres(folder: Path) -> Iterator[Source]:
         )
         statement("CREATE PUBLICATION ceiling FOR ALL TABLES")
         statement("SELECT pg_create_logical_replication_slot('ceiling', 'pgoutput')")
-        yield found
+        yield source
 
 
 @contextmanager
 def mysql(folder: Path) -> Iterator[Source]:
-    """A MariaDB."""
+    """Start a MariaDB."""
     large = {"innodb-buffer-pool-size": "256M"}
     with MariaDB(reachable_folder(folder / "mariadb", "lakecdc-bench-") / "data", settings=large) as server:
 
@@ -164,7 +164,7 @@ def mysql(folder: Path) -> Iterator[Source]:
             file, position, *_ = statement("SHOW MASTER STATUS")
             return f"{file}:{position}"
 
-        found = Source(
+        source = Source(
             {
                 **{"type": "datetime(6)", "text": "i", "datetime": "'2026-01-01' + INTERVAL i SECOND"},
                 **{"octets": "varbinary(64)", "unhex": "unhex(sha2(i, 512))"},
@@ -176,21 +176,21 @@ def mysql(folder: Path) -> Iterator[Source]:
             discard,
         )
         statement("CREATE DATABASE bench")
-        yield found
+        yield source
 
 
 def core_seconds() -> float:
-    """What driver, JVM and tasks have used until now."""
+    """Return the seconds used by driver, JVM and tasks until now."""
     me, used = psutil.Process(), 0.0
     for process in (me, *me.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            # what ended children used is in their parents' figures
+            # a parent's figures include those of its ended children
             used += 0 if process.name() in _SERVERS else sum(process.cpu_times()[:4])
     return used
 
 
 def feed(folder: Path, source: Source) -> tuple[float, float]:
-    """Seconds and core-seconds of a run that feeds one table."""
+    """Return the seconds and core-seconds of a run that feeds one table."""
     uri = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
     spec: dict[str, Any] = {
         "version": 1,
@@ -210,14 +210,14 @@ def feed(folder: Path, source: Source) -> tuple[float, float]:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds that it takes."""
+    """Return the seconds `work` takes."""
     began = time.monotonic()
     work()
     return time.monotonic() - began
 
 
 def measure(folder: Path, source: Source, inserts: int, updates: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """Seconds and core-seconds by transaction, of ours and of the ceiling."""
+    """Return seconds and core-seconds by transaction, of ours and of the ceiling."""
     first, last = 2 * _WARM + 1, 2 * _WARM + inserts
     source.create(_TABLE_NAME)
     feed(folder, source)
@@ -254,7 +254,7 @@ def main() -> None:
 
 
 def result(given: argparse.Namespace, costs: dict[str, dict[str, tuple[float, float]]]) -> dict[str, Any]:
-    """What the last line says.
+    """Return the JSON of the last line.
 
     :param given: the arguments.
     :param costs: seconds and core-seconds by transaction, of ours and of the ceiling.

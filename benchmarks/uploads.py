@@ -1,11 +1,10 @@
-"""What it takes to write a file into S3: our own stream, Arrow's, and one request with the whole file.
+"""Measure writing a file to S3: our stream, Arrow's, and one request with the whole file.
 
     python -m benchmarks.uploads [--delay 0.03] [--repeats 3] [--sizes 100000,64000000,1000000000]
 
-A file is written in pieces of a megabyte, as a writer of Parquet has them, through a gateway that is a process of its
-own, waits before each answer and counts requests. ``put`` is boto3 with the file in memory. Contenders take turns; of
-several repeats the fastest counts. The last line is JSON: MB a second, seconds, requests, and resident MiB above those
-before.
+A file is written in pieces of a megabyte, like a Parquet writer does, through a gateway process that waits before each
+answer and counts requests. ``put`` is boto3 with the file in memory. Contenders take turns; the fastest repeat counts.
+The last line is JSON: MB per second, seconds, requests, and additional resident MiB.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def _put(properties: Properties, size: int) -> None:
     _client(tuple(properties.items())).put_object(Bucket=_BUCKET, Key=_KEY, Body=b"".join(_pieces(size)))
 
 
-# all three keep their connections, as ours does by itself
+# all three keep their connections, as ours does by default
 @lru_cache
 def _arrow_io(properties: tuple[tuple[str, str], ...]) -> PyArrowFileIO:
     return PyArrowFileIO(dict(properties))
@@ -74,17 +73,17 @@ def _client(properties: tuple[tuple[str, str], ...]) -> Any:
 _CONTENDERS: dict[str, Callable[[Properties, int], None]] = {"ours": _ours, "arrow": _arrow, "put": _put}
 
 
-def _pass_on(port: int, delay: float, asked: Connection) -> None:
+def _pass_on(port: int, delay: float, connection: Connection) -> None:
     with gateway_to(port, delay=delay) as gateway:
-        asked.send(gateway.endpoint)
-        while asked.recv():
-            asked.send(dict(gateway.requests))
+        connection.send(gateway.endpoint)
+        while connection.recv():
+            connection.send(dict(gateway.requests))
             gateway.requests.clear()
 
 
 @contextmanager
 def _far(port: int, delay: float) -> Iterator[Connection]:
-    """Yield a connection that says the gateway's endpoint, and then the requests since the last time it was asked."""
+    """Yield a connection that sends the gateway's endpoint, then the requests since the previous query."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     gateway = context.Process(target=_pass_on, args=(port, delay, there))
@@ -97,7 +96,7 @@ def _far(port: int, delay: float) -> Iterator[Connection]:
 
 
 def _measured(work: Callable[[], None]) -> tuple[float, int]:
-    """Return seconds, and the bytes that this process had resident at most beyond those before."""
+    """Return seconds, and the peak of additional resident bytes of this process."""
     process, over = psutil.Process(), threading.Event()
     most = before = process.memory_info().rss
 
@@ -118,7 +117,7 @@ def _measured(work: Callable[[], None]) -> tuple[float, int]:
 
 
 def _contest(server: S3Server, size: int, given: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with _far(server.port, given.delay) as gateway:
         properties = {**server.properties, "s3.endpoint": gateway.recv()}
         for _ in range(given.repeats):
@@ -128,16 +127,16 @@ def _contest(server: S3Server, size: int, given: argparse.Namespace) -> dict[str
                 requests, head = gateway.recv(), server.client().head_object(Bucket=_BUCKET, Key=_KEY)
                 assert head["ContentLength"] == size, f"{name} wrote {head['ContentLength']} bytes of {size}"
                 server.client().delete_object(Bucket=_BUCKET, Key=_KEY)
-                if name not in found or seconds < found[name]["s"]:
-                    found[name] = {
+                if name not in results or seconds < results[name]["s"]:
+                    results[name] = {
                         "mb_s": round(size / seconds / 1e6, 1),
                         "s": round(seconds, 3),
                         "requests": sum(requests.values()),
                         "mib": memory // 2**20,
                     }
-    for name, one in found.items():
+    for name, one in results.items():
         print(f"{size:>13,} bytes  {name:6}{one['s']:>8.3f} s{one['mb_s']:>8.1f} MB/s  {one['requests']} requests")
-    return found
+    return results
 
 
 def main() -> None:

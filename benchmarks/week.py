@@ -1,12 +1,12 @@
-"""Whether governance keeps a lake healthy: a week of 30 tables, hour by hour, on a clock that is set forward.
+"""Check that governance keeps a lake healthy: a week of 30 tables, hour by hour, on a clock that is set forward.
 
     python -m benchmarks.week [--tables 30] [--hours 168] [--budget 0.012] [--seed 1]
 
-Each table has a writer of one habit: streams of changes or of new rows every hour, changes by day alone, loads at
-night, or, as half of the tables have it, a change about every other day. After the writers of an hour the tasks of the
-hourly DAG do their work in one application, under a budget that does not suffice for all of it; at three those of the
-nightly DAG, without one. Scores and debt are what workers measure after that. Jobs prove nothing: at the end an outside
-reader compares each table with the rows that its writer has left. The last line is JSON.
+Each table has a writer of one habit: streams of changes or of new rows every hour, changes by day only, loads at night,
+or, for half of the tables, a change about every other day. After the writers of an hour the tasks of the hourly DAG run
+in one application, under a budget that does not suffice for all work; at three those of the nightly DAG, without a
+budget. Scores and debt are measured by workers after that. Jobs run without proofs: at the end an outside reader
+compares each table with the rows its writer left. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NIGHT, _MORNING, _EVENING = 3, 8, 18
 _MAX_WAIT_HOURS = 6
 _MIN_SCORE = 85
 _FIRST_ROWS = 2_000
-# what makes a job of a handful of rows shorter
+# shortens jobs of a handful of rows
 _SETTINGS = {
     **spark_classes.INTERPRETED,
     "spark.sql.adaptive.enabled": "false",
@@ -48,7 +48,7 @@ Draw = np.random.Generator
 
 
 def _changes(table: Fed, hour: int, draw: Draw) -> None:
-    """Old keys, the newer ones more often, and a few new ones."""
+    """Upsert old ids, newer ones more often, and a few new ones."""
     newest = max(table.rows)
     old = newest - np.minimum(draw.exponential(500, 30).astype(np.int64), newest)
     table.upsert(np.unique([*old, *range(newest + 1, newest + 11)]), f"hour {hour}")
@@ -82,10 +82,10 @@ HABITS: tuple[Callable[[Fed, int, Draw], None], ...] = (
 
 @dataclass
 class Course:
-    """What was measured from hour to hour.
+    """The measurements from hour to hour.
 
-    :param scores: of every table.
-    :param debts: what a scan of all tables opens for delete files.
+    :param scores: scores of all tables.
+    :param debts: delete files that a scan of all tables opens.
     :param unpaid: hours for which a table has had equality deletes, by table.
     """
 
@@ -107,7 +107,7 @@ class Course:
         self.longest_unpaid = max(self.longest_unpaid, *self.unpaid.values())
 
     def done(self, reports: list[Any]) -> None:
-        """Count what a DAG has done."""
+        """Count the outcomes of a DAG."""
         for report in reports:
             if report.outcome == "done":
                 self.jobs[report.job] += 1
@@ -115,7 +115,7 @@ class Course:
             self.core_seconds += report.metrics.get("core_seconds", 0.0)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the measurements as JSON."""
         scores = sorted(self.scores)
         return {
             "lowest_score": round(scores[0], 1),
@@ -133,8 +133,8 @@ class Course:
 class Week:
     """A lake, its writers and its DAGs.
 
-    :param folder: of the catalog and the warehouse.
-    :param budget: minutes of cores that an hour may take.
+    :param folder: folder of the catalog and the warehouse.
+    :param budget: core-minutes per hour.
     """
 
     def __init__(self, folder: Path, tables: int, budget: float, seed: int) -> None:
@@ -181,7 +181,7 @@ class Week:
             table.age()
 
     def compare(self) -> int:
-        """Compare every table with what was written, by DuckDB; tell how many rows there are."""
+        """Compare every table with the rows written, by DuckDB, and return the number of rows."""
         count = 0
         with open_duckdb() as connection:
             for table in self.tables:
@@ -206,7 +206,7 @@ def main() -> None:
         "AIRFLOW_HOME": str(folder / "airflow"),
         "AIRFLOW__LAKECDC__AUDIT": "False",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
-        # what is told is no time, and all jobs are small: to compile less makes the week several times shorter
+        # time is not reported, and all jobs are small: compiling less makes the week several times shorter
         "JDK_JAVA_OPTIONS": spark_classes.LONG_LIVED_JVM,
         **spark_classes.environment(),
     }
@@ -218,8 +218,8 @@ def main() -> None:
             if hour % 24 == 23:
                 print(f"day {hour // 24 + 1}, {time.monotonic() - begun:.0f} s: {json.dumps(week.course.facts())}")
         setting = {"tables": given.tables, "hours": given.hours, "budget_minutes": given.budget, "seed": given.seed}
-        taken = {"rows": week.compare(), "seconds": round(time.monotonic() - begun), "cores": os.cpu_count()}
-        print(json.dumps({"name": "bench-week", **week.course.facts(), **taken, **setting}))
+        totals = {"rows": week.compare(), "seconds": round(time.monotonic() - begun), "cores": os.cpu_count()}
+        print(json.dumps({"name": "bench-week", **week.course.facts(), **totals, **setting}))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Comparison:
 class Place:
     """Where DuckDB finds a table.
 
-    :param path: of its current metadata file, or of a folder with ``metadata/version-hint.text``.
+    :param path: path of its current metadata file, or of a folder with ``metadata/version-hint.text``.
     :param storage: fsspec's file system for it; None if it is in a local folder.
     """
 
@@ -52,10 +52,10 @@ class Place:
 
 
 def place_of(settings: Settings, table: str) -> Place:
-    """Return where a table is. In an object store its path says it, without any catalog.
+    """Return where a table is. In an object store its path is enough, without a catalog.
 
     :param table: ``namespace.name``.
-    :raises LookupError: the SQLite catalog does not have it.
+    :raises LookupError: the table is not in the SQLite catalog.
     """
     if settings.s3 is None:
         return metadata_file(settings.catalog_file, table)
@@ -80,14 +80,14 @@ def metadata_file(catalog_file: Path, table: str) -> Place:
     with sqlite3.connect(f"file:{catalog_file}?mode=ro", uri=True) as connection:
         row = connection.execute(query, (CATALOG, namespace, name)).fetchone()
     if row is None:
-        raise LookupError(f"The catalog {catalog_file} has no table {table}.")
+        raise LookupError(f"Table {table} is not in the catalog {catalog_file}.")
     return Place(unquote(urlsplit(row[0]).path))
 
 
 def compare(table: Place, expected: Path) -> Comparison:
     """Compare an Iceberg table with the source's rows.
 
-    Types must be equal, not just convertible; rows are compared with their count, so that duplicates are found.
+    Types must be equal, not just convertible; rows are compared with their count, so that duplicates count.
 
     :param expected: Parquet file of the source's rows.
     """
@@ -114,7 +114,7 @@ def compare(table: Place, expected: Path) -> Comparison:
 def open_duckdb(storage: Any = None) -> Any:
     """Open DuckDB with its Iceberg extension, both from wheels.
 
-    :param storage: fsspec's file system that it uses as well.
+    :param storage: fsspec's file system to register.
     """
     import duckdb
     import duckdb_extension_avro

@@ -16,7 +16,7 @@ from demo.shop import TABLES
 #: Airflow connection of the shop's database
 SOURCE_CONNECTION = "shop_db"
 DAGS = {name: f"{SHOP}_{name}" for name in ("ingest", "hourly_governance", "nightly_governance", "reconcile")}
-#: the folder of every checkout, and the demo's own
+#: the folder of every checkout, and the demo's
 _FOLDERS = {"dags-folder": REPOSITORY / "dags", "demo": REPOSITORY / "demo" / "dag_files"}
 _BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 

@@ -46,5 +46,5 @@ class Progress:
             yield facts
         line = f"{place} {title}" if self.console.is_terminal else "        "
         summary = f"  {'; '.join(facts)}" if facts else ""
-        taken = f"{time.monotonic() - began:6.1f} s"
-        self.console.print(f"{line}  {taken}{summary}", markup=False, highlight=False, soft_wrap=True)
+        duration = f"{time.monotonic() - began:6.1f} s"
+        self.console.print(f"{line}  {duration}{summary}", markup=False, highlight=False, soft_wrap=True)

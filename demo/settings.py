@@ -64,7 +64,7 @@ class Settings:
     def catalog_properties(self) -> dict[str, str]:
         """Return the catalog's pyiceberg properties."""
         if self.s3:
-            # other readers than ours find a table by its path
+            # readers other than ours locate a table by its path
             place = {"warehouse": f"s3://{BUCKET}/lake", "readable_paths": "true"}
             return {"type": OBJECT_STORE, **place, **self.s3.properties}
         return {"type": "sql", "uri": f"sqlite:///{self.catalog_file}", "warehouse": f"file://{self.warehouse}"}
@@ -96,7 +96,7 @@ class Settings:
 
     @property
     def governed_hours(self) -> range:
-        """Return the hours followed by hourly governance; after the others it is left out, so that debt builds up."""
+        """Return the hours followed by hourly governance; the others are not governed, so that debt builds up."""
         return range(1, self.hours // 3 + 1)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import psycopg
 
 #: settings that a server started without the demo needs for this data folder
-_KEPT = ("wal_level", "max_replication_slots", "listen_addresses", "unix_socket_directories")
+_PERSISTED_SETTINGS = ("wal_level", "max_replication_slots", "listen_addresses", "unix_socket_directories")
 
 
 class Source:
@@ -42,7 +42,7 @@ class Source:
         """Start the server and write its settings into the data folder."""
         self.postgres.start()
         with self.connect() as session:
-            for name in _KEPT:
+            for name in _PERSISTED_SETTINGS:
                 session.execute(f"ALTER SYSTEM SET {name} = '{SETTINGS[name]}'")
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:

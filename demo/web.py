@@ -14,7 +14,7 @@ def web_page(settings: Settings, environment: Mapping[str, str], port: int | Non
 
     :param settings: the demo's settings.
     :param environment: Airflow's environment.
-    :param port: port on 127.0.0.1; 8080, or a free one if that is taken.
+    :param port: port on 127.0.0.1; 8080, or a free one if that is in use.
     """
     return AirflowServer(
         ["standalone"],

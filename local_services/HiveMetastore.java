@@ -10,8 +10,8 @@ import org.apache.thrift.server.TThreadPoolServer;
 import org.apache.thrift.transport.TServerSocket;
 
 /**
- * Hive's metastore over a Derby database in memory, on the loopback interface only: its own main class listens on every
- * interface, asks nobody for a password, and wants its tables to be made by another program.
+ * Hive's metastore over a Derby database in memory, on the loopback interface only: Hive's main class listens on every
+ * interface without a password, and needs another program to create its tables.
  *
  * <p>Arguments: port, folder of the warehouse.
  */
@@ -23,7 +23,7 @@ public class HiveMetastore {
     conf.set("datanucleus.schema.autoCreateAll", "true");
     conf.set("metastore.schema.verification", "false");
     conf.set("metastore.warehouse.dir", arguments[1]);
-    // the defaults are classes of Hive itself
+    // the defaults are classes of Hive's server
     conf.set("metastore.task.threads.always", "org.apache.hadoop.hive.metastore.events.EventCleanerTask");
     conf.set("metastore.expression.proxy", "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy");
     // locks, which Iceberg takes for every commit

@@ -11,8 +11,8 @@ import org.eclipse.jetty.ee10.servlet.ServletHolder;
 import org.eclipse.jetty.server.Server;
 
 /**
- * Iceberg's REST catalog fixture over a JDBC catalog, on the loopback interface only: the fixture's own main class
- * listens on every interface and asks nobody for a password.
+ * Iceberg's REST catalog fixture over a JDBC catalog, on the loopback interface only: the fixture's main class
+ * listens on every interface without a password.
  *
  * <p>Arguments: port, then catalog properties as key=value.
  */

@@ -1,4 +1,4 @@
-/** Start Trino by reflection: its own main class is not published, and its classes are for a newer Java. */
+/** Start Trino by reflection: its main class is not published, and its classes need a newer Java. */
 public class TrinoServer {
   public static void main(String[] arguments) throws Exception {
     Class<?> server = Class.forName("io.trino.server.Server");

@@ -1,4 +1,4 @@
-"""Airflow's server on a local port, with what its command starts beside it."""
+"""Airflow's server on a local port, with the processes that its command starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSWORDS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 def served_at(port: int, path: str = "") -> dict[str, str]:
     """Return Airflow's settings of a server on a local port.
 
-    :param path: path that the server is below, with a leading slash
+    :param path: path prefix of the server, with a leading slash
     """
     address = f"http://127.0.0.1:{port}{path}"
     return {
@@ -32,9 +32,9 @@ class AirflowServer(Service):
     """A command of Airflow that serves its pages, with all processes that it starts.
 
     :param arguments: the command, such as ``standalone``
-    :param environment: the whole environment with ``AIRFLOW_HOME``, but for the settings of :func:`served_at`
-    :param parts: parts of Airflow that have to be healthy
-    :param path: path that the server is below, with a leading slash
+    :param environment: the whole environment with ``AIRFLOW_HOME``, without the settings of :func:`served_at`
+    :param parts: parts of Airflow that must be healthy
+    :param path: path prefix of the server, with a leading slash
     """
 
     name = "Airflow"
@@ -58,12 +58,12 @@ class AirflowServer(Service):
 
     @property
     def address(self) -> str:
-        """Return the address of its pages."""
+        """Return the address of the pages."""
         return f"http://127.0.0.1:{self.port}{self._path}"
 
     @property
     def login(self) -> tuple[str, str]:
-        """Return name and password of the only user; Airflow makes them up if no file is set."""
+        """Return name and password of the only user; Airflow generates them if no file is set."""
         ((user, password),) = json.loads(self._passwords.read_text()).items()
         return user, password
 
@@ -85,11 +85,11 @@ class AirflowServer(Service):
         return [sys.executable, "-m", "airflow", *self._arguments]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the given environment, and the address."""
+        """Return the given environment with the address."""
         return {**self._environment, **served_at(self.port, self._path)}
 
     def is_ready(self) -> bool:
-        """Check whether somebody can log in and every part is healthy."""
+        """Check whether the login works and every part is healthy."""
         try:
             with urllib.request.urlopen(f"{self.address}/api/v2/monitor/health", timeout=ANSWER_SECONDS) as answer:
                 health = json.load(answer)

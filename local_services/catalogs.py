@@ -1,4 +1,4 @@
-"""Catalogs of other kinds as local processes: AWS Glue as moto plays it, Hive's metastore, Nessie."""
+"""Catalogs of other kinds as local processes: AWS Glue (moto), Hive's metastore, Nessie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from local_services.iceberg_rest import java
 from local_services.process import Service, free_port, http_answers, port_answers
 from local_services.s3 import REGION, S3Server
 
-#: moto knows no accounts
+#: moto has no accounts
 ACCOUNT = {"AWS_ACCESS_KEY_ID": "lakecdc", "AWS_SECRET_ACCESS_KEY": "lakecdc", "AWS_REGION": REGION}
 _GLUE_SERVER = Path(__file__).with_name("glue_server.py")
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -19,7 +19,7 @@ _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 class Glue(Service):
     """A Glue catalog without databases, and an S3 server with an empty bucket, both in memory.
 
-    :param folder: of its log
+    :param folder: folder of its log
     """
 
     name = "glue"
@@ -64,9 +64,9 @@ class Glue(Service):
 
 
 class HiveMetastore(Service):
-    """A metastore that remembers nothing after ``stop``.
+    """A metastore that loses its contents on ``stop``.
 
-    :param folder: of its tables and its log
+    :param folder: folder of its tables and its log
     """
 
     name = "hive"
@@ -90,16 +90,16 @@ class HiveMetastore(Service):
         return [java(), "-Xmx256m", *_JVM, "-cp", path, "HiveMetastore", str(self.port), self.warehouse]
 
     def is_ready(self) -> bool:
-        """Return whether it listens, which it does once its database is made."""
+        """Return whether it listens, which it does once its database is created."""
         return port_answers(self.port)
 
 
 class Nessie(Service):
-    """A catalog that remembers nothing after ``stop``.
+    """A catalog that loses its contents on ``stop``.
 
-    :param folder: of its log
-    :param s3: holds the tables, running
-    :param bucket: of the warehouse, made if need be
+    :param folder: folder of its log
+    :param s3: running server of the tables
+    :param bucket: bucket of the warehouse, created if missing
     """
 
     name = "nessie"
@@ -115,7 +115,7 @@ class Nessie(Service):
         return {**address, "warehouse": "lake", **self.s3.properties}
 
     def prepare(self) -> None:
-        """Check that it is installed, and make the bucket."""
+        """Check that it is installed, and create the bucket."""
         NESSIE.check()
         self.s3.create_bucket(self.bucket)
 
@@ -136,7 +136,7 @@ class Nessie(Service):
             f"{storage}.path-style-access": "true",
             f"{storage}.region": REGION,
             f"{storage}.access-key": "urn:nessie-secret:quarkus:account",
-            # a client of today asks this Nessie for signatures at an address that it does not have
+            # new clients request signatures at an address that this Nessie does not have
             f"{storage}.request-signing-enabled": "false",
         }
         return [
@@ -153,5 +153,5 @@ class Nessie(Service):
         return {"ACCOUNT_NAME": self.s3.access_key, "ACCOUNT_SECRET": self.s3.secret_key}
 
     def is_ready(self) -> bool:
-        """Return whether the catalog hands out its configuration."""
+        """Return whether the catalog serves its configuration."""
         return http_answers(f"{self.properties['uri']}/v1/config")

@@ -1,4 +1,4 @@
-"""Answer queries, as :mod:`local_services.readers` starts it in an environment of its own: one in JSON a line."""
+"""Answer queries, one in JSON per line; :mod:`local_services.readers` starts this in a separate environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import chdb
 
 
 def main() -> None:
-    """Answer each line of the input with a line."""
+    """Answer each input line with a line."""
     for line in sys.stdin:
         try:
             rows = chdb.query(json.loads(line), "Arrow")

@@ -19,11 +19,11 @@ from local_services.process import PATIENCE, Service, ServiceError
 class Connect(Service):
     """A standalone worker; it stores the positions of connectors in a file, and continues from there after a restart.
 
-    :param folder: offsets, settings and log go here, made if need be and kept after ``stop``
-    :param kafka: the broker it writes to, running
+    :param folder: offsets, settings and log, created if missing and kept after ``stop``
+    :param kafka: the running broker it writes to
     :param schemas: put the schema into every message, as Connect does by default
     :param settings: worker settings that override or extend ours, such as ``offset.flush.interval.ms``
-    :param jars: folders of further jars, behind ours on the class path
+    :param jars: folders of additional jars, behind ours on the class path
     :param port: port of its REST interface; a free one if None
     """
 
@@ -81,7 +81,7 @@ class Connect(Service):
         self._wait(lambda: self._runs(name), f"the connector {name} does not run")
 
     def restart_connector(self, name: str) -> None:
-        """Stop a connector and let it continue from its position.
+        """Stop a connector and resume it from its position.
 
         :param name: the connector's name
         :raises ServiceError: if it does not stop or run in time, or its task fails
@@ -98,7 +98,7 @@ class Connect(Service):
         :param path: path with a leading slash
         :param body: JSON to send
         :return: the decoded answer, None if it is empty
-        :raises ServiceError: if the worker refuses; the message holds its answer
+        :raises ServiceError: if the worker refuses; the message contains its answer
         """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
@@ -122,7 +122,7 @@ class Connect(Service):
         try:
             status = self.request("GET", f"/connectors/{name}/status")
         except ServiceError:
-            # right after the PUT the status may not be there yet
+            # right after the PUT the status may not exist yet
             return "", []
         return status["connector"]["state"], status["tasks"]
 

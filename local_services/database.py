@@ -1,4 +1,4 @@
-"""The base of database servers as local processes: a data folder, settings, a restart, a crash."""
+"""The base of database servers as local processes: data folder, settings, restart, crash."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class DatabaseServer(Service):
     Under root it runs as ``nobody`` and owns the data folder, whose parents ``nobody`` must be able to enter (see
     :func:`local_services.paths.reachable_folder`).
 
-    :param data_dir: data folder; made when it holds no server, used as it is otherwise
+    :param data_dir: data folder; initialized when empty, otherwise used unchanged
     :param port: port to listen on; a free one if None
-    :param keep_data: leave the data folder after ``stop``, so that a later start goes on with it
+    :param keep_data: leave the data folder after ``stop``, so that a later start continues with it
     :param log_file: server log; beside the data folder if None
     :param settings: server settings that override or extend those of the class
     """
 
     default_settings: ClassVar[Mapping[str, str]]
-    #: what the data folder of a server holds
+    #: files that mark a server's data folder
     data_mark: ClassVar[str]
 
     def __init__(
@@ -44,18 +44,18 @@ class DatabaseServer(Service):
         super().__init__(log_file or self.data_dir.with_name(f"{self.data_dir.name}.log"), port, unprivileged_account())
 
     def stop(self, *, crash: bool = False) -> None:
-        """Stop the server; remove the data folder unless it is to be kept.
+        """Stop the server; remove the data folder unless it is kept.
 
-        :param crash: end it as a power cut would; the data folder then stays for the recovery
+        :param crash: end it like a power cut; the data folder then stays for the recovery
         """
         super().stop(crash=crash)
         if not (self.keep_data or crash):
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def prepare(self) -> None:
-        """Make the data folder and, the first time, what a new server has in it.
+        """Create the data folder and, the first time, initialize it.
 
-        :raises ServiceError: if the server is not installed, or its account cannot get to the data folder
+        :raises ServiceError: if the server is not installed, or its account cannot enter the data folder
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.hand_over(self.data_dir)
@@ -72,5 +72,5 @@ class DatabaseServer(Service):
         return {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
     def working_folder(self) -> Path:
-        """Return the data folder: the one place the server's account can surely enter."""
+        """Return the data folder: the only place the server's account can certainly enter."""
         return self.data_dir

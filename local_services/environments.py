@@ -1,4 +1,4 @@
-"""Python environments of tools whose packages are not the project's, or ask for other versions."""
+"""Python environments of tools whose packages conflict with the project's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from local_services.setup_program import setup_program
 
 
 def make_environment(run: Callable[[Sequence[str]], None], home: Path, packages: Sequence[str]) -> Path:
-    """Make an environment anew by uv, as the project's own, and return its Python.
+    """Recreate an environment with uv and return its Python.
 
     :param run: runs a program, raising an error if it fails
-    :param home: its folder
+    :param home: folder of the environment
     """
     shutil.rmtree(home, ignore_errors=True)
     setup, python = setup_program(), home / "bin" / "python"

@@ -1,6 +1,6 @@
-"""Apache Flink with Iceberg's sink, in a Python environment of its own, as an independent writer of equality deletes.
+"""Apache Flink with Iceberg's sink in a separate Python environment, as an independent writer of equality deletes.
 
-Flink's Python package asks for other versions of what Spark needs, and brings Flink's jars along.
+Flink's Python package requires other versions of Spark's dependencies, and contains Flink's jars.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from local_services.maven import copy_dependencies
 from local_services.paths import REPOSITORY, TOOLS
 from local_services.process import LOG_TAIL, PATIENCE, ServiceError
 
-#: the 2.1 line is what iceberg-flink-runtime-2.1 is made for
+#: iceberg-flink-runtime-2.1 requires the 2.1 line
 VERSION = "2.1.3"
 POM = Path(__file__).resolve().parent / "flink_pom" / "pom.xml"
 HOME = TOOLS / "flink"
@@ -32,12 +32,12 @@ _PACKAGES = (f"apache-flink=={VERSION}",)
 
 
 def is_installed() -> bool:
-    """Return whether the environment is the one that version and pom ask for now."""
+    """Return whether the environment matches the current version and pom."""
     return _STAMP.exists() and _STAMP.read_text() == recipe()
 
 
 def recipe() -> str:
-    """Return a hash of what the environment is made from."""
+    """Return a hash of the environment's inputs."""
     return hashlib.sha256(f"{VERSION} {sys.version_info[:2]}".encode() + POM.read_bytes()).hexdigest()
 
 
@@ -55,7 +55,7 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
 def environment(folder: Path) -> dict[str, str]:
     """Return the variables of a program in Flink's environment.
 
-    :param folder: of its logs
+    :param folder: folder of its logs
     """
     names = [name for name in os.environ if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))]
     java = "-Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Duser.timezone=UTC"
@@ -63,11 +63,11 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 class FlinkTables:
-    """Flink at work: it writes the tables of :mod:`local_services.flink_shapes` while the caller goes on.
+    """Flink writing the tables of :mod:`local_services.flink_shapes` in the background.
 
     :param database: the SQLite file of the catalog
     :param warehouse: its warehouse, a URI
-    :param folder: for events, savepoints, logs and what each table must hold
+    :param folder: events, savepoints, logs and the expected rows of each table
     :param tables: names without namespace, in the order of writing
     """
 
@@ -80,7 +80,7 @@ class FlinkTables:
 
     def __enter__(self) -> Self:
         if not is_installed():
-            raise ServiceError("Flink is missing: python -m local_services.install")
+            raise ServiceError("Flink is missing. Run python -m local_services.install")
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -100,12 +100,12 @@ class FlinkTables:
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return
-        # Flink's JVM is a child of the program, in the session that was made for both
+        # Flink's JVM is a child of the program, in their common session
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """Wait until a table is complete and return the rows it must hold, values as in the JSON of the events.
+        """Wait until a table is complete and return its expected rows, values as in the JSON of the events.
 
         :param table: name without namespace
         :raises ServiceError: if it failed, or is not complete in time
@@ -114,11 +114,11 @@ class FlinkTables:
         return list(json.loads((self.folder / f"{table}.json").read_text()))
 
     def wait_for(self, name: str, failure: str) -> None:
-        """Wait for a file of the program's.
+        """Wait for a file of the program.
 
         :param name: the file
-        :param failure: the file that says why the other one will not come
-        :raises ServiceError: if that one appears, if the program has ended, or the time is over
+        :param failure: the file that explains why the first one will not appear
+        :raises ServiceError: if the failure file appears, if the program has ended, or on a timeout
         """
         until, file = time.monotonic() + PATIENCE, self.folder / name
         while not file.exists():
@@ -129,15 +129,15 @@ class FlinkTables:
                 raise ServiceError(f"Flink: no {name}:\n{self._log.read_text(errors='replace')[-LOG_TAIL:]}")
             time.sleep(0.05)
 
-    def go(self, table: str) -> None:
-        """Let an endless table begin, once the tables before it are complete.
+    def begin(self, table: str) -> None:
+        """Start an endless table, once the tables before it are complete.
 
         :param table: name without namespace
         """
         (self.folder / f"{table}.go").touch()
 
     def stop(self, table: str) -> None:
-        """Let an endless table come to its end.
+        """End an endless table.
 
         :param table: name without namespace
         """

@@ -1,4 +1,4 @@
-"""Change events as Flink reads them (Debezium JSON), and their plain fold: what a table must hold in the end.
+"""Change events as Flink reads them (Debezium JSON), and their plain fold: the expected rows of a table.
 
 Standard library only: Flink's environment and the tests' both use it. Values are as in JSON, so that the
 fold shares no code with any engine's types.
@@ -14,7 +14,7 @@ from typing import Any
 Row = dict[str, Any]
 Event = dict[str, Any]
 Batch = list[Event]
-#: random numbers, the number of the key, a version that never comes twice → the row
+#: random numbers, the number of the key, a unique version → the row
 MakeRow = Callable[[Random, int, int], Row]
 
 _NO_SUCH_KEY = 1_000_000
@@ -24,9 +24,9 @@ _NO_SUCH_KEY = 1_000_000
 class Changes:
     """Change events over numbered keys, folded as they are created.
 
-    :param random: where all choices come from.
-    :param make: the row of a key in a version.
-    :param upsert: whether the writer takes an insert over a row that is there as an update.
+    :param random: source of all choices.
+    :param make: creates the row of a key in a version.
+    :param upsert: whether the writer treats an insert over an existing row as an update.
     :param required: columns that must not be null.
     :param rows: the fold: number of the key to the newest row.
     """
@@ -36,12 +36,12 @@ class Changes:
     upsert: bool
     required: Collection[str]
     rows: dict[int, Row] = field(default_factory=dict)
-    _gone: list[int] = field(default_factory=list)
+    _deleted: list[int] = field(default_factory=list)
     _numbers: int = 0
     _version: int = 0
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Yield batches for a table that may have rows already; one batch is one commit of the writer.
+        """Yield batches for a table that may already have rows; one batch is one commit of the writer.
 
         :param size: rows of the first load.
         """
@@ -54,7 +54,7 @@ class Changes:
         yield self.nulls_and_returns()
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """Yield batches without an end, each with at least one insert."""
+        """Yield endless batches, each with at least one insert."""
         yield self.load(size)
         while True:
             for step in (lambda: self.updates(5), self.deletes, self.several_changes_per_key, self.nulls_and_returns):
@@ -104,7 +104,7 @@ class Changes:
     def update(self, number: int, *, nulls: bool = False) -> Event:
         """Change a row.
 
-        :param nulls: set every column to null that may be.
+        :param nulls: set every nullable column to null.
         """
         old, new = self.rows[number], self._row(number)
         if nulls:
@@ -115,7 +115,7 @@ class Changes:
         """Delete a row, which may not exist."""
         old = self.rows.get(number)
         if old is not None:
-            self._gone.append(number)
+            self._deleted.append(number)
         return self._event("d", number, old or self._row(number), None)
 
     def _event(self, operation: str, number: int, before: Row | None, after: Row | None) -> Event:
@@ -137,6 +137,6 @@ class Changes:
         return self.random.sample(sorted(self.rows), max(1, int(len(self.rows) * share)))
 
     def _returning(self, share: float) -> list[int]:
-        gone = [number for number in dict.fromkeys(self._gone) if number not in self.rows]
-        self._gone = []
-        return gone[: max(1, int(len(gone) * share))]
+        deleted = [number for number in dict.fromkeys(self._deleted) if number not in self.rows]
+        self._deleted = []
+        return deleted[: max(1, int(len(deleted) * share))]

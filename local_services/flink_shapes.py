@@ -1,4 +1,4 @@
-"""The tables that Flink writes: each is hard in some way for conversions of equality deletes.
+"""The tables that Flink writes: each is difficult in some way for conversions of equality deletes.
 
 Standard library only, see :mod:`local_services.flink_changes`.
 """
@@ -53,7 +53,7 @@ class Evolution:
     :param make: creates the rows afterwards; None: as before.
     :param key: the equality columns afterwards; None: as before.
     :param widen: columns that become long.
-    :param rename: old name to new name.
+    :param rename: new names by old name.
     :param drop: dropped columns.
     :param add: added text columns.
     :param unpartition: dropped partition fields.
@@ -71,7 +71,7 @@ class Evolution:
     format_version: int | None = None
 
     def carried(self, row: Row) -> Row:
-        """Convert a row from before the evolution to what readers see afterwards."""
+        """Convert a row from before the evolution to the columns after it."""
         renamed = {self.rename.get(name, name): value for name, value in row.items() if name not in self.drop}
         return renamed | dict.fromkeys(self.add)
 
@@ -105,7 +105,7 @@ class Shape:
 
 
 def tables() -> dict[str, tuple[Shape, int]]:
-    """Return all tables: name without namespace to shape and initial format version."""
+    """Return the shape and initial format version of each table, by its name without namespace."""
     return {f"{name}_v{version}": (shape, version) for name, shape in shapes().items() for version in shape.versions}
 
 
@@ -150,7 +150,7 @@ def columns_at_the_end(shape: Shape) -> tuple[Column, ...]:
 
 
 def numbered(random: Random, number: int, version: int) -> Row:
-    """Create a row with a number for its key; the smallest and largest are among them."""
+    """Create a row with a number as its key; the smallest and largest are among them."""
     return {"id": _EDGES.get(number, number), **payload(random, version)}
 
 
@@ -160,7 +160,7 @@ def in_region(random: Random, number: int, version: int) -> Row:
 
 
 def coded(random: Random, number: int, version: int) -> Row:
-    """Create a row with a text for its key."""
+    """Create a row with a text as its key."""
     return {"code": code(number), **payload(random, version)}
 
 
@@ -205,7 +205,7 @@ def wide(random: Random, number: int, version: int) -> Row:
 
 
 def code(number: int) -> str:
-    """Return a text for a number, first the texts that some program confuses."""
+    """Return a text for a number, first the texts that some programs confuse."""
     return _HARD[number] if number < len(_HARD) else f"ключ-{number:05d}-{'é' if number % 2 else 'e'}"
 
 
@@ -276,7 +276,7 @@ _WORDS: Sequence[str] = [
     "tab\there",
     "Ω" * 30,
 ]
-# combined and single characters, cases, more than the 16 characters that bounds keep, the last characters there are
+# combined and single characters, cases, more than the 16 characters that bounds keep, the last code points
 _HARD: Sequence[str] = [
     *["", " ", "é", "e\u0301", "É", "ß", "SS", "ﬀ", "ff", "🦀", "🦀🦀", "\U0010ffff", "\uffff", "\u00a0"],
     *[

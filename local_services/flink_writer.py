@@ -1,8 +1,8 @@
 """The program that writes tables with Flink's Iceberg sink: ``python -m local_services.flink_writer``.
 
-Runs in Flink's own environment, which :mod:`local_services.flink` makes; its mini cluster lives in this process's JVM.
-Each batch of change events is one file, and the next one appears when the sink has committed the one before. When a
-table is complete, what it must hold is written to ``OUT/<table>.json``; ``OUT/<table>.failed`` says why it is not.
+Runs in Flink's environment, which :mod:`local_services.flink` makes; its mini cluster is in this process's JVM. Each
+batch of change events is one file, and the next one appears when the sink has committed the one before. A complete
+table writes its expected rows to ``OUT/<table>.json``; ``OUT/<table>.failed`` explains a failure.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from local_services.process import PATIENCE
 
 #: batches of a table whose shape evolves half way, after the evolution
 _BATCHES_AFTER = 3
-#: an endless table gets a batch this often
+#: interval between batches of an endless table
 _PACE_SECONDS = 1.0
 _SETTINGS = {
     "parallelism.default": "2",
     "execution.checkpointing.interval": "200ms",
     "rest.port": "0",
     "table.local-time-zone": "UTC",
-    # Flink's own repair of disordered changelogs; ours are in order
+    # Flink's repair of disordered changelogs; ours are in order
     "table.exec.sink.upsert-materialize": "NONE",
     "restart-strategy.type": "disable",
 }
@@ -77,7 +77,7 @@ class Flink:
         self.environment.execute_sql(f"CREATE DATABASE IF NOT EXISTS lake.{NAMESPACE}")
 
     def create(self, name: str, shape: Shape, version: int) -> None:
-        """Create a table by the catalog's Java interface, since Flink's SQL has no transforms."""
+        """Create a table by the catalog's Java API, as Flink's SQL has no transforms."""
         schema = self.jvm.org.apache.iceberg.SchemaParser.fromJson(json.dumps(_schema(shape)))
         spec = self.jvm.org.apache.iceberg.PartitionSpecParser.fromJson(schema, json.dumps(_spec(shape)))
         properties = {
@@ -90,7 +90,7 @@ class Flink:
         self.catalog.createTable(self._identifier(name), schema, spec, self._map(properties))
 
     def evolve(self, name: str, change: Evolution) -> None:
-        """Change a table as its shape says."""
+        """Change a table according to its shape."""
         table, types = self.catalog.loadTable(self._identifier(name)), self.jvm.org.apache.iceberg.types.Types
         schema = table.updateSchema()
         for column in change.widen:
@@ -131,7 +131,7 @@ class Flink:
         return self.environment.execute_sql(insert).get_job_client()._j_job_client
 
     def committed_rows(self, name: str) -> int:
-        """Return the rows that a table's snapshots added, with superseded ones; 0 before the first one."""
+        """Return the number of rows a table's snapshots added, superseded ones too; 0 before the first one."""
         with closing(sqlite3.connect(self._database, timeout=30)) as connection:
             query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
             (location,) = connection.execute(query, (NAMESPACE, name)).fetchone()
@@ -144,7 +144,7 @@ class Flink:
         return sum(1 for snapshot in table.snapshots() if "flink.job-id" in dict(snapshot.summary()))
 
     def stop(self, job: Any, folder: Path) -> Iterator[None]:
-        """Stop a job after a last commit of its input; yields while that takes."""
+        """Stop a job after a last commit of its input; yields meanwhile."""
         form = self.jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
         done = job.stopWithSavepoint(True, folder.as_uri(), form)
         while not done.isDone():
@@ -176,7 +176,7 @@ class Flink:
 
 
 class Given(NamedTuple):
-    """What the rows of all tables depend on."""
+    """The inputs of all rows."""
 
     rows: int
     seed: int
@@ -185,10 +185,10 @@ class Given(NamedTuple):
 class TableWriter:
     """The writer of one table, in steps, so that one thread can write several: Flink's planner is bound to its thread.
 
-    :param version: of Iceberg's format.
-    :param folder: where events and the expected rows go; the files ``<name>.go`` and ``<name>.stop`` begin
+    :param version: format version of the table.
+    :param folder: folder of events and expected rows; the files ``<name>.go`` and ``<name>.stop`` start
         and end an endless table.
-    :param given: how many rows the first load has, and what all rows are drawn from.
+    :param given: number of rows of the first load, and the source of all rows.
     """
 
     def __init__(self, flink: Flink, name: str, shape: Shape, version: int, folder: Path, given: Given) -> None:
@@ -247,13 +247,13 @@ class TableWriter:
         while not self._has_arrived(changes_before):
             state = str(job.getJobStatus().get().toString())
             if state in ("FAILED", "CANCELED") or time.monotonic() > until:
-                raise WriteError(f"{file.name} was not committed, the job is {state}: see Flink's log")
+                raise WriteError(f"{file.name} was not committed, the job is {state}. See Flink's log")
             yield
 
     def _has_arrived(self, changes_before: int) -> bool:
         rows = self._flink.committed_rows(self.name)
         if rows > self._rows_written:
-            raise WriteError(f"{rows} rows were written, not {self._rows_written}")
+            raise WriteError(f"Expected {self._rows_written} rows, got {rows}")
         return rows == self._rows_written and self._flink.committed_changes(self.name) > changes_before
 
 
@@ -276,7 +276,7 @@ def main() -> None:
     ]
     write_all(writers, arguments.out, arguments.at_once)
     sys.stdout.flush()
-    # the mini cluster's threads would keep the process
+    # the mini cluster's threads would keep the process alive
     os._exit(0)
 
 

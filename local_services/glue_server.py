@@ -1,7 +1,7 @@
-"""Run moto's server of AWS services, as :mod:`local_services.catalogs` starts it in an environment of its own.
+"""Run moto's server of AWS services; :mod:`local_services.catalogs` starts this in a separate environment.
 
-Moto takes every update of a table. Glue refuses one whose ``VersionId`` is no longer the table's, by which Iceberg's
-commits exclude each other, so this adds that.
+Moto accepts every update of a table. Glue refuses one with an outdated ``VersionId``, which is how Iceberg's commits
+exclude each other; this program adds that check.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _update, _one = GlueResponse.update_table, threading.Lock()
 
 
 def update_table(self: Any) -> Any:
-    """Update a table if it is at the version that the request names."""
+    """Update a table if it is at the version in the request."""
     given = self.parameters
     with _one:
         table = self.glue_backend.get_table(given["DatabaseName"], given["TableInput"]["Name"])

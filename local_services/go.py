@@ -1,4 +1,4 @@
-"""A Go compiler that is new enough, whatever the distribution ships."""
+"""Get a Go compiler that is new enough on every distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_services.process import ServiceError
 OLDEST = (1, 25)
 TOOLCHAIN = "go1.26.8"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-# Go takes these from a settings file of the user otherwise, and a GOFLAGS=-mod=vendor there breaks `go install`.
+# Otherwise Go reads these from a user's settings file, where GOFLAGS=-mod=vendor breaks `go install`.
 ENVIRONMENT: Mapping[str, str] = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOROOT": "", "CGO_ENABLED": "0"}
 
 
@@ -25,9 +25,9 @@ def run_go(go: str, *arguments: str, folder: Path, **extra: str) -> str:
 
     :param go: path of the program
     :param folder: folder to run in, which must be in no Go module
-    :param extra: variables to add to the environment
+    :param extra: additional environment variables
     :return: its standard output
-    :raises ServiceError: if it fails; the message holds what it said
+    :raises ServiceError: if it fails; the message contains its output
     """
     environment = {**os.environ, **ENVIRONMENT, **extra}
     done = subprocess.run([go, *arguments], capture_output=True, text=True, cwd=folder, env=environment)
@@ -37,7 +37,7 @@ def run_go(go: str, *arguments: str, folder: Path, **extra: str) -> str:
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """Return major and minor from what ``go version`` prints; (0, 0) if there is none in it.
+    """Return major and minor version from the output of ``go version``; (0, 0) if it has none.
 
     :param text: for example ``go version go1.19.8 linux/amd64``
     """
@@ -48,15 +48,15 @@ def version_of(text: str) -> tuple[int, int]:
 def find_go(folder: Path) -> str:
     """Return a Go that can compile the S3 server.
 
-    Debian 12 has Go 1.19, which knows no other toolchain than itself. Yet toolchains are modules like any other, so
-    even that one can fetch a newer one, checked against Go's checksum database.
+    Debian 12 has Go 1.19, which supports no other toolchain. As toolchains are modules, even that one can fetch a newer
+    one, verified by Go's checksum database.
 
     :param folder: folder to run in
-    :raises ServiceError: if there is no Go at all
+    :raises ServiceError: if Go is not installed
     """
     go = shutil.which("go")
     if go is None:
-        raise ServiceError("Go is missing: apt-get install golang-go")
+        raise ServiceError("Go is missing. Run apt-get install golang-go")
     if version_of(run_go(go, "version", folder=folder)) >= OLDEST:
         return go
     return fetch_toolchain(go, folder)
@@ -72,7 +72,7 @@ def fetch_toolchain(go: str, folder: Path) -> str:
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     module = f"golang.org/toolchain@v0.0.1-{TOOLCHAIN}.linux-{architecture}"
     place = Path(json.loads(run_go(go, "mod", "download", "-json", module, folder=folder))["Dir"])
-    # Modules carry no permission to execute; newer versions of Go do the same to what they fetch.
+    # Modules have no execute permission; newer versions of Go set it like this.
     for program in (*place.glob("bin/*"), *place.glob("pkg/tool/*/*")):
         program.chmod(0o755)
     return str(place / "bin" / "go")

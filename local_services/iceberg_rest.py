@@ -1,4 +1,4 @@
-"""Iceberg's own REST catalog fixture as a local process, its tables on the local S3 server or in a folder."""
+"""Iceberg's REST catalog fixture as a local process, with tables on the local S3 server or in a folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from local_services.s3 import REGION, S3Server
 
 
 class IcebergRest(Service):
-    """A REST catalog; what it knows is in a SQLite file, so it can be stopped and started again.
+    """A REST catalog that stores its contents in a SQLite file, so that it survives a restart.
 
-    :param folder: where the catalog's file is, made if need be and kept after ``stop``
-    :param s3: the server that holds the tables, running; None to keep them in the folder
-    :param bucket: bucket of the warehouse, made if need be
+    :param folder: folder of the catalog's file, created if missing and kept after ``stop``
+    :param s3: the running server of the tables; None keeps them in the folder
+    :param bucket: bucket of the warehouse, created if missing
     :param port: port to listen on; a free one if None
     """
 
@@ -48,12 +48,12 @@ class IcebergRest(Service):
         return f"s3://{self.bucket}/" if self.s3 else f"file://{self.folder}/{self.bucket}"
 
     def prepare(self) -> None:
-        """Make the folder and the bucket.
+        """Create the folder and the bucket.
 
         :raises ServiceError: if the catalog is not installed
         """
         if not (ICEBERG_REST / ".stamp").exists():
-            raise ServiceError("the REST catalog is missing: python -m local_services.install")
+            raise ServiceError("The REST catalog is missing. Run python -m local_services.install")
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.s3:
             self.s3.create_bucket(self.bucket)
@@ -87,11 +87,11 @@ class IcebergRest(Service):
         return self.s3.aws_environment if self.s3 else {}
 
     def is_ready(self) -> bool:
-        """Return whether the catalog hands out its configuration."""
+        """Return whether the catalog serves its configuration."""
         return http_answers(f"{self.uri}/v1/config")
 
 
 def java() -> str:
-    """Return the Java program, as Spark chooses it."""
+    """Return the Java program that Spark would choose."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else shutil.which("java") or "java"

@@ -1,8 +1,8 @@
-"""Install what the service tests need and the demo does not: S3, catalogs, Kafka, registry, Flink, MySQL, a browser.
+"""Install the tools of the service tests: S3, catalogs, Kafka, registry, Flink, MySQL, a browser.
 
-Run as ``python -m local_services.install``; does nothing where everything is in place. With ``--packages`` it installs
-no more than the distribution's packages, among which a Java compiler may bring another Java; with ``--soak`` also
-Nessie, Trino, ClickHouse, DuckDB's HTTP and dbt, 1.6 GB, which only tests on demand need.
+Run as ``python -m local_services.install``; does nothing where everything is in place. ``--packages`` installs only the
+distribution's packages, among which a Java compiler may bring another Java; ``--soak`` also installs Nessie, Trino,
+ClickHouse, DuckDB's HTTP extension and dbt, 1.6 GB, for tests on demand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _one_maven = threading.Lock()
 def main(arguments: Sequence[str] = ()) -> None:
     """Install everything.
 
-    :param arguments: of the command line
+    :param arguments: command-line arguments
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packages", action="store_true", help="only the packages of the distribution")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     install_packages(missing_packages())
     if options.packages:
         return
-    # compiling and downloading side by side
+    # compile and download at the same time
     parts = (
         *(install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog),
         *(install_mysql, install_glue, install_hive),
@@ -57,29 +57,29 @@ def main(arguments: Sequence[str] = ()) -> None:
             done.result()
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print one line of progress."""
     print(f"services: {text}", flush=True)
 
 
 def install_packages(missing: Sequence[str]) -> None:
-    """Install packages of Debian by apt-get, as root.
+    """Install Debian packages with apt-get, as root.
 
     :raises ServiceError: if they cannot be installed here; the message names them
     """
     if not missing:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise ServiceError(f"missing here: apt-get install {' '.join(missing)}")
-    say(f"installing {' '.join(missing)}")
+        raise ServiceError(f"Packages are missing. Run apt-get install {' '.join(missing)}")
+    print_progress(f"installing {' '.join(missing)}")
     apt.install(missing)
 
 
 def missing_packages() -> list[str]:
-    """Return the Debian packages of the programs that are still needed."""
+    """Return the Debian packages of the programs that are missing."""
     missing = [] if mariadb.is_installed() else ["mariadb-server"]
     if shutil.which("chromium") is None:
-        # by itself it draws no letters
+        # without fonts it draws no letters
         missing += ["chromium", "fonts-liberation"]
     missing += missing_for_s3()
     fetched = (is_stamped(ICEBERG_REST), *(part.is_installed() for part in (kafka_jars, flink, registry_jars, HIVE)))
@@ -91,15 +91,15 @@ def missing_packages() -> list[str]:
 
 
 def missing_for_s3() -> list[str]:
-    """Return the Debian packages that compiling the S3 server still needs."""
+    """Return the missing Debian packages for compiling the S3 server."""
     if VERSITYGW.exists() or shutil.which("go") is not None:
         return []
-    # without certificates Go cannot reach its proxy, and nothing else pulls them in
+    # without certificates Go cannot reach its proxy, and no other package depends on them
     return ["golang-go", "ca-certificates"]
 
 
 def java_major() -> int:
-    """Return the major version of the machine's Java: a newer compiler's classes would not run on it."""
+    """Return the major version of the machine's Java, which cannot run a newer compiler's classes."""
     answer = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
     match = re.search(r'version "(\d+)', answer)
     return int(match.group(1)) if match else 17
@@ -111,17 +111,17 @@ def install_s3_server() -> None:
         return
     VERSITYGW.parent.mkdir(parents=True, exist_ok=True)
     compiler = go.find_go(TOOLS)
-    say(f"compiling versitygw {VERSITYGW_VERSION} with {Path(compiler)}")
+    print_progress(f"compiling versitygw {VERSITYGW_VERSION} with {Path(compiler)}")
     module = f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW_VERSION}"
     go.run_go(compiler, "install", "-trimpath", "-ldflags=-s -w", module, folder=TOOLS, GOBIN=str(VERSITYGW.parent))
     (VERSITYGW.parent / "versitygw").rename(VERSITYGW)
 
 
 def install_rest_catalog() -> None:
-    """Fetch the jars of Iceberg's REST fixture and compile the class that starts it."""
+    """Fetch the jars of Iceberg's REST fixture and compile its start class."""
     if is_stamped(ICEBERG_REST):
         return
-    say("fetching Iceberg's REST catalog")
+    print_progress("fetching Iceberg's REST catalog")
     shutil.rmtree(ICEBERG_REST, ignore_errors=True)
     jars, classes = ICEBERG_REST / "lib", ICEBERG_REST / "classes"
     classes.mkdir(parents=True)
@@ -133,82 +133,82 @@ def install_rest_catalog() -> None:
 def install_kafka() -> None:
     """Fetch the jars of Kafka, Kafka Connect and Debezium."""
     if not kafka_jars.is_installed():
-        say("fetching Kafka, Kafka Connect and Debezium")
+        print_progress("fetching Kafka, Kafka Connect and Debezium")
         kafka_jars.install(run)
 
 
 def install_schema_registry() -> None:
     """Fetch Apicurio Registry and its converter for Kafka Connect."""
     if not registry_jars.is_installed():
-        say("fetching the schema registry")
+        print_progress("fetching the schema registry")
         registry_jars.install(run)
 
 
 def install_flink() -> None:
-    """Make the environment of Flink, which writes tables for the tests of conversions."""
+    """Make the environment of Flink, the writer of tables for the tests of conversions."""
     if not flink.is_installed():
-        say("fetching Flink")
+        print_progress("fetching Flink")
         flink.install(run)
 
 
 def install_mysql() -> None:
-    """Fetch MySQL's server, which this Debian need not have."""
+    """Fetch MySQL's server, as Debian may lack it."""
     if not mysql_packages.is_installed():
-        say("fetching MySQL")
+        print_progress("fetching MySQL")
         mysql_packages.install(run)
 
 
 def install_glue() -> None:
-    """Make the environment of moto, which plays AWS Glue."""
+    """Make the environment of moto, a simulation of AWS Glue."""
     if not MOTO.is_installed():
-        say("fetching moto")
+        print_progress("fetching moto")
         MOTO.install(run)
 
 
 def install_hive() -> None:
     """Fetch Hive's metastore."""
     if not HIVE.is_installed():
-        say("fetching the Hive metastore")
+        print_progress("fetching the Hive metastore")
         HIVE.install(run)
 
 
 def install_nessie() -> None:
     """Fetch Nessie and a Java for it."""
     if not NESSIE.is_installed():
-        say("fetching Nessie")
+        print_progress("fetching Nessie")
         NESSIE.install(run)
 
 
 def install_trino() -> None:
     """Fetch Trino and a Java for it."""
     if not TRINO.is_installed():
-        say("fetching Trino")
+        print_progress("fetching Trino")
         TRINO.install(run)
 
 
 def install_clickhouse() -> None:
     """Make the environment of ClickHouse."""
     if not CLICKHOUSE.is_installed():
-        say("fetching ClickHouse")
+        print_progress("fetching ClickHouse")
         CLICKHOUSE.install(run)
 
 
 def install_httpfs() -> None:
     """Fetch DuckDB's extension for HTTP."""
     if not HTTPFS.is_installed():
-        say("fetching DuckDB's HTTP")
+        print_progress("fetching DuckDB's HTTP")
         HTTPFS.install(run)
 
 
 def install_dbt() -> None:
     """Make the environment of dbt."""
     if not DBT.is_installed():
-        say("fetching dbt")
+        print_progress("fetching dbt")
         DBT.install(run)
 
 
 def is_stamped(folder: Path) -> bool:
-    """Return whether the folder was made from the pom and the source as they are now.
+    """Return whether the folder was made from the current pom and source.
 
     :param folder: the folder of the REST catalog
     """
@@ -217,7 +217,7 @@ def is_stamped(folder: Path) -> bool:
 
 
 def recipe() -> str:
-    """Return a hash of what the REST catalog is made from."""
+    """Return a hash of the inputs of the REST catalog."""
     return hashlib.sha256((HERE / "pom.xml").read_bytes() + (HERE / "IcebergRest.java").read_bytes()).hexdigest()
 
 
@@ -225,9 +225,9 @@ def run(command: Sequence[str]) -> None:
     """Run a program.
 
     :param command: program and arguments
-    :raises ServiceError: if it fails; the message holds its output
+    :raises ServiceError: if it fails; the message contains its output
     """
-    # two of Maven's processes must not fill its repository at the same time
+    # two Maven processes must not fill its repository at the same time
     with _one_maven if command[0] == "mvn" else nullcontext():
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:

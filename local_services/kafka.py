@@ -35,7 +35,7 @@ _SETTINGS = {
     "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "8388608",
     "log.segment.bytes": "16777216",
-    # tests give records the times of their source, which may be years ago
+    # records of tests have the times of their source, possibly years ago
     "log.retention.ms": "-1",
     "log.index.size.max.bytes": "1048576",
     # after a crash the controller waits this long for the broker it still believes to be alive
@@ -47,7 +47,7 @@ _SETTINGS = {
 class Kafka(Service):
     """A Kafka node on 127.0.0.1; its topics survive a stop, a crash and a restart.
 
-    :param folder: data, settings and log go here, made if need be and kept after ``stop``
+    :param folder: data, settings and log, created if missing and kept after ``stop``
     :param port: port to listen on; a free one if None
     :param password: if given, the user ``lakecdc`` may log in at a second port by SASL/PLAIN
     """
@@ -78,7 +78,7 @@ class Kafka(Service):
         self._settings_file.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
         if not (self.folder / "data" / "meta.properties").exists():
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            # a value that begins with a hyphen would be taken for an option
+            # a value that begins with a hyphen would be parsed as an option
             tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings_file))
             self.run_tool([java(), *JVM, "-cp", class_path(), *tool])
 
@@ -92,7 +92,7 @@ class Kafka(Service):
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        # on a closed port the client retries until its timeout, and a broker that has ended would be noticed that late
+        # on a closed port the client retries until its timeout, which would delay noticing that the broker has ended
         if not port_answers(self.port):
             return False
         try:

@@ -1,4 +1,4 @@
-"""The jars of Kafka, Kafka Connect and Debezium, fetched with Maven; how Spark gets those of its own Kafka source."""
+"""The jars of Kafka, Kafka Connect and Debezium, fetched with Maven, and those of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LIBRARY = KAFKA / "lib"
 
 
 def is_installed() -> bool:
-    """Return whether the jars are those that the pom asks for now."""
+    """Return whether the jars match the current pom."""
     stamp = KAFKA / ".stamp"
     return stamp.exists() and stamp.read_text() == recipe()
 
 
 def recipe() -> str:
-    """Return a hash of what the jars are chosen by."""
+    """Return a hash of the jars' inputs."""
     return hashlib.sha256(POM.read_bytes()).hexdigest()
 
 
@@ -39,15 +39,15 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
 
 
 def class_path() -> str:
-    """Return the class path of all servers made from these jars.
+    """Return the class path of all servers from these jars.
 
     :raises ServiceError: if they are not installed
     """
     if not is_installed():
-        raise ServiceError("Kafka's jars are missing: python -m local_services.install")
+        raise ServiceError("Kafka's jars are missing. Run python -m local_services.install")
     return f"{LIBRARY}/*"
 
 
 def spark_arguments() -> str:
-    """Return spark-submit's arguments for a session that reads Kafka by Spark's own source."""
+    """Return spark-submit's arguments for a session with Spark's Kafka source."""
     return f"--conf spark.jars.excludes={','.join(setup_program().UNWANTED_JARS)}"

@@ -16,7 +16,7 @@ SETTINGS: Mapping[str, str] = {
     "gtid-strict-mode": "1",
     "innodb-log-file-size": "16M",
 }
-# Debian puts the daemon where only root looks
+# Debian installs the daemon outside a user's PATH
 _PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
@@ -27,7 +27,7 @@ class MariaDB(mysql_protocol.MysqlProtocolServer):
     default_settings = SETTINGS
 
     def initialize(self) -> None:
-        """Make the system tables by ``mariadb-install-db``."""
+        """Create the system tables with ``mariadb-install-db``."""
         flags = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         size = f"--innodb-log-file-size={self.settings['innodb-log-file-size']}"
         program = program_path("mariadb-install-db")
@@ -46,10 +46,10 @@ def program_path(name: str) -> str:
     """
     path = shutil.which(name, path=_PLACES)
     if path is None:
-        raise ServiceError(f"{name} is missing: python -m local_services.install")
+        raise ServiceError(f"{name} is missing. Run python -m local_services.install")
     return path
 
 
 def is_installed() -> bool:
-    """Return whether the server's program is there."""
+    """Return whether the server's program exists."""
     return shutil.which("mariadbd", path=_PLACES) is not None

@@ -1,4 +1,4 @@
-"""MySQL with a row-based binary log, from packages of a newer Debian that stay outside the system."""
+"""MySQL with a row-based binary log, from packages of a newer Debian, unpacked outside the system."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ SETTINGS: Mapping[str, str] = {
     "innodb-redo-log-capacity": "16M",
     "innodb-doublewrite": "OFF",
     "mysqlx": "OFF",
-    # Debian's default is a folder of the system
+    # Debian's default is a system folder
     "secure-file-priv": "NULL",
 }
 
 
 class MySQL(mysql_protocol.MysqlProtocolServer):
-    """A MySQL server for CDC tests; it has certificates of its own, so that sessions can be encrypted."""
+    """A MySQL server for CDC tests, with certificates for encrypted sessions."""
 
     name = "mysql"
     default_settings = SETTINGS
 
     def initialize(self) -> None:
-        """Make the system tables, with a ``root`` who may come by TCP."""
+        """Create the system tables, with a ``root`` that may connect by TCP."""
         users = self.data_dir.with_name(f"{self.data_dir.name}.sql")
         users.write_text("RENAME USER root@localhost TO root@'127.0.0.1';\n")
         users.chmod(0o644)

@@ -1,6 +1,6 @@
-"""MySQL's server for a Debian that has none: packages of Debian's unstable, unpacked into a folder of their own.
+"""MySQL's server for a Debian without it: packages of Debian's unstable, unpacked into a separate folder.
 
-Nothing is installed. The server runs on the libraries that come with it, the C library too, through their own loader.
+Nothing is installed. The server uses the libraries of its packages, including the C library, through their loader.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ PACKAGE = "mysql-server-core"
 SOURCE = "deb [signed-by={keys}] http://deb.debian.org/debian sid main\n"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 FOLDER = program_folder(TOOLS / "mysql")
-#: what the server needs of all that the packages hold
+#: the parts of the packages that the server needs
 _PARTS = ("usr/sbin/mysqld", "usr/lib", "usr/lib64", "usr/share/mysql")
 _DEPENDS = re.compile(r" [ |](?:Pre)?Depends: ([^<\s]+)$")
 _ONLY = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]
 
 
 def is_installed() -> bool:
-    """Return whether the server of the current recipe is there."""
+    """Return whether the server of the current recipe exists."""
     stamp = FOLDER / ".stamp"
     return stamp.exists() and stamp.read_text() == recipe()
 
 
 def recipe() -> str:
-    """Return what the server is chosen by."""
+    """Return the server's version and source."""
     return " ".join((PACKAGE, SOURCE, *_PARTS))
 
 
 def install(run: Callable[[Sequence[str]], None]) -> None:
-    """Fetch the server and its libraries and try whether it starts.
+    """Fetch the server and its libraries and check that it starts.
 
     :param run: runs a program, raising an error if it fails
     :raises ServiceError: if the system is not Debian, or its unstable has no working server
     """
     if shutil.which("apt-get") is None or not KEYS.exists():
-        raise ServiceError(f"MySQL for the service tests is fetched by apt-get with {KEYS}, and one of them is missing")
+        raise ServiceError(f"Cannot fetch MySQL: apt-get or {KEYS} is missing")
     scratch = FOLDER.with_name(f"{FOLDER.name}.new")
     for attempt in (1, 2):
         shutil.rmtree(scratch, ignore_errors=True)
@@ -52,7 +52,7 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
             fetch(run, scratch)
             break
         except ServiceError:
-            # the mirror's packages may have changed between its list and them
+            # the mirror's packages may have changed since its list was fetched
             if attempt == 2:
                 raise
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -78,7 +78,7 @@ def fetch(run: Callable[[Sequence[str]], None], scratch: Path) -> None:
     command = ["apt-cache", *options, "depends", "--recurse", *_ONLY, PACKAGE]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
-        raise ServiceError(f"Debian's unstable has no {PACKAGE} now: {result.stderr.strip()[-1000:]}")
+        raise ServiceError(f"Debian's unstable does not have {PACKAGE} now: {result.stderr.strip()[-1000:]}")
     packages = scratch / "packages"
     # apt-get writes into the current folder
     run(["env", "-C", str(packages), "apt-get", *options, "-qq", "download", *needed(result.stdout.splitlines())])
@@ -87,9 +87,9 @@ def fetch(run: Callable[[Sequence[str]], None], scratch: Path) -> None:
 
 
 def apt_options(folder: Path) -> list[str]:
-    """Return options under which apt knows only the packages of the folder's ``sources.list``.
+    """Return the options that restrict apt to the packages of the folder's ``sources.list``.
 
-    :param folder: where it keeps its lists, too
+    :param folder: also the folder of its lists
     """
     given = {
         "Dir::Etc::sourcelist": folder / "sources.list",
@@ -103,7 +103,7 @@ def apt_options(folder: Path) -> list[str]:
         "Acquire::Retries": "3",
         "APT::Update::Error-Mode": "any",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
-        # root's folders may be closed to the account that apt would change to
+        # root's folders may be closed to the account that apt switches to
         "APT::Sandbox::User": "root",
     }
     return [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
@@ -112,8 +112,7 @@ def apt_options(folder: Path) -> list[str]:
 def needed(lines: Iterable[str]) -> list[str]:
     """Return the server's package and the packages that it links, in order.
 
-    Dependencies on virtual packages are left out: the server has one, on an interpreter for scripts that are not used
-    here.
+    Dependencies on virtual packages are omitted: the only one is an interpreter for scripts that are not used here.
 
     :param lines: output of ``apt-cache depends --recurse``
     """
@@ -135,11 +134,11 @@ def needed(lines: Iterable[str]) -> list[str]:
 def server_command() -> list[str]:
     """Return the server's program with the options that locate its parts.
 
-    :raises ServiceError: if it is not there
+    :raises ServiceError: if it is missing
     """
     loader = next(iter(sorted((FOLDER / "usr").glob("lib*/ld-linux*.so.*"))), None)
     if loader is None:
-        raise ServiceError("MySQL is missing: python -m local_services.install")
+        raise ServiceError("MySQL is missing. Run python -m local_services.install")
     libraries = sorted({str(path.parent) for path in (FOLDER / "usr" / "lib").rglob("libc.so.6")})
     own = [str(path) for path in (FOLDER / "usr" / "lib" / "mysql").glob("private")]
     share = FOLDER / "usr" / "share" / "mysql"

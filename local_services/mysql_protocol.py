@@ -21,7 +21,7 @@ SETTINGS: Mapping[str, str] = {
     "character-set-server": "utf8mb4",
     "default-time-zone": "+00:00",
     "local-infile": "1",
-    # a test's server need not survive a power cut, only the end of its own process
+    # a test's server must survive the end of its process only, not a power cut
     "innodb-flush-log-at-trx-commit": "2",
     "sync-binlog": "0",
     "innodb-buffer-pool-size": "32M",
@@ -40,14 +40,14 @@ class MysqlProtocolServer(DatabaseServer):
     def scratch_dir(self) -> Path:
         """Return the folder of the server's temporary tables.
 
-        Each server has one of its own: at its start it deletes all temporary tables that lie there.
+        Servers do not share it: at its start a server deletes all temporary tables there.
         """
         return self.data_dir.with_name(f"{self.data_dir.name}.tmp")
 
     def prepare(self) -> None:
-        """Make the folder of the temporary tables and what every database server needs.
+        """Create the folder of the temporary tables, and prepare the database server.
 
-        :raises ServiceError: if the server is not installed, or its account cannot get to the folders
+        :raises ServiceError: if the server is not installed, or its account cannot enter the folders
         """
         self.scratch_dir.mkdir(parents=True, exist_ok=True)
         self.hand_over(self.scratch_dir)
@@ -56,22 +56,22 @@ class MysqlProtocolServer(DatabaseServer):
     def stop(self, *, crash: bool = False) -> None:
         """Stop the server and remove its temporary tables; see :meth:`DatabaseServer.stop`.
 
-        :param crash: end it as a power cut would
+        :param crash: end it like a power cut
         """
         super().stop(crash=crash)
         shutil.rmtree(self.scratch_dir, ignore_errors=True)
 
     def environment(self) -> Mapping[str, str]:
-        """Return the variables of every database server and the folder of the temporary tables.
+        """Return the variables of every database server, and the folder of the temporary tables.
 
-        By the environment also the programs that make the system tables get it.
+        The environment also reaches the programs that create the system tables.
         """
         return {**super().environment(), "TMPDIR": str(self.scratch_dir)}
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
         """Open a session in autocommit mode as ``root``.
 
-        :param settings: further arguments of ``pymysql.connect``, such as ``database``
+        :param settings: additional arguments of ``pymysql.connect``, such as ``database``
         """
         import pymysql
 
@@ -82,7 +82,7 @@ class MysqlProtocolServer(DatabaseServer):
         """Return the arguments of the server's program."""
         settings = [f"--{key}={value}" for key, value in self.settings.items()]
         place = [f"--datadir={self.data_dir}", f"--port={self.port}", f"--pid-file={self.data_dir}/pid"]
-        # socket paths end at 107 characters, which deep data folders pass; it is relative to the data folder
+        # relative to the data folder, as socket paths end at 107 characters
         return [*place, "--socket=socket", *settings]
 
     def is_ready(self) -> bool:

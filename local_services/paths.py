@@ -11,7 +11,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOLS = REPOSITORY / "build" / "tools"
-# only root writes there, and only root comes to use it
+# only root writes to it and uses it
 SYSTEM_TOOLS = Path("/var/cache/lakecdc")
 
 
@@ -44,9 +44,9 @@ def unprivileged_account(name: str = "nobody") -> Account | None:
 def first_closed_folder(path: Path, account: Account) -> Path | None:
     """Return the topmost folder on the way to ``path`` that the account may not enter.
 
-    :param path: a file or folder; only its parents are looked at
-    :param account: who wants to go there
-    :return: the folder that is closed, or None when the way is open
+    :param path: a file or folder; only its parents are checked
+    :param account: the account that needs access
+    :return: the closed folder, or None if all are open
     """
     for folder in reversed(path.resolve().parents):
         if folder.exists() and not _may_enter(folder.stat(), account):
@@ -57,7 +57,7 @@ def first_closed_folder(path: Path, account: Account) -> Path | None:
 def reachable_folder(preferred: Path, prefix: str) -> Path:
     """Return ``preferred`` if a service may keep its data below it, else a new temporary folder.
 
-    A checkout below ``/root`` is the usual reason for the second case.
+    The usual reason for the second case is a checkout below ``/root``.
 
     :param preferred: folder to use if possible; created with its parents
     :param prefix: start of the temporary folder's name
@@ -73,9 +73,9 @@ def reachable_folder(preferred: Path, prefix: str) -> Path:
 
 
 def program_folder(preferred: Path) -> Path:
-    """Return where to keep programs that a service's account runs: ``preferred``, or a folder of the system's.
+    """Return the folder for programs that a service's account runs: ``preferred``, or a system folder.
 
-    :param preferred: folder to use if the account may enter its parents; it need not exist
+    :param preferred: folder to use if the account may enter its parents; it may not exist yet
     """
     account = unprivileged_account()
     if account is None or first_closed_folder(preferred, account) is None:

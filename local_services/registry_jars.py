@@ -28,7 +28,7 @@ def is_installed() -> bool:
 
 
 def recipe() -> str:
-    """Return a hash of what they are chosen by."""
+    """Return a hash of their inputs."""
     return hashlib.sha256(POM.read_bytes() + _ARTIFACT.encode()).hexdigest()
 
 
@@ -54,6 +54,6 @@ def server_jar() -> Path:
     :raises ServiceError: if it is not installed
     """
     if not is_installed():
-        raise ServiceError("The schema registry is missing: python -m local_services.install")
+        raise ServiceError("The schema registry is missing. Run python -m local_services.install")
     (runner,) = _SERVER.glob("*-runner.jar")
     return runner

@@ -18,7 +18,7 @@ class S3Server(Service):
 
     Keys ``a`` and ``a/b`` cannot both exist, as objects are files.
 
-    :param folder: where the buckets are, made if need be and kept after ``stop``
+    :param folder: folder of the buckets, created if missing and kept after ``stop``
     :param port: port to listen on; a free one if None
     :param access_key: the one account's access key id
     :param secret_key: the one account's secret access key
@@ -46,7 +46,7 @@ class S3Server(Service):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the settings of a FileIO on this server, in the names of pyiceberg and of Iceberg's Java side."""
+        """Return the settings of a FileIO on this server, by the names of pyiceberg and of Iceberg's Java side."""
         return {
             "s3.endpoint": self.endpoint,
             "s3.access-key-id": self.access_key,
@@ -68,7 +68,7 @@ class S3Server(Service):
         }
 
     def client(self) -> Any:
-        """Return a boto3 client that tries once: tests look at the first answer."""
+        """Return a boto3 client without retries, as tests examine the first answer."""
         import boto3
         from botocore.config import Config
 
@@ -82,7 +82,7 @@ class S3Server(Service):
         )
 
     def create_bucket(self, name: str) -> None:
-        """Create a bucket; nothing happens if it exists.
+        """Create a bucket, unless it exists.
 
         :param name: name of the bucket
         """
@@ -90,17 +90,17 @@ class S3Server(Service):
             self.client().create_bucket(Bucket=name)
 
     def prepare(self) -> None:
-        """Make the folder.
+        """Create the folder.
 
         :raises ServiceError: if the server is not installed
         """
         if not VERSITYGW.exists():
-            raise ServiceError("the S3 server is missing: python -m local_services.install")
+            raise ServiceError("The S3 server is missing. Run python -m local_services.install")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def command(self) -> Sequence[str]:
         """Return the command line of the server."""
-        # Metadata beside the objects where the file system has no extended attributes, as some tmpfs.
+        # Store metadata beside the objects where the file system has no extended attributes, such as some tmpfs.
         sidecar = [] if has_attributes(self.folder) else ["--sidecar", str(self._sidecar())]
         return [str(VERSITYGW), "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", *sidecar, str(self.folder)]
 
@@ -119,14 +119,14 @@ class S3Server(Service):
         return True
 
     def _sidecar(self) -> Path:
-        # Not `<folder>.metadata`: the server compares the two paths as text and takes that one to be inside.
+        # Not `<folder>.metadata`: the server compares the two paths as text and would consider it inside.
         folder = self.folder.with_name(f"metadata-of-{self.folder.name}")
         folder.mkdir(exist_ok=True)
         return folder
 
 
 def has_attributes(folder: Path) -> bool:
-    """Return whether files in a folder can carry extended attributes.
+    """Return whether files in a folder can have extended attributes.
 
     :param folder: an existing folder
     """

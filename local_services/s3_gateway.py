@@ -1,4 +1,4 @@
-"""A gateway to a local S3 server that is as far away as a real one, counts requests and refuses some."""
+"""A gateway to a local S3 server with the latency of a remote one; it counts requests and refuses some."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 _PIECE = 256 * 1024
-# of one connection, not of the request
+# per connection, not per request
 _OF_THE_WAY = {"connection", "content-length", "expect"}
 
 
 @dataclass
 class Gateway:
-    """What a gateway does, and what it has seen.
+    """A gateway's behaviour and statistics.
 
-    :param port: of the server.
+    :param port: port of the server.
     :param delay: seconds before each answer.
-    :param rate: bytes a second that one connection passes on; 0 for as many as it can.
-    :param refuses: which requests are answered by 403, by their kind (``PutObject`` and so on) and number.
+    :param rate: bytes per second of one connection; 0 for no limit.
+    :param refuses: chooses the requests to answer with 403, by kind (``PutObject`` and so on) and number.
     :param requests: number of requests by kind.
-    :param most_at_once: requests with a body at one time.
+    :param most_at_once: largest number of concurrent requests with a body.
     """
 
     port: int
@@ -41,7 +41,7 @@ class Gateway:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, kind: str) -> bool:
-        """Count a request, and return whether it is passed on."""
+        """Count a request, and return whether to forward it."""
         with self._lock:
             self.requests[kind] += 1
             self._at_once += kind in ("PutObject", "UploadPart")
@@ -49,7 +49,7 @@ class Gateway:
             return not self.refuses(kind, self.requests[kind])
 
     def end(self, kind: str) -> None:
-        """Forget a request that is answered."""
+        """Forget an answered request."""
         with self._lock:
             self._at_once -= kind in ("PutObject", "UploadPart")
 
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = self._body()
             if passed:
-                status, headers, answer = self._asked(body)
+                status, headers, answer = self._forward(body)
             else:
                 for _ in body:
                     pass
@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(self.gateway.delay)
             self._answer(status, headers, answer)
         except (OSError, http.client.HTTPException):
-            # a client that was killed, or a server that was stopped
+            # a killed client or a stopped server
             self.close_connection = True
         finally:
             self.gateway.end(kind)
@@ -102,11 +102,11 @@ class _Handler(BaseHTTPRequestHandler):
         while left:
             piece = self.rfile.read(min(left, _PIECE))
             if not piece:
-                raise ConnectionError("the client has gone")
+                raise ConnectionError("the client disconnected")
             left -= len(piece)
             yield piece
 
-    def _asked(self, body: Iterator[bytes]) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _forward(self, body: Iterator[bytes]) -> tuple[int, list[tuple[str, str]], bytes]:
         way = http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=60)
         try:
             way.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -116,9 +116,9 @@ class _Handler(BaseHTTPRequestHandler):
             if not self._is_chunked:
                 way.putheader("Content-Length", self.headers.get("Content-Length") or "0")
             way.endheaders(body, encode_chunked=self._is_chunked)
-            found = way.getresponse()
-            kept = [(name, value) for name, value in found.getheaders() if name.lower() != "transfer-encoding"]
-            return found.status, kept, found.read()
+            response = way.getresponse()
+            headers = [(name, value) for name, value in response.getheaders() if name.lower() != "transfer-encoding"]
+            return response.status, headers, response.read()
         finally:
             way.close()
 
@@ -136,16 +136,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _kind(command: str, target: str) -> str:
-    asked = parse_qs(urlsplit(target).query, keep_blank_values=True)
-    if "partNumber" in asked:
+    parameters = parse_qs(urlsplit(target).query, keep_blank_values=True)
+    if "partNumber" in parameters:
         return "UploadPart"
-    if "uploads" in asked:
+    if "uploads" in parameters:
         return {"POST": "CreateMultipartUpload", "GET": "ListMultipartUploads"}[command]
-    if "uploadId" in asked:
+    if "uploadId" in parameters:
         return {"POST": "CompleteMultipartUpload", "DELETE": "AbortMultipartUpload", "GET": "ListParts"}[command]
     return f"{command.capitalize()}Object"
 

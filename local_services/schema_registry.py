@@ -12,9 +12,9 @@ from local_services.registry_jars import server_jar
 
 
 class SchemaRegistry(Service):
-    """A registry whose schemas live as long as it runs.
+    """A registry that loses its schemas when it stops.
 
-    :param folder: its log goes here
+    :param folder: folder of its log
     :param port: port to listen on; a free one if None
     """
 
@@ -25,12 +25,12 @@ class SchemaRegistry(Service):
 
     @property
     def uri(self) -> str:
-        """Return the address of its own API."""
+        """Return the address of its native API."""
         return f"http://127.0.0.1:{self.port}/apis/registry/v2"
 
     @property
     def confluent_uri(self) -> str:
-        """Return the address of the API that Confluent's registry has as well."""
+        """Return the address of its Confluent-compatible API."""
         return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
     def command(self) -> Sequence[str]:
@@ -56,14 +56,14 @@ class SchemaRegistry(Service):
 def converter_settings(registry: SchemaRegistry) -> dict[str, str]:
     """Return the settings of a Connect worker that writes keys and values in Avro.
 
-    :param registry: where it registers their schemas
+    :param registry: registry of their schemas
     """
     settings = {
         "": "io.apicurio.registry.utils.converter.AvroConverter",
         ".apicurio.registry.url": registry.uri,
         ".apicurio.registry.auto-register": "true",
     }
-    # Confluent's wire format; the default, here of the values, is an id of 8 bytes in a header
+    # Confluent's wire format; the default, in this case of values, is an id of 8 bytes in a header
     confluent = {"key.converter.apicurio.registry.as-confluent": "true"}
     confluent["key.converter.apicurio.registry.headers.enabled"] = "false"
     return confluent | {

@@ -1,4 +1,4 @@
-"""An archive of Spark's and Iceberg's classes, which makes every further start on this machine some seconds faster.
+"""An archive of Spark's and Iceberg's classes that shortens every later start on this machine by some seconds.
 
 A third of the cost of a short Spark application is loading classes. One application can write an archive that others
 map into memory (JEP 350, dynamic class-data sharing). It is for one Java and one class path, and ignored with others.
@@ -20,25 +20,25 @@ from local_services.setup_program import setup_program
 
 REPOSITORY = Path(__file__).parents[1]
 ARCHIVE = REPOSITORY / "build" / "spark-classes.jsa"
-#: the second compiler costs a short application more than it brings back
+#: the second compiler costs a short application more than it gains
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
-#: of a JVM that ends soon, or gets new code with every statement
+#: for a JVM that ends soon, or gets new code with every statement
 SHORT_LIVED_JVM = f"{FIRST_COMPILER} -XX:+UseSerialGC"
-# of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
+# the first compiler alone would reserve too little for generated classes, and metaspace would grow by full collections
 LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
 #: a heap that begins small grows by full collections, a tenth of a run; the launcher's must be smaller
 LARGE_HEAP = "--driver-memory 2g --driver-java-options '-Xms1g -Xmn500m'"
 #: compiling each expression for a handful of rows is a sixth of a run
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-#: planning each stage anew makes a job of each stage, and writing plans down for a page that nobody opens takes as long
+#: planning each stage anew makes a job of each stage, and writing plans for a page without readers takes as long
 PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false", "spark.sql.ui.explainMode": "simple"}
 _CHANGES = [("c", 1), ("c", 2), ("u", 1), ("d", 2)]
 
 
 def environment(archive: Path = ARCHIVE, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the variables that make Spark use the archive; empty if there is none.
+    """Return the variables that make Spark use the archive; empty if it does not exist.
 
-    :param more: Maven coordinates of jars that have to be where Iceberg's is, such as its AWS bundle; fetched before.
+    :param more: Maven coordinates of jars that must be beside Iceberg's, such as its AWS bundle; fetched before.
     """
     return _variables(f"-XX:SharedArchiveFile={archive}", more) if archive.exists() else {}
 
@@ -59,13 +59,13 @@ def record(archive: Path) -> None:
 
 
 def _variables(java: str, more: Sequence[str] = ()) -> dict[str, str]:
-    # the archive still fits a path that goes on behind what it was made with
+    # the archive still matches a longer path that begins like its own
     path = os.pathsep.join(map(str, dict.fromkeys([*_jars(), *map(setup_program().fetched, more)])))
     return {"SPARK_SUBMIT_OPTS": f"{java} -Xlog:cds=off -Xlog:cds+dynamic=off", "SPARK_DIST_CLASSPATH": path}
 
 
 def _jars() -> list[Path]:
-    """Return the jars of a session on an SQLite catalog, where Spark puts downloads."""
+    """Return the jars of a session on a SQLite catalog, in Spark's download folder."""
     return [setup_program().fetched(c) for c in packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})]
 
 

@@ -17,11 +17,11 @@ HOST = "127.0.0.1"
 
 
 class _Daemon(Service):
-    """A process of Spark's own; its port is that of its web page."""
+    """A Spark process; its port is that of its web page."""
 
     def environment(self) -> Mapping[str, str]:
-        """Return variables that bind it to this machine's own address."""
-        # the wheel's scripts look for PySpark in the Python that the path has first
+        """Return variables that bind it to this machine's loopback address."""
+        # the wheel's scripts search PySpark in the first Python of the path
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         return {"SPARK_LOCAL_IP": HOST, "PATH": path, "PYSPARK_PYTHON": sys.executable}
 
@@ -33,8 +33,8 @@ class _Daemon(Service):
 class HistoryServer(_Daemon):
     """A history server of finished applications.
 
-    :param folder: for its log.
-    :param events: folder in which applications keep their events.
+    :param folder: folder of its log.
+    :param events: folder of the applications' event logs.
     """
 
     name = "spark-history-server"
@@ -59,13 +59,13 @@ class HistoryServer(_Daemon):
         return {**super().environment(), "SPARK_HISTORY_OPTS": options}
 
     def is_ready(self) -> bool:
-        """Return whether its page is there."""
+        """Return whether its page answers."""
         try:
-            return self.ask("applications") is not None
+            return self.query("applications") is not None
         except (OSError, ValueError):
             return False
 
-    def ask(self, what: str) -> Any:
+    def query(self, what: str) -> Any:
         """Query its REST API.
 
         :param what: path below ``/api/v1``.
@@ -75,7 +75,7 @@ class HistoryServer(_Daemon):
 
 
 class _Member(_Daemon):
-    """Master or worker, whose web page also has its state as JSON."""
+    """Master or worker; both serve their state as JSON."""
 
     def __init__(self, log_file: Path) -> None:
         super().__init__(log_file)
@@ -88,7 +88,7 @@ class _Member(_Daemon):
             return state
 
     def is_ready(self) -> bool:
-        """Return whether it is at work."""
+        """Return whether it is active."""
         try:
             return bool(self.state())
         except (OSError, ValueError):
@@ -124,7 +124,7 @@ class _Worker(_Member):
         return [*self._java("worker.Worker"), *size, self.master.url]
 
     def is_ready(self) -> bool:
-        """Return whether the master gives it work."""
+        """Return whether it is registered at the master."""
         return any(
             each["port"] == self.rpc_port and each["state"] == "ALIVE" for each in self.master.state()["workers"]
         )
@@ -133,10 +133,10 @@ class _Worker(_Member):
 class SparkCluster(Startable):
     """A standalone cluster on 127.0.0.1.
 
-    :param folder: for logs, and for what executors leave.
-    :param workers: how many.
-    :param cores: of each worker.
-    :param memory: that each worker gives to executors, in Spark's notation.
+    :param folder: folder of logs and of executors' files.
+    :param workers: number of workers.
+    :param cores: cores per worker.
+    :param memory: memory per worker for executors, in Spark's notation.
     """
 
     def __init__(self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1500m") -> None:
@@ -171,14 +171,14 @@ class SparkCluster(Startable):
         return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and self._is_executor(each)]
 
     def kill_executors(self, count: int) -> list[int]:
-        """Kill executors, as the loss of a machine would, and return their process ids."""
+        """Kill executors, like the loss of a machine, and return their process ids."""
         killed = self.executors()[:count]
         for process in killed:
             os.kill(process, signal.SIGKILL)
         return killed
 
     def is_busy(self) -> bool:
-        """Return whether an executor has started Python, as its first Python task does."""
+        """Return whether an executor has started Python, which its first Python task does."""
         executors = self.executors()
         return any(_parent(each) in executors for each in Path("/proc").iterdir() if each.name.isdigit())
 

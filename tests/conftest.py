@@ -1,4 +1,4 @@
-"""Fixtures that every folder may use: one Spark session per test run and a lakehouse in a temporary folder."""
+"""Fixtures for every folder: one Spark session per test run and a lakehouse in a temporary folder."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from local_services.s3 import S3Server
 
 CATALOG = "lake"
-# what takes long on a busy machine has not failed
+# slow steps on a busy machine are not failures
 hypothesis.settings.register_profile("lakecdc", hypothesis.settings(deadline=None))
 hypothesis.settings.load_profile("lakecdc")
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
-# of a catalog in Postgres: Java finds the driver only where Iceberg is
+# of a catalog in Postgres: Java loads the driver only from Iceberg's folder
 _DRIVERS = packages({"type": "sql", "uri": "postgresql://localhost/", "warehouse": "file:"})
 # of catalogs and tables at AWS, which only the service tests have and fetch
 _DRIVERS += [coordinate for coordinate in packages({"type": "glue"}) if setup_program().fetched(coordinate).exists()]
@@ -39,7 +39,7 @@ for _name, _value in spark_classes.environment(more=_DRIVERS).items():
 
 
 def interpreted() -> dict[str, str]:
-    """The variable with which jobs of other processes compile no queries; without it they keep Spark's way."""
+    """Return the variable that makes jobs of other processes compile no queries, which is not Spark's default."""
     java = (os.environ["JDK_JAVA_OPTIONS"], *(f"-D{name}={value}" for name, value in INTERPRETED.items()))
     return {"JDK_JAVA_OPTIONS": " ".join(java)}
 
@@ -54,11 +54,11 @@ class Lake:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Catalog properties in pyiceberg's names."""
+        """The catalog properties in pyiceberg's names."""
         return catalog_properties(self.folder)
 
     def new_name(self, stem: str = "t") -> str:
-        """A table name that no test has used."""
+        """Return an unused table name."""
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.test")
         return f"test.{stem}_{next(self.counter)}"
 
@@ -73,17 +73,17 @@ class Lake:
         return IcebergTable(self.spark, CATALOG, name)
 
     def break_metadata(self, name: str) -> Callable[[], Path]:
-        """Take away the metadata file that the catalog names for a table; what is returned puts it back."""
+        """Remove the metadata file that the catalog names for a table; return a function that restores it."""
         location = self.pyiceberg().load_table(name).metadata_location
         place = Path(location.removeprefix("file:").replace("//", "/"))
         away = place.with_name(f"{place.name}.away")
-        # the session keeps tables for a while
+        # the session caches tables for a while
         self.sql(f"REFRESH TABLE {CATALOG}.{name}")
         place.rename(away)
         return lambda: away.replace(place)
 
     def spec(self, job: str, *tables: str, **rest: Any) -> dict[str, Any]:
-        """A job spec document for this catalog."""
+        """Return a job spec document for this catalog."""
         return {
             "version": 1,
             "job": job,
@@ -93,11 +93,11 @@ class Lake:
         }
 
     def pyiceberg(self) -> Any:
-        """The same catalog through pyiceberg."""
+        """Open the same catalog in pyiceberg."""
         return open_catalog(self.properties)
 
     def duckdb_rows(self, name: str, columns: str = "*", ref: str | None = None) -> list[tuple[Any, ...]]:
-        """Rows of a table, or of a tag or branch, as DuckDB reads them, an engine that shares no code with Spark."""
+        """Return the rows of a table, tag or branch as read by DuckDB, which shares no code with Spark."""
         from tests.readers import duckdb_rows
 
         table = self.pyiceberg().load_table(name)
@@ -106,7 +106,7 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A running S3 server with an empty bucket named ``lab``."""
+    """Start an S3 server with an empty bucket named ``lab``."""
     from local_services.s3 import S3Server
 
     with S3Server(tmp_path_factory.mktemp("s3") / "buckets") as server:
@@ -116,13 +116,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the session's catalog and warehouse."""
+    """Return the folder of the session's catalog and warehouse."""
     return tmp_path_factory.mktemp("lake")
 
 
 @pytest.fixture(scope="session")
 def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
-    """One lakehouse and one local Spark session for the whole run."""
+    """Start one lakehouse and one local Spark session for the whole run."""
     from lakecdc.contract.runtime import KAFKA_READER, source_packages
     from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
@@ -130,12 +130,13 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     from lakecdc.runtime.session import open_session
 
     os.environ.setdefault("SPARK_MASTER", "local[2]")
-    # as jobs do; its connections close themselves when pytest's log is closed already
+    # like jobs do; its connections close themselves when pytest's log is closed already
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    found = Lake(None, lake_folder)  # type: ignore[arg-type]
+    opened = Lake(None, lake_folder)  # type: ignore[arg-type]
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
     drivers += source_packages(FilesSource("unused", "debezium-avro"))
-    # of the application, not of this session: jobs make sessions of their own, which begin with the application's
+    # for the application, not for this session: jobs open their own sessions, which start with the application's
+    # settings
     settings = INTERPRETED | PLANNED_ONCE
     arguments = " ".join([LARGE_HEAP, *(f"--conf {name}={value}" for name, value in settings.items())])
     if any(item.get_closest_marker("services") for item in request.session.items):
@@ -145,17 +146,17 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
         if os.environ["JDK_JAVA_OPTIONS"] == SHORT_LIVED_JVM:
             patch.setenv("JDK_JAVA_OPTIONS", LONG_LIVED_JVM)
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
-        found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
-    # what adaptive execution would make of a handful of rows
-    found.spark.conf.set("spark.sql.shuffle.partitions", "1")
-    # without checksums: for each file, and for each file of checksums, Hadoop starts programs that set its rights
-    java: Any = found.spark._jvm
-    java.org.apache.hadoop.fs.FileSystem.get(found.spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
-    yield found
-    found.spark.stop()
+        opened.spark = open_session(Catalog(CATALOG, opened.properties), "lakecdc-tests", drivers)
+    # adaptive execution would choose the same for a handful of rows
+    opened.spark.conf.set("spark.sql.shuffle.partitions", "1")
+    # without checksums: for each file, and for each checksum file, Hadoop starts programs that set its rights
+    java: Any = opened.spark._jvm
+    java.org.apache.hadoop.fs.FileSystem.get(opened.spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
+    yield opened
+    opened.spark.stop()
 
 
 @pytest.fixture(scope="session")
 def spark(lake: Lake) -> SparkSession:
-    """The session of ``lake``."""
+    """Return the session of ``lake``."""
     return lake.spark

@@ -1,4 +1,4 @@
-"""The catalog in a folder that tests of jobs and of the provider work on: SQLite's, or an object store alone."""
+"""The catalog in a folder for tests of jobs and of the provider: SQLite, or an object store alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyiceberg.catalog import MetastoreCatalog
 
-#: the variable that has the type of the catalog, ``sql`` or ``object_store``
+#: the variable with the type of the catalog, ``sql`` or ``object_store``
 VARIABLE = "LAKECDC_TEST_CATALOG"
 
 

@@ -9,9 +9,9 @@ import pytest
 
 
 def on_demand(cases: Iterable[Any], *, in_ci: Container[Any]) -> list[Any]:
-    """Parameters of a test, marked to be run on demand unless they are for CI.
+    """Return parameters of a test, marked to run on demand unless they are for CI.
 
-    :param cases: a value each, or a tuple of the values of several parameters.
+    :param cases: values, or tuples of the values of several parameters.
     """
     return [case if case in in_ci else _soak(*case if isinstance(case, tuple) else (case,)) for case in cases]
 

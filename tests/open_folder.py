@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that any account may enter, which ``tmp_path`` is not; it is gone afterwards."""
+    """Yield a folder that any account may enter, unlike ``tmp_path``; remove it afterwards."""
     with tempfile.TemporaryDirectory(prefix="lakecdc-test-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)

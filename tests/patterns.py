@@ -1,4 +1,4 @@
-"""Regular expressions of a source tree, and the texts that make them slow."""
+"""Regular expressions of a source tree, and texts that make them slow."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _ATTEMPTS = 4
 
 @dataclass(frozen=True)
 class Use:
-    """A regular expression and what it is asked for.
+    """A use of a regular expression.
 
     :param place: file and line.
-    :param method: ``search``, ``match`` or ``fullmatch``; what finds all or substitutes searches from every start.
+    :param method: ``search``, ``match`` or ``fullmatch``; finding all and substituting search from every start.
     """
 
     place: str
@@ -48,7 +48,7 @@ class Use:
     method: str
 
     def run(self, text: str) -> None:
-        """Search a text to its end, as ``finditer`` does."""
+        """Search a text to its end, like ``finditer``."""
         given: Any = text.encode() if isinstance(self.pattern.pattern, bytes) else text
         if self.method == "search":
             for _ in self.pattern.finditer(given):
@@ -58,7 +58,7 @@ class Use:
 
 
 def uses(root: Path, path: Path) -> Iterator[Use | str]:
-    """Yield the regular expressions of a module; as text those calls whose pattern is only known when they run."""
+    """Yield the regular expressions of a module; as text the calls whose pattern is only known at run time."""
     tree = ast.parse(path.read_text(), str(path))
     if not any(isinstance(node, ast.Import) and any(name.name == "re" for name in node.names) for node in tree.body):
         return
@@ -100,7 +100,7 @@ def _evaluated(module: ModuleType, call: ast.Call) -> re.Pattern[Any]:
 
 
 def _methods(tree: ast.Module, call: ast.Call) -> set[str]:
-    """Return what a module asks the pattern of a name for; a search if it hands it on."""
+    """Return the methods that a module calls on a named pattern; ``search`` if it is passed on."""
     names = {
         target.id
         for node in tree.body
@@ -117,9 +117,9 @@ def _methods(tree: ast.Module, call: ast.Call) -> set[str]:
 
 
 def slow_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
-    """Return what makes texts of a length that a pattern may take long for, taken from the pattern itself."""
+    """Return functions that make texts of a length on which a pattern may be slow, derived from the pattern."""
     source = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
-    # flags of bytes are no flags of texts
+    # flags of bytes are not flags of texts
     parsed = _parser.parse(source, pattern.flags & ~re.UNICODE & (re.IGNORECASE | re.DOTALL | re.MULTILINE))
     characters = list(dict.fromkeys(_characters(parsed)))[:_MOST_CHARACTERS] + ["!"]
     pumps = [*characters, *("".join(pair) for pair in permutations(characters, 2))]
@@ -130,25 +130,25 @@ def slow_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
 
 
 def _text(start: str, pump: str, size: int) -> str:
-    # what ends it fits nowhere, so that every repetition is given back
+    # the last character never matches, so that every repetition is tried
     return start + pump * ((size - len(start)) // len(pump)) + "\x00"
 
 
 def _beginnings(parsed: Any) -> Iterator[str]:
     """Yield texts that match the beginning of a pattern, of each of its alternatives and repetitions."""
-    told, is_word = "", False
+    prefix, is_word = "", False
     for op, argument in parsed:
         if is_word and op is not sre.LITERAL:
-            yield told
+            yield prefix
         for inner in _inner(op, argument):
             yield from _beginnings(inner)
-            yield from (told + beginning for beginning in _beginnings(inner))
-        told += _sample(op, argument)
+            yield from (prefix + beginning for beginning in _beginnings(inner))
+        prefix += _sample(op, argument)
         is_word = op is sre.LITERAL
         if not is_word:
-            yield told
+            yield prefix
     if is_word:
-        yield told
+        yield prefix
 
 
 def _inner(op: Any, argument: Any) -> Sequence[Any]:
@@ -210,22 +210,22 @@ def _members(op: Any, argument: Any) -> str:
 
 
 def growth(work: Callable[[str], object], text: Callable[[int], str], size: int) -> float:
-    """Return how many times as long four times the text takes."""
+    """Return how many times longer four times the text takes."""
     return _seconds(work, text(4 * size)) / max(_seconds(work, text(size)), 1e-5)
 
 
 def is_linear(work: Callable[[str], object], texts: Sequence[Callable[[int], str]], most: int) -> bool:
-    """Tell whether a text that is four times as long takes about four times as long, with the slowest of the texts.
+    """Return whether four times as long a text takes about four times as long, with the slowest of the texts.
 
     :param most: characters of the longest text.
     """
     slowest = sorted(texts, key=lambda text: _seconds(work, text(_SCREENED), 1), reverse=True)[:3]
-    # what is quadratic shows early, and would take minutes at full length
+    # quadratic patterns show early, and would take minutes at full length
     return all(_is_linear(work, text, size) for size in (most // 64, most // 4) for text in slowest)
 
 
 def _is_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
-    """Measure again what looks slow: on a busy machine it may be by chance, and what is quadratic stays slow."""
+    """Measure slow results again: on a busy machine they may be chance, but quadratic patterns stay slow."""
     return any(growth(work, text, size) < _MOST_GROWTH for _ in range(_ATTEMPTS))
 
 

@@ -1,4 +1,4 @@
-"""Readers that share no code with Spark, to check what Spark wrote."""
+"""Readers that share no code with Spark, to check Spark's output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = Sequence[Sequence[Any]]
 
 
 class Read(Protocol):
-    """Reads a table: a row a line, its values in the order of the columns."""
+    """Read a table: a row per line, values in the order of the columns."""
 
     def __call__(self, name: str, columns: str = "*") -> Answer:
         """Read all rows.
@@ -34,15 +34,15 @@ class Read(Protocol):
 
 
 def duckdb_connection() -> Any:
-    """A DuckDB connection with the Iceberg extension loaded from its PyPI wheel (no download)."""
+    """Return a DuckDB connection with the Iceberg extension loaded from its PyPI wheel (no download)."""
     import duckdb
     import duckdb_extension_avro
     import duckdb_extension_iceberg
 
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     connection.execute("SET TimeZone='UTC'")
-    # DuckDB 1.5.5 takes a vector from the beginning of the cached range that holds it, which can be another vector of
-    # the same Puffin file (mended in duckdb-iceberg by 8b2e25f4)
+    # DuckDB 1.5.5 reads a vector from the beginning of the cached range that contains it, which can be another vector
+    # of the same Puffin file (fixed in duckdb-iceberg by 8b2e25f4)
     connection.execute("SET enable_external_file_cache = false")
     for module in (duckdb_extension_avro, duckdb_extension_iceberg):
         extension = next(Path(module.__path__[0]).rglob("*.duckdb_extension"))
@@ -53,9 +53,9 @@ def duckdb_connection() -> Any:
 def duckdb_rows(
     metadata_location: str, columns: str = "*", snapshot_id: int | None = None, storage: Any = None
 ) -> Rows:
-    """All rows of the table whose metadata file this is, as of a snapshot if one is named.
+    """Return all rows of the table with this metadata file, as of a snapshot if one is named.
 
-    :param storage: fsspec's file system of the table; None if it is in a local folder.
+    :param storage: fsspec's file system of the table; None for a local folder.
     """
     at = f", snapshot_from_id={snapshot_id}" if snapshot_id is not None else ""
     path = metadata_location if storage else unquote(urlsplit(metadata_location).path)
@@ -66,7 +66,7 @@ def duckdb_rows(
 
 
 def readers_at_hand(lake: Lake) -> dict[str, Read]:
-    """The readers that need no server, by their names in settings."""
+    """Return the readers that need no server, by their names in settings."""
 
     def spark(name: str, columns: str = "*") -> Answer:
         return lake.sql(f"SELECT {columns} FROM lake.{name}").collect()
@@ -82,9 +82,9 @@ def readers_at_hand(lake: Lake) -> dict[str, Read]:
 
 @contextmanager
 def all_readers(lake: Lake, folder: Path) -> Iterator[Mapping[str, Read]]:
-    """Also Trino, behind a REST catalog, and ClickHouse.
+    """Yield all readers, including Trino, behind a REST catalog, and ClickHouse.
 
-    :param folder: for what they keep.
+    :param folder: folder of their files.
     """
     from local_services.iceberg_rest import IcebergRest
     from local_services.readers import LOCAL_FILES, ClickHouse, Trino
@@ -98,8 +98,8 @@ def all_readers(lake: Lake, folder: Path) -> Iterator[Mapping[str, Read]]:
 
         def trino(name: str, columns: str = "*") -> Answer:
             there = f"t{next(numbers)}"
-            told = {"name": there, "metadata-location": _location(lake, name)}
-            _post(rest.uri, "namespaces/outside/register", **told)
+            table = {"name": there, "metadata-location": _location(lake, name)}
+            _post(rest.uri, "namespaces/outside/register", **table)
             return server.rows(f"SELECT {columns} FROM lake.outside.{there}")
 
         def clickhouse(name: str, columns: str = "*") -> Answer:
@@ -128,13 +128,13 @@ def _of_arrow(table: Any) -> Answer:
 
 
 def plain_rows(lake: Lake, name: str, rows: Answer) -> Rows:
-    """Rows of a table in one form, however a reader's Python API gives its types, sorted."""
+    """Return the rows of a table sorted and in one form, whatever types a reader's Python API returns."""
     columns = [field.field_type for field in lake.pyiceberg().load_table(name).schema().fields]
     return sorted((tuple(plain(*pair) for pair in zip(row, columns, strict=True)) for row in rows), key=repr)
 
 
 def plain(value: Any, kind: types.IcebergType) -> Any:
-    """A value in one form."""
+    """Return a value in one form."""
     if value is None:
         return None
     if isinstance(kind, types.StructType):
@@ -160,6 +160,6 @@ def _primitive(value: Any, kind: types.IcebergType) -> Any:
     if isinstance(kind, types.DateType):
         return value if isinstance(value, date) else date.fromisoformat(value)
     if isinstance(kind, types.TimestampType | types.TimestamptzType):
-        found = value if isinstance(value, datetime) else datetime.fromisoformat(value.removesuffix(" UTC"))
-        return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value.removesuffix(" UTC"))
+        return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
     return bool(value) if isinstance(kind, types.BooleanType) else value

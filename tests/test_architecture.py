@@ -1,4 +1,4 @@
-"""The architecture page: its laws name tests that exist, and its drawings follow imports that exist."""
+"""The architecture page: its laws name existing tests, and its drawings match the imports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def imported_by(path: Path) -> Iterator[str]:
 
 
 def imports(caller: str, room: str) -> bool:
-    """Return whether some module of one room imports something of another."""
+    """Return whether some module of one room imports from another."""
     names = (name for path in files_of(caller) for name in imported_by(path))
     return any(name == room or name.startswith(f"{room}.") for name in names)
 
@@ -65,15 +65,15 @@ def test_there_are_nineteen_laws() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_the_tests_that_keep_a_law_run_in_ci(law: str) -> None:
+def test_the_tests_of_a_law_run_in_ci(law: str) -> None:
     named = re.findall(r"`(tests/[\w/.]+)::(\w+)`", LAWS[law])
     assert named
     missing = [f"{path}::{name}" for path, name in named if name not in ci_tests_of(ROOT / path)]
-    assert missing == [], "renamed, removed or left to make test-soak"
+    assert missing == [], "renamed, removed or only in make test-soak"
 
 
 def ci_tests_of(path: Path) -> set[str]:
-    """Return the tests of a file, but for soaks; none if there is no such file."""
+    """Return the tests of a file that are not soak tests; none if the file does not exist."""
     tree = ast.parse(path.read_text()) if path.exists() else ast.Module([], [])
     marks = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign)]
     if any(mark.startswith("pytestmark") and "soak" in mark for mark in marks):
@@ -94,6 +94,6 @@ def test_a_room_imports_the_rooms_drawn_below_it(caller: str, room: str) -> None
     assert not caller or room.startswith(f"{caller}.") or imports(caller, room)
 
 
-def test_a_drawing_against_the_imports_is_noticed() -> None:
+def test_a_drawing_that_contradicts_the_imports_is_noticed() -> None:
     assert not imports("lakecdc.iceberg", "lakecdc.ingest")
     assert list(steps("a.b   x\n  a.c   y\n\n-- next\na.d   z\n")) == [(None, "a.b"), ("a.b", "a.c"), (None, "a.d")]

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, each held against the files that register its example."""
+"""The recipes of CONTRIBUTING.md, each checked with the files that register its example."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-#: where everything that registers an example has to be in its recipe; docs and tests mention it in other places too
+#: files that register an example and must be in its recipe; docs and tests mention it in other places too
 REGISTERING = ("airflow_provider_lakecdc", "spark_jobs", "dags", ".airflow-registry.yaml", "setup.cfg")
 _RECIPE = re.compile(r"^### (.+)\n(?:(?!###).*\n)*?<!-- recipe: (.+) -->\n\n((?:\|.*\n)+)", re.M)
 RECIPES = {
@@ -20,7 +20,7 @@ RECIPES = {
 
 @cache
 def registering_files() -> dict[str, str]:
-    """Return the text of each file that may register something, by its path."""
+    """Return the text of each file that may register an example, by its path."""
     paths = [
         path
         for name in REGISTERING

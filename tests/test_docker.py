@@ -1,4 +1,4 @@
-"""The container files, linted: they are not run here, so what can drift is compared with what is."""
+"""The container files, linted: they are not run here, so anything that can drift is compared with the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-# they do one thing and end
+# services that do one thing and end
 ONE_SHOT = {"airflow-migrate", "connector"}
 CONFIGS = sorted((DOCKER / "config").iterdir())
 FIXED_TAG = re.compile(r"[\w./-]+:v?\d+\.\d+[\w.-]*")
@@ -28,14 +28,14 @@ ARGUMENTS = dict(re.findall(r"^ARG (\w+)=(\S+)$", DOCKERFILE, re.MULTILINE))
 
 
 def with_arguments(text: str) -> str:
-    return re.sub(r"\$\{(\w+)\}", lambda found: ARGUMENTS[found[1]], text)
+    return re.sub(r"\$\{(\w+)\}", lambda match: ARGUMENTS[match[1]], text)
 
 
 def mounts(name: str) -> list[tuple[str, str]]:
     return [tuple(volume.split(":")[:2]) for volume in SERVICES[name].get("volumes", [])]
 
 
-def test_all_parts_are_there() -> None:
+def test_all_services_are_declared() -> None:
     sources = {"postgres", "mariadb", "kafka", "connect", "connector"}
     spark = {"spark-master", "spark-worker-1", "spark-worker-2"}
     airflow = {f"airflow-{part}" for part in ("db", "migrate", "api-server", "scheduler", "dag-processor", "triggerer")}
@@ -52,7 +52,7 @@ def test_service_is_pinned_healthy_and_local(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_a_service_needs_is_there_before_it(name: str) -> None:
+def test_dependencies_of_a_service_start_before_it(name: str) -> None:
     for needed, how in SERVICES[name].get("depends_on", {}).items():
         expected = "service_completed_successfully" if needed in ONE_SHOT else "service_healthy"
         assert how["condition"] == expected
@@ -88,7 +88,7 @@ def test_versions_are_those_of_the_local_services() -> None:
     assert (tags["kafka"], tags["connect"]) == (versions["kafka"], versions["debezium"])
 
 
-def test_airflow_and_spark_share_one_image_whose_arguments_are_its_own() -> None:
+def test_airflow_and_spark_share_one_image_with_its_own_arguments() -> None:
     ours = [s for name, s in SERVICES.items() if name.startswith(("spark-", "airflow-")) and name != "airflow-db"]
     assert len({json.dumps([s["image"], s["build"]]) for s in ours}) == 1
     assert ours[0]["build"]["args"] == ARGUMENTS
@@ -106,12 +106,12 @@ def test_copied_paths_exist() -> None:
     assert [path for line in sources for path in line.split() if not (ROOT / path).exists()] == []
 
 
-def test_image_holds_the_jars_that_sessions_ask_for() -> None:
+def test_the_image_contains_the_jars_of_sessions() -> None:
     for catalog in ({"type": "rest", "warehouse": "s3://warehouse/"}, {"type": "sql", "uri": "sqlite:////tmp/c.db"}):
         assert all(jar in with_arguments(DOCKERFILE) for jar in packages(catalog))
 
 
-def test_connections_lead_to_services() -> None:
+def test_connections_refer_to_services() -> None:
     environment = SERVICES["airflow-scheduler"]["environment"]
     connections = {key: json.loads(value) for key, value in environment.items() if key.startswith("AIRFLOW_CONN_")}
     assert {value["conn_type"] for value in connections.values()} == {"spark", "iceberg", "postgres", "kafka", "mysql"}
@@ -136,7 +136,7 @@ def test_the_dags_are_configured(path: Path) -> None:
     assert ingest_dag(config).dag_id == f"{config.dag_id_prefix}_ingest"
 
 
-def test_the_connector_writes_the_topic_that_is_read() -> None:
+def test_the_connector_writes_the_ingested_topic() -> None:
     connector = json.loads((DOCKER / "sources" / "connector.json").read_text())
     events = json.loads((DOCKER / "config" / "events.json").read_text())
     assert events["source"]["topics"] == [f"{connector['topic.prefix']}.{connector['table.include.list']}"]

@@ -1,4 +1,4 @@
-"""What is shipped: every package is listed, the lock fits the pins, the wheel holds both roots and nothing else."""
+"""Every package is listed, the lock matches the pins, the wheel contains both roots and nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 
 @pytest.fixture(scope="module")
 def setup_cfg() -> configparser.ConfigParser:
-    """The project's setup.cfg."""
+    """Read the project's setup.cfg."""
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
     return parser
@@ -33,7 +33,7 @@ def setup_cfg() -> configparser.ConfigParser:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> ModuleType:
-    """The set-up script as a module."""
+    """Load the set-up script as a module."""
     return setup_program()
 
 
@@ -46,12 +46,12 @@ def folder_of(package: str) -> Path:
 
 
 def packages_on_disk() -> set[str]:
-    """Return the packages below the two roots: folders that hold Python or the ones that lead to such."""
-    found = {"lakecdc.jobs"}
+    """Return the packages below the two roots: folders with Python files and their parents."""
+    names = {"lakecdc.jobs"}
     for root, base in ((ROOT / PROVIDER, ROOT), (ROOT / "spark_jobs" / "lakecdc", ROOT / "spark_jobs")):
         for module in root.rglob("*.py"):
-            found.add(".".join(module.parent.relative_to(base).parts))
-    return found
+            names.add(".".join(module.parent.relative_to(base).parts))
+    return names
 
 
 def locked() -> dict[str, set[str]]:
@@ -73,7 +73,7 @@ def test_every_package_has_an_init(setup_cfg: configparser.ConfigParser) -> None
 
 
 def test_other_files_of_packages_are_shipped(setup_cfg: configparser.ConfigParser) -> None:
-    """A template or schema beside the code works in the checkout and is missing in the wheel unless listed."""
+    """Check templates and schemas, which work in the checkout but are missing in the wheel unless listed."""
     data = setup_cfg["options.package_data"] if setup_cfg.has_section("options.package_data") else {}
     missing = []
     for package in setup_cfg["options"]["packages"].split():
@@ -94,7 +94,7 @@ def test_entry_point_gives_provider_info(setup_cfg: configparser.ConfigParser) -
     assert info["package-name"] == setup_cfg["metadata"]["name"]
 
 
-def test_lock_holds_every_pin() -> None:
+def test_the_lock_contains_every_pin() -> None:
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / ".ci" / "pins.txt").read_text(), re.MULTILINE))
     versions = locked()
     assert pins
@@ -102,12 +102,12 @@ def test_lock_holds_every_pin() -> None:
     assert all(version < "3" for version in versions["pandas"])
 
 
-def test_lock_never_lets_the_two_sparks_differ() -> None:
+def test_the_lock_gives_both_sparks_the_same_version() -> None:
     versions = locked()
     assert versions["pyspark"] == versions["pyspark-client"]
 
 
-def test_lock_names_no_index() -> None:
+def test_the_lock_names_no_index() -> None:
     text = (ROOT / "requirements.lock").read_text()
     assert not re.search(r"^\s*--(extra-)?index-url|^\s*--find-links|https?://", text, re.MULTILINE)
     distributions = re.findall(r"^[\w.-]+==.*\\\n    --hash=sha256:", text, re.MULTILINE)
@@ -115,7 +115,7 @@ def test_lock_names_no_index() -> None:
 
 
 def test_extras_are_in_the_lock(setup_cfg: configparser.ConfigParser) -> None:
-    # stand-ins play the platforms' providers: Google's asks for another tenacity than Airflow's constraints
+    # fakes replace the platforms' providers: Google's needs another tenacity than Airflow's constraints
     platforms = {platform.extra for platform in PLATFORMS.values()}
     extras = [text for name, text in setup_cfg["options.extras_require"].items() if name not in platforms]
     lines = [setup_cfg["options"]["install_requires"], *extras]
@@ -125,7 +125,7 @@ def test_extras_are_in_the_lock(setup_cfg: configparser.ConfigParser) -> None:
     assert names - set(locked()) == set()
 
 
-def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> None:
+def test_setup_fetches_the_jars_of_sessions(bootstrap: ModuleType) -> None:
     from lakecdc.contract.runtime import packages, source_packages
     from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
@@ -141,13 +141,15 @@ def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> 
     assert {*on_s3, *source_packages(kafka)} == {*bootstrap.JARS, *bootstrap.SERVICE_JARS} - {local[-1]}
 
 
-def test_setup_and_check_take_the_same_versions_of_java(bootstrap: ModuleType) -> None:
+def test_setup_and_check_accept_the_same_versions_of_java(bootstrap: ModuleType) -> None:
     from lakecdc.contract import runtime
 
     assert (bootstrap.JAVA_OLDEST, bootstrap.JAVA_NEWEST) == (runtime.JAVA_OLDEST, runtime.JAVA_NEWEST)
 
 
-def test_jars_are_where_java_puts_them_whatever_home_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_jars_are_in_javas_folder_whatever_the_home_variable_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from local_services import spark_classes
 
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -169,7 +171,7 @@ def test_setup_reads_both_forms_of_an_index(bootstrap: ModuleType, page: str) ->
     assert bootstrap.listed_files(page) == [("../f/uv.whl", "a" * 64)]
 
 
-def test_setup_honours_the_machines_index(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_uses_the_machines_index(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(bootstrap, "pip_setting", lambda: None)
@@ -195,7 +197,7 @@ def test_setup_reads_javas_version(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, bootstrap: ModuleType) -> Path:
-    """Build the wheel as ``make wheel`` does."""
+    """Build the wheel like ``make wheel``."""
     built: Path = bootstrap.build_wheel(bootstrap.find_uv(), tmp_path_factory.mktemp("wheel"))
     return built
 
@@ -209,19 +211,22 @@ def test_same_sources_give_the_same_wheel(wheel: Path, tmp_path: Path, bootstrap
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_the_version_is_that_of_the_topmost_release_wherever_it_is_named(setup_cfg: configparser.ConfigParser) -> None:
+def test_every_named_version_is_that_of_the_topmost_release(setup_cfg: configparser.ConfigParser) -> None:
     version = setup_cfg["metadata"]["version"]
     releases = re.findall(r"^## \[(.+)\] - (not released yet|\d{4}-\d\d-\d\d)$", CHANGELOG, re.MULTILINE)
     assert len(releases) == len(re.findall("^## ", CHANGELOG, re.MULTILINE))
     assert releases[0][0] == version
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docker").glob("*")]
     named = [
-        found for page in pages if page.is_file() for found in re.findall(r"airflow-spark:([\d.]+\d)", page.read_text())
+        number
+        for page in pages
+        if page.is_file()
+        for number in re.findall(r"airflow-spark:([\d.]+\d)", page.read_text())
     ]
     assert named and {*named} == {version}
 
 
-def test_wheel_is_a_release_where_its_tag_is_and_a_development_version_elsewhere(
+def test_wheel_is_a_release_at_its_tag_and_a_development_version_elsewhere(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
@@ -258,7 +263,7 @@ def test_wheel_is_a_release_where_its_tag_is_and_a_development_version_elsewhere
         bootstrap.wheel_version()
 
 
-def test_wheel_holds_both_roots_and_nothing_else(wheel: Path, setup_cfg: configparser.ConfigParser) -> None:
+def test_wheel_contains_both_roots_and_nothing_else(wheel: Path, setup_cfg: configparser.ConfigParser) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.rpartition("/")[0].replace("/", ".") for name in names if ".dist-info" not in name}
     data = {

@@ -1,4 +1,4 @@
-"""Regular expressions take linear time, whatever text they meet."""
+"""Regular expressions take linear time on every text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.patterns import Use, is_linear, slow_texts, uses
 from tests.test_house_rules import LIBRARY, PROVIDER, modules
 
 LONGEST = 256 * 1024
-# patterns that a specification gives for names, and texts without a repetition
+# patterns that a specification defines for names, and patterns without a repetition
 GIVEN = {
     "airflow_provider_lakecdc.observe.lineage: re.fullmatch(pattern, table)",
     "lakecdc.contract.errors: re.match(f'{re.escape(table)}(?![\\\\w.])', text)",
@@ -27,23 +27,23 @@ GIVEN = {
     "lakecdc.erase.mentions: re.search(f'(?<!\\\\w){re.escape(value)}(?!\\\\w)', text)",
     "lakecdc.ingest.engine.decoder: re.compile(f'\"((?i:{re.escape(k)}))\"\\\\s*:')",
 }
-# the same of patterns that a table or a function of ours has, which are tested by name
+# patterns in a table or function of ours, which are tested by name
 TABLED = {
     "airflow_provider_lakecdc.submit.failures: re.search(pattern, text)",
     "lakecdc.ingest.sources.mysql.sql_tokens: re.compile(f'(?P<space>{space})|(?P<quoted>{name})|(?P<text>{text})"
     "|(?P<word>{_WORD})|(?P<mark>.)', re.DOTALL)",
 }
 ROOTS = {PROVIDER: PROVIDER.parent, LIBRARY: LIBRARY.parent}
-FOUND = [use for folder, root in ROOTS.items() for path in modules(folder) for use in uses(root, path)]
+ALL_USES = [use for folder, root in ROOTS.items() for path in modules(folder) for use in uses(root, path)]
 USES = [
-    *(use for use in FOUND if isinstance(use, Use)),
+    *(use for use in ALL_USES if isinstance(use, Use)),
     *(Use(f"failures:{n}", re.compile(pattern), "search") for n, (pattern, _) in enumerate(failures.SYMPTOMS)),
     *(Use(f"sql_tokens:{mode}", sql_tokens._pattern(mode), "search") for mode in (0, 4, 0x100000, 0x100004)),
 ]
 
 
 def test_every_pattern_is_known() -> None:
-    assert {use for use in FOUND if isinstance(use, str)} == GIVEN | TABLED
+    assert {use for use in ALL_USES if isinstance(use, str)} == GIVEN | TABLED
 
 
 @pytest.mark.parametrize("use", USES, ids=[f"{use.place}-{use.method}" for use in USES])

@@ -1,1 +1,1 @@
-"""The peers that claims are measured against, each with the settings that its documentation recommends."""
+"""The peers that claims are measured against, each with its documentation's recommended settings."""

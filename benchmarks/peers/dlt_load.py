@@ -13,7 +13,7 @@ import time
 
 
 def main(uri: str, table: str, folder: str) -> None:
-    """Load, and print the seconds as JSON."""
+    """Load the table and print the seconds as JSON."""
     os.environ |= {
         "EXTRACT__WORKERS": "2",
         "NORMALIZE__WORKERS": "2",

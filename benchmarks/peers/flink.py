@@ -1,8 +1,8 @@
-"""Flink's Iceberg sink in upsert mode: what lakecdc's users would run instead.
+"""Run Flink's Iceberg sink in upsert mode, the alternative to lakecdc.
 
-Flink's own ``debezium-json`` format, a table of the same columns, key and buckets, checkpoints every ten seconds (a
-commit each), two slots; ``write.upsert.enabled`` as Iceberg's documentation "Flink writes" asks for. Flink runs in an
-environment of its own (``local_services.flink``); its mini cluster lives in one JVM, whose start is not measured.
+Flink's ``debezium-json`` format, a table of the same columns, key and buckets, a checkpoint every ten seconds (one
+commit each), two slots, and ``write.upsert.enabled``, as Iceberg's documentation "Flink writes" requires. Flink runs in
+a separate environment (``local_services.flink``); its mini cluster is one JVM, whose start is not measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _JAVA = "-Xmx4g -Duser.timezone=UTC"
 
 
 def ingest(database: Path, warehouse: str, table: str, folders: Sequence[Path]) -> list[list[float]]:
-    """Upsert one folder of events after another into a new table.
+    """Upsert folders of events, one after another, into a new table.
 
     :param database: SQLite file of the catalog.
     :return: seconds and core-seconds of each, from the job's submission to its end.

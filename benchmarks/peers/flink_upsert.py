@@ -1,6 +1,6 @@
-"""The program that Flink's environment runs: ``flink_upsert.py DATABASE WAREHOUSE TABLE FOLDER …``; see ``flink``.
+"""Upsert in Flink's environment: ``flink_upsert.py DATABASE WAREHOUSE TABLE FOLDER …``; see ``flink``.
 
-The last line that it prints is a JSON list of seconds and core-seconds, one pair per folder.
+The last printed line is a JSON list of seconds and core-seconds, one pair per folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SETTINGS = {
     "execution.checkpointing.interval": "10s",
     "rest.port": "0",
     "table.local-time-zone": "UTC",
-    # Flink's own repair of disordered changelogs; these are in order
+    # Flink's repair of disordered changelogs; these are in order
     "table.exec.sink.upsert-materialize": "NONE",
     "restart-strategy.type": "disable",
 }
@@ -35,7 +35,7 @@ _PROPERTIES = {
 
 
 def main(database: str, warehouse: str, table: str, folders: list[str]) -> None:
-    """Upsert each folder and print how long it took."""
+    """Upsert each folder and print the seconds."""
     flink = import_module("pyflink.table")
     environment = flink.TableEnvironment.create(flink.EnvironmentSettings.new_instance().in_streaming_mode().build())
     for key, value in _SETTINGS.items():
@@ -67,7 +67,7 @@ def _create_catalog(environment: Any, properties: dict[str, str]) -> None:
 
 
 def _partition(properties: dict[str, str], namespace: str, name: str) -> None:
-    """By Iceberg's own interface: Flink's SQL knows no transforms."""
+    """Set the partitioning by Iceberg's Java API, as Flink's SQL has no transforms."""
     jvm = import_module("pyflink.java_gateway").get_gateway().jvm
     settings = jvm.java.util.HashMap()
     for key, value in properties.items():
@@ -96,7 +96,7 @@ def _upsert(environment: Any, table: str, number: int, folder: Path) -> tuple[fl
 
 
 def _processor_seconds() -> float:
-    """Of the mini cluster's JVM."""
+    """Return the CPU seconds of the mini cluster's JVM."""
     jvm = import_module("pyflink.java_gateway").get_gateway().jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,6 +1,6 @@
-"""``MERGE INTO`` in the same Spark: what Iceberg's documentation recommends for change data without lakecdc.
+"""Run ``MERGE INTO`` in the same Spark, which Iceberg's documentation recommends for change data.
 
-Events are parsed by ``from_json`` with a schema, reduced to the last one of each key, and merged; the table is
+Events are parsed by ``from_json`` with a schema, reduced to the last one per key, and merged; the table is
 merge-on-read, distributed by hash, as Iceberg's "Writing Distribution Modes" advises for MERGE.
 """
 
@@ -32,7 +32,7 @@ def create(spark: SparkSession, table: str, version: int = 2) -> None:
 
 
 def ingest(spark: SparkSession, table: str, files: str, *, partial: bool = False) -> None:
-    """Merge all events of some files; ``partial``: values that are null leave what the table has."""
+    """Merge all events of some files; with ``partial``, null values leave the table's values unchanged."""
     image = "struct<" + ",".join(f"{name}:{kind}" for name, kind in COLUMNS.items()) + ">"
     shape = f"before {image}, after {image}, op string, source struct<lsn:bigint>"
     events = spark.read.text(files).selectExpr(f"from_json(value, '{shape}') AS e").select("e.*")

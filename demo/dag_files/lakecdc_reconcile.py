@@ -26,7 +26,7 @@ with DAG(
         source_conn_id=_config.source_conn_id,
         targets=_config.complete_targets,
         catalog_conn_id=_config.catalog,
-        # there are no more writes, and differences are shown
+        # writes are over, and differences are shown
         max_wait=0,
         fail_on=(),
         **_config.spark.arguments(),

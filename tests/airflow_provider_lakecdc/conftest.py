@@ -1,4 +1,4 @@
-"""Fixtures of the provider's tests: an Airflow home of their own, connections, and a stand-in for spark-submit."""
+"""Fixtures of the provider's tests: a separate Airflow home, connections, and a fake spark-submit."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DATABASE_SECRET = "s3cr3t-of-the-database"
 
 @pytest.fixture(scope="session", autouse=True)
 def airflow_home() -> Path:
-    """A migrated Airflow in an empty folder."""
+    """Return a migrated Airflow in an empty folder."""
     home.migrate()
     return home.HOME
 
 
 @dataclass
 class FakeSpark:
-    """The stand-in for spark-submit and what it has noted."""
+    """The fake spark-submit and its recorded calls."""
 
     folder: Path
 
@@ -49,11 +49,11 @@ class FakeSpark:
         report: bool = True,
         **facts: Any,
     ) -> None:
-        """Say what the next calls do.
+        """Set the behaviour of the next calls.
 
-        :param tables: what to report of a table besides or instead of ``done``.
-        :param report: whether a report is left at all.
-        :param facts: further entries of the report.
+        :param tables: reported facts by table, replacing or extending ``done``.
+        :param report: whether to leave a report at all.
+        :param facts: additional entries of the report.
         """
         content = {"tables": tables or {}, **facts} if report else None
         behaviour = {"exit": exit, "output": output, "report": content}
@@ -61,14 +61,14 @@ class FakeSpark:
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """One entry per call: ``arguments``, ``spec``, ``environment``."""
+        """The calls, each with ``arguments``, ``spec`` and ``environment``."""
         path = self.folder / "calls.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @pytest.fixture
 def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
-    """A stand-in for spark-submit on the path, and the connection to go with it."""
+    """Put a fake spark-submit on the path and create its connection."""
     folder = tmp_path / "spark"
     folder.mkdir()
     script = folder / "spark-submit"
@@ -85,7 +85,7 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The connection ``lake`` of a catalog with a secret; its properties."""
+    """Create the connection ``lake`` of a catalog with a secret and return its properties."""
     properties = catalog_properties(tmp_path)
     connection(monkeypatch, "lake", conn_type="iceberg", extra={**properties, "s3.secret-access-key": CATALOG_SECRET})
     return properties
@@ -93,7 +93,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
-    """The environment of a process in which the provider is installed, made of what setup.cfg declares."""
+    """Return the environment of a process with the provider installed according to setup.cfg."""
     declared = configparser.ConfigParser()
     declared.read(home.REPOSITORY / "setup.cfg")
     name, version = declared["metadata"]["name"], declared["metadata"]["version"]
@@ -114,7 +114,7 @@ def connection(monkeypatch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> 
 
 @pytest.fixture
 def install() -> Iterator[Install]:
-    """Puts a DAG file into the DAGs folder for one test and returns its DAG."""
+    """Yield a function that puts a DAG file into the DAGs folder for one test and returns its DAG."""
     from airflow.dag_processing.dagbag import DagBag
 
     files: list[Path] = []
@@ -135,7 +135,7 @@ def install() -> Iterator[Install]:
 
 @dataclass
 class Store:
-    """A task state store: what Airflow keeps per task instance over its tries."""
+    """A task state store, which Airflow keeps per task instance across tries."""
 
     values: dict[str, Any] = field(default_factory=dict)
 
@@ -157,18 +157,18 @@ class TaskInstance(SimpleNamespace):
         super().__init__(**{**defaults, "stats_tags": {}, "xcom": {}, **fields})
 
     def xcom_push(self, key: str, value: Any) -> None:
-        # Airflow serialises what it is given
+        # Airflow serialises the value
         self.xcom[key] = json.loads(json.dumps(value))
 
 
 def changed(context: Any, **parts: Any) -> Any:
-    """A context with some parts replaced; ``Any``, because stand-ins are not what Airflow's types say."""
+    """Return a context with some parts replaced; ``Any``, because the fakes do not have Airflow's types."""
     return {**context, **parts}
 
 
 @pytest.fixture
 def context() -> dict[str, Any]:
-    """The context of one try, without an Airflow around it."""
+    """Return the context of one try, without a running Airflow."""
     return {
         "ti": TaskInstance(),
         "dag_run": SimpleNamespace(run_type="scheduled", run_id="r"),
@@ -178,8 +178,8 @@ def context() -> dict[str, Any]:
 
 
 @pytest.fixture
-def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make tables of which only jobs can tell what they need."""
+def unassessable(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that makes tables whose needs only jobs can assess."""
 
     def make(*tables: str) -> None:
         from airflow_provider_lakecdc.governance import precheck, table_assessment
@@ -191,8 +191,12 @@ def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..
             FedTable(lake, name).ingest("2026-01-01T05:00:00+00:00")
 
         def assess_job(opened: Any, job: str, options: Any) -> Any:
-            is_untold = ".".join(opened.table.name()) in tables
-            return assess_table.Undecided("its files") if is_untold else assess_table.assess_job(opened, job, options)
+            is_unassessable = ".".join(opened.table.name()) in tables
+            return (
+                assess_table.Undecided("its files")
+                if is_unassessable
+                else assess_table.assess_job(opened, job, options)
+            )
 
         for module in (table_assessment, precheck):
             monkeypatch.setattr(module, "assess_job", assess_job)
@@ -202,7 +206,7 @@ def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]) -> dict[str, Any]:
-    """A configuration of the provider's own DAG files."""
+    """Write a configuration of the provider's DAG files and return it."""
     document = {
         "catalog_conn_id": "lake",
         "source": {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"},

@@ -1,6 +1,6 @@
-"""Stands in for spark-submit: notes how it was called and leaves the report it is told to leave.
+"""Fake spark-submit: record the call and leave the requested report.
 
-The folder FAKE_SPARK holds ``behaviour.json`` (what to do) and takes ``calls.jsonl`` (what it was called with).
+The folder FAKE_SPARK contains ``behaviour.json`` (what to do) and receives ``calls.jsonl`` (the recorded calls).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ spec_path = Path(urlsplit(arguments[arguments.index("--spec") + 1]).path)
 report_path = Path(urlsplit(arguments[arguments.index("--report") + 1]).path)
 spec = json.loads(spec_path.read_text())
 tables = spec["tables"] or [target["table"] for target in spec.get("target", [])]
-wanted = ("LAKECDC_", "PYSPARK_")
+PREFIXES = ("LAKECDC_", "PYSPARK_")
 call = {
     "arguments": arguments,
     "spec": spec,
-    "environment": {key: value for key, value in os.environ.items() if key.startswith(wanted)},
+    "environment": {key: value for key, value in os.environ.items() if key.startswith(PREFIXES)},
 }
 with (folder / "calls.jsonl").open("a") as calls:
     calls.write(json.dumps(call) + "\n")
@@ -31,7 +31,7 @@ for line in behaviour["output"]:
     print(line)
 if behaviour["report"] is not None:
     outcomes = behaviour["report"]["tables"]
-    # a side table that nothing is said of does not exist
+    # an unmentioned side table does not exist
     tables += [table for table in spec["options"].get("side_tables", []) if table in outcomes]
     steps = [
         {**outcomes.get(f"{step['job']} {table}", {}), "table": table, "job": step["job"]}

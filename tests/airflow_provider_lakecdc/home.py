@@ -1,4 +1,4 @@
-"""An Airflow of the tests' own: importing this module points Airflow at an empty home before it reads its settings."""
+"""A separate Airflow for tests: importing this module points Airflow at an empty home before it reads its settings."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ os.environ.update(
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(HOME / "plugins"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
-        # two tables more in every catalog, which the tests of the audit alone look at
+        # additional tables in every catalog, which only the tests of the audit use
         "AIRFLOW__LAKECDC__AUDIT": "False",
     }
 )
-# what the machine's own Airflow or demo may have left behind
+# leftovers of the machine's own Airflow or demo
 for name in [name for name in os.environ if name.startswith("AIRFLOW_CONN_") or name == "LAKECDC_CONFIG"]:
     del os.environ[name]
 
 
 def migrate() -> None:
-    """Make Airflow's database: a copy of the one that the first process with the same packages makes in some 5 s."""
+    """Create Airflow's database as a copy of the one the first process with the same packages creates in some 5 s."""
     if (HOME / "airflow.db").exists():
         return
     lock = hashlib.sha256((REPOSITORY / "requirements.lock").read_bytes()).hexdigest()[:16]
-    made = REPOSITORY / "build" / f"airflow-{lock}.db"
-    made.parent.mkdir(exist_ok=True)
-    with made.with_suffix(".lock").open("w") as locked:
+    template = REPOSITORY / "build" / f"airflow-{lock}.db"
+    template.parent.mkdir(exist_ok=True)
+    with template.with_suffix(".lock").open("w") as locked:
         fcntl.flock(locked, fcntl.LOCK_EX)
-        if not made.exists():
+        if not template.exists():
             subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True)
-            shutil.copyfile(HOME / "airflow.db", made.with_suffix(".new")).rename(made)
-    shutil.copyfile(made, HOME / "airflow.db")
+            shutil.copyfile(HOME / "airflow.db", template.with_suffix(".new")).rename(template)
+    shutil.copyfile(template, HOME / "airflow.db")

@@ -1,4 +1,4 @@
-"""A notifier as teams have them."""
+"""A notifier like those of teams."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class FileNotifier(BaseNotifier):
-    """Appends what it is told to a file.
+    """Append a line to a file.
 
-    :param path: of the file.
-    :param text: a line. (templated)
+    :param path: path of the file.
+    :param text: the line. (templated)
     """
 
     template_fields: Sequence[str] = ("text",)

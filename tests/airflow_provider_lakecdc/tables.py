@@ -1,4 +1,4 @@
-"""Tables with positions, made by pyiceberg: no Spark is needed to test what reads them."""
+"""Make tables with positions by pyiceberg: testing their readers needs no Spark."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ROW = pa.table({"id": pa.array([1], pa.int64())})
 
 
 def position(read_through: str | None) -> Position:
-    """A position of a log at some moment."""
+    """Return a position of a log at some moment."""
     return Position("postgres", "cluster-1", {"lsn": "0/1"}, read_through)
 
 
 class _DeleteManifest(ManifestWriterV2):
-    """pyiceberg writes no delete files of its own, but knows how their manifests look."""
+    """Write manifests of delete files, which pyiceberg cannot write but whose manifests it knows."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -48,7 +48,7 @@ class _AddDeletes(_FastAppendFiles):
 class FedTable:
     """A table as the ingest job leaves it.
 
-    :param properties: the catalog's, as the Airflow connection ``lake`` holds them.
+    :param properties: catalog properties of the Airflow connection ``lake``.
     """
 
     def __init__(self, properties: dict[str, str], name: str = "shop.orders") -> None:
@@ -63,31 +63,31 @@ class FedTable:
         Path(self.table.metadata_location.removeprefix("file://")).write_text(text)
 
     def upgrade_beyond_pyiceberg(self) -> None:
-        """Give the metadata format version 4, which pyiceberg does not know."""
+        """Set format version 4 in the metadata, which pyiceberg does not support."""
         metadata = self.table.metadata.model_dump_json()
         self.break_metadata(metadata.replace('"format-version":2', '"format-version":4'))
 
     def ingest(self, read_through: str | None, feed: str = "") -> int:
-        """Commit a row with a position; the snapshot's id."""
+        """Commit a row with a position and return the snapshot's id."""
         return self._commit({names.POSITIONS: replace(position(read_through), feed=feed).encode()})
 
     def take_changes(self, of: FedTable, snapshot: int) -> int:
-        """Commit a row as an export of another table's changes up to a snapshot; the snapshot's id."""
+        """Commit a row like an export of another table's changes up to a snapshot; return the snapshot's id."""
         exported = position_of(".".join(of.table.name()), str(of.table.metadata.table_uuid), snapshot, None)
         return self._commit({names.POSITIONS: exported.encode()})
 
     def maintain(self) -> int:
-        """Commit without a position; the snapshot's id."""
+        """Commit without a position and return the snapshot's id."""
         return self._commit({})
 
     def delete(
         self, *rows: int, by_position: bool = False, key: int = 1, summary: Mapping[str, str] | None = None
     ) -> int:
-        """Commit delete files; the snapshot's id. Their content is never read, so they need not exist.
+        """Commit delete files and return the snapshot's id. Their content is never read, so they need not exist.
 
-        :param rows: how many rows each file has.
+        :param rows: rows per file.
         :param key: field id of the key of equality deletes.
-        :param summary: further entries of the snapshot's summary.
+        :param summary: additional entries of the snapshot's summary.
         """
         content = DataFileContent.POSITION_DELETES if by_position else DataFileContent.EQUALITY_DELETES
         with (
@@ -101,11 +101,11 @@ class FedTable:
         return self._head()
 
     def expire(self, *snapshots: int) -> None:
-        """Forget snapshots."""
+        """Expire snapshots."""
         self.table.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
 
     def stay_idle(self, after: int, read_through: str) -> None:
-        """Note that nothing happened up to a moment."""
+        """Record that nothing happened up to a moment."""
         with self.table.transaction() as transaction:
             transaction.set_properties({names.IDLE_POSITION: encode_idle(after, position(read_through))})
 
@@ -124,7 +124,7 @@ class FedTable:
 
 
 def _delete_file(content: DataFileContent, rows: int, table: Table, key: int) -> DataFile:
-    found = DataFile.from_args(
+    file = DataFile.from_args(
         content=content,
         file_path=f"{table.location()}/data/{uuid.uuid4()}.parquet",
         file_format=FileFormat.PARQUET,
@@ -133,5 +133,5 @@ def _delete_file(content: DataFileContent, rows: int, table: Table, key: int) ->
         file_size_in_bytes=100,
         equality_ids=[key] if content == DataFileContent.EQUALITY_DELETES else None,
     )
-    found.spec_id = 0
-    return found
+    file.spec_id = 0
+    return file

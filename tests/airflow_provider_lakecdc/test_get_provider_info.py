@@ -1,4 +1,4 @@
-"""What Airflow is told about the provider."""
+"""The provider's description for Airflow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_module_and_class_it_names_exists() -> None:
         assert getattr(importlib.import_module(module), name)
 
 
-# what only other operators and sensors are made from
+# base classes of other operators and sensors
 BASES = {
     "airflow_provider_lakecdc.operators.base.SourceJobOperator",
     "airflow_provider_lakecdc.sensors.polling.LimitSensor",
@@ -45,7 +45,7 @@ BASES = {
 
 
 def test_the_registry_lists_each_operator_and_sensor() -> None:
-    told = yaml.safe_load((home.REPOSITORY / ".airflow-registry.yaml").read_text())
+    registry = yaml.safe_load((home.REPOSITORY / ".airflow-registry.yaml").read_text())
     info = get_provider_info()
     for kind, base in (("operators", BaseOperator), ("sensors", BaseSensorOperator)):
         modules = [importlib.import_module(name) for name in info[kind][0]["python-modules"]]
@@ -55,11 +55,11 @@ def test_the_registry_lists_each_operator_and_sensor() -> None:
             for name, value in vars(module).items()
             if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
         }
-        assert {entry["module"] for entry in told[kind]} == public.keys() - BASES
-        assert all(entry["description"].endswith(".") for entry in told[kind])
+        assert {entry["module"] for entry in registry[kind]} == public.keys() - BASES
+        assert all(entry["description"].endswith(".") for entry in registry[kind])
 
 
-def test_no_operator_module_is_left_out() -> None:
+def test_every_operator_module_is_listed() -> None:
     import airflow_provider_lakecdc
 
     folder = Path(airflow_provider_lakecdc.__path__[0])
@@ -69,15 +69,15 @@ def test_no_operator_module_is_left_out() -> None:
         for e in get_provider_info()[kind]
         for name in e["python-modules"]
     }
-    found = {
+    modules = {
         f"airflow_provider_lakecdc.{kind}.{path.stem}"
         for kind in ("operators", "sensors", "triggers")
         for path in (folder / kind).glob("[!_]*.py")
     }
-    assert named == found
+    assert named == modules
 
 
-def test_it_defines_no_connection_type_of_its_own() -> None:
+def test_it_defines_no_connection_type() -> None:
     assert "connection-types" not in get_provider_info()
 
 
@@ -90,7 +90,7 @@ def test_reading_it_imports_neither_airflow_nor_the_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_setting_that_is_read_is_described() -> None:
+def test_every_setting_in_use_is_described() -> None:
     import airflow_provider_lakecdc.settings as settings
 
     tree = ast.parse(Path(settings.__file__).read_text())

@@ -1,4 +1,4 @@
-"""Airflow finds the provider once it is installed."""
+"""Airflow discovers the installed provider."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from tests.airflow_provider_lakecdc import home
 
-# one process for all three: each start of Airflow's command line takes seconds
+# one process for all three, as each start of Airflow's command line takes seconds
 ASK = """
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import conf
@@ -24,13 +24,13 @@ def test_provider_links_settings_and_connection_type_are_known(installed: dict[s
     done = subprocess.run(
         [sys.executable, "-c", ASK], env=installed, capture_output=True, text=True, check=True, cwd=home.HOME
     )
-    found = [line.removeprefix("FOUND ") for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    assert found == [
+    lines = [line.removeprefix("FOUND ") for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    assert lines == [
         "0.1.0",
         "airflow_provider_lakecdc.submit.links.JobReportLink airflow_provider_lakecdc.submit.links.SparkUiLink "
         "airflow_provider_lakecdc.submit.links.TableLink",
         f"file://{home.HOME}/lakecdc/documents",
-        # connection types stay with the providers that own them, which the extras bring
+        # connection types stay with their providers, which the extras install
         "iceberg apache-airflow-providers-apache-iceberg",
         "spark apache-airflow-providers-apache-spark",
         "postgres apache-airflow-providers-postgres",

@@ -1,4 +1,4 @@
-"""A catalog of many tables is assessed and planned for, and only what needs something is chosen."""
+"""A catalog of many tables is assessed and planned, and only tables that need work are chosen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.assess import make
 
 TABLES, NEEDY = 500, 25
-# in a process of its own, since another test may have started Spark in this one
+# in a separate process, since another test may have started Spark in this one
 TASKS = """
 import json, sys
 from pathlib import Path
@@ -20,7 +20,7 @@ print(json.dumps([found, [name for name in ("pyspark", "py4j") if name in sys.mo
 """
 
 
-def test_of_many_tables_those_that_need_something_are_chosen_and_no_spark_is_started(tmp_path: Path) -> None:
+def test_only_tables_that_need_work_are_chosen_and_no_spark_is_started(tmp_path: Path) -> None:
     make(tmp_path, TABLES, NEEDY)
     done = subprocess.run([sys.executable, "-c", TASKS, str(tmp_path)], check=True, stdout=subprocess.PIPE, text=True)
     (task,), spark = json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""What benchmarks print: progress and one line of JSON, whatever the programs that they start have to say."""
+"""Benchmarks print only progress and one line of JSON, whatever the programs they start print."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from local_services.paths import REPOSITORY
 
-# a stranger's output first, as that of a program which resets a terminal's colours without ending its line
+# foreign output first, as of a program that resets the terminal's colours without ending its line
 LOUD = """
 import subprocess, sys
 from pathlib import Path
@@ -38,7 +38,7 @@ SMALL = {
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python as a user does, in the checkout."""
+    """Run Python like a user in the checkout."""
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'spark_jobs'}"}
     return subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, env=environment, capture_output=True, text=True)
 

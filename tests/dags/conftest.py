@@ -1,3 +1,3 @@
-"""The DAG files are looked at with the Airflow of the provider's tests."""
+"""The DAG files are parsed with the Airflow of the provider's tests."""
 
 import tests.airflow_provider_lakecdc.home  # noqa: F401

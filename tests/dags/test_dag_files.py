@@ -1,4 +1,4 @@
-"""The DAG files as Airflow's DAG processor sees them."""
+"""The DAG files as parsed by Airflow's DAG processor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.airflow_provider_lakecdc.home import REPOSITORY
 FOLDER = REPOSITORY / "dags"
 INSTALLED = REPOSITORY / "airflow_provider_lakecdc" / "example_dags"
 FILES = sorted(FOLDER.glob("*.py"))
-# as Airflow's DAG processor does: each parse in a process of its own, forked from one that has imported Airflow; with
+# like Airflow's DAG processor: each parse in a separate process, forked from one that has imported Airflow; with
 # deprecations as errors
 PARSE = """
 import json, os, sys, warnings
@@ -48,20 +48,20 @@ Parse = Callable[..., dict[str, object]]
 
 @pytest.fixture(scope="module")
 def parse() -> Iterator[Parse]:
-    """Parse a folder of DAG files, by default the checkout's, with more environment."""
+    """Yield a function that parses a folder of DAG files, by default the checkout's, with additional variables."""
     command = [sys.executable, "-c", PARSE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
         assert process.stdin and process.stdout
-        asked, told = process.stdin, process.stdout
+        requests, answers = process.stdin, process.stdout
 
         def parsed(folder: Path = FOLDER, **environment: str) -> dict[str, object]:
-            print(json.dumps([str(folder), environment]), file=asked, flush=True)
-            lines = list(iter(told.readline, "END\n"))
-            found: dict[str, object] = json.loads(lines[-1].removeprefix("RESULT"))
-            return found
+            print(json.dumps([str(folder), environment]), file=requests, flush=True)
+            lines = list(iter(answers.readline, "END\n"))
+            result: dict[str, object] = json.loads(lines[-1].removeprefix("RESULT"))
+            return result
 
         yield parsed
-        asked.close()
+        requests.close()
 
 
 AROUND = ["assess", "finished", "plan", "report"]
@@ -92,7 +92,7 @@ STEPS = {
     [(FOLDER, STEPS), (INSTALLED, STEPS), (REPOSITORY / "demo" / "dag_files", {"reconcile": ["reconcile"]})],
     ids=["checkout", "wheel", "demo"],
 )
-def test_they_follow_the_configuration_file_without_deprecations_or_heavy_libraries(
+def test_they_match_the_configuration_without_deprecations_or_heavy_libraries(
     parse: Parse, tmp_path: Path, folder: Path, steps: dict[str, list[str]]
 ) -> None:
     config = {
@@ -104,14 +104,14 @@ def test_they_follow_the_configuration_file_without_deprecations_or_heavy_librar
     }
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    found = parse(folder, LAKECDC_CONFIG=str(path))
-    assert found["errors"] == {}
-    assert found["warnings"] == []
-    assert found["heavy"] == []
-    assert found["dags"] == {f"shop_{kind}": tasks for kind, tasks in steps.items()}
+    parsed_dags = parse(folder, LAKECDC_CONFIG=str(path))
+    assert parsed_dags["errors"] == {}
+    assert parsed_dags["warnings"] == []
+    assert parsed_dags["heavy"] == []
+    assert parsed_dags["dags"] == {f"shop_{kind}": tasks for kind, tasks in steps.items()}
 
 
-def test_getting_started_shows_their_tasks() -> None:
+def test_getting_started_lists_their_tasks() -> None:
     page = (REPOSITORY / "docs" / "start" / "getting-started.md").read_text()
     shown = {
         dag: re.findall(r"`(\w+)`", tasks) for dag, tasks in re.findall(r"^\| `lakecdc_(\w+)` \| (.*) \|$", page, re.M)
@@ -120,13 +120,13 @@ def test_getting_started_shows_their_tasks() -> None:
 
 
 def test_without_a_configuration_errors_name_the_setting(parse: Parse) -> None:
-    found = parse()
-    assert found["dags"] == {}
-    assert isinstance(found["errors"], dict) and len(found["errors"]) == len(FILES)
-    assert all("Set the environment variable LAKECDC_CONFIG" in text for text in found["errors"].values())
+    parsed_dags = parse()
+    assert parsed_dags["dags"] == {}
+    assert isinstance(parsed_dags["errors"], dict) and len(parsed_dags["errors"]) == len(FILES)
+    assert all("Set the environment variable LAKECDC_CONFIG" in text for text in parsed_dags["errors"].values())
 
 
-def test_a_broken_configuration_is_their_import_error(parse: Parse, tmp_path: Path) -> None:
+def test_a_broken_configuration_is_an_import_error(parse: Parse, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"catalog_con_id": "lake"}')
     errors = parse(LAKECDC_CONFIG=str(path))["errors"]
@@ -134,12 +134,12 @@ def test_a_broken_configuration_is_their_import_error(parse: Parse, tmp_path: Pa
     assert all("Did you mean 'catalog_conn_id'" in text for text in errors.values())
 
 
-def test_the_wheel_brings_the_same_files() -> None:
+def test_the_wheel_contains_the_same_files() -> None:
     assert {path.name for path in INSTALLED.glob("*.py")} - {"__init__.py"} == {path.name for path in FILES}
 
 
 @pytest.mark.parametrize("path", [*FILES, *INSTALLED.glob("lakecdc_*.py")], ids=lambda path: path.parent.name)
-def test_they_are_thin(path: Path) -> None:
+def test_they_are_short(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert [type(node).__name__ for node in tree.body] == ["Expr", "ImportFrom", "Assign"]
     # a bare cron string has no data interval in Airflow 3

@@ -1,4 +1,4 @@
-"""The demo as a user runs it, only smaller, and what it leaves behind."""
+"""A small run of the demo like a user's, and its leftovers."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from tests.on_demand import on_demand
 
 pytestmark = [pytest.mark.demo, pytest.mark.timeout(1800)]
 ROWS = 2_000
-# of three hours governance follows the first at once, each of which costs some starts of Spark
+# three hours include a governed one, which costs some starts of Spark
 HOURS = on_demand((1, 3), in_ci=(1,))
 CATALOGS = ["sqlite", pytest.param(OBJECT_STORE, marks=[pytest.mark.services, pytest.mark.soak])]
 
 
 @pytest.fixture(scope="module", params=CATALOGS)
 def catalog(request: pytest.FixtureRequest) -> str:
-    """What DEMO_CATALOG says."""
+    """Return the value of DEMO_CATALOG."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module", params=HOURS)
 def settings(request: pytest.FixtureRequest, catalog: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A small demo of its own."""
+    """Return the settings of a small demo."""
     folder = tmp_path_factory.mktemp("demo") / "demo"
     return Settings(rows=ROWS, hours=request.param, folder=folder, catalog=catalog)
 
 
 @dataclass
 class Shown:
-    """What a user has seen.
+    """The output and pages shown to a user.
 
-    :param text: everything printed.
-    :param runs: DAG runs by DAG, from the web page's interface.
-    :param log: log of the first ingest task, from the same.
+    :param text: all printed text.
+    :param runs: DAG runs by DAG, from the web page's API.
+    :param log: log of the first ingest task, from the same API.
     :param code: exit code after Ctrl-C.
     """
 
@@ -63,7 +63,7 @@ class Shown:
 
 @pytest.fixture(scope="module")
 def shown(settings: Settings) -> Shown:
-    """A run with the web page, looked at and interrupted."""
+    """Run the demo with the web page, read the page, and interrupt it."""
     knobs = {"DEMO_ROWS": str(ROWS), "DEMO_HOURS": str(settings.hours), "DEMO_FOLDER": str(settings.folder)}
     knobs["DEMO_CATALOG"] = settings.catalog
     paths = os.pathsep.join(filter(None, [str(REPOSITORY / "spark_jobs"), os.environ.get("PYTHONPATH")]))
@@ -80,30 +80,30 @@ def shown(settings: Settings) -> Shown:
         text = "".join(lines)
         place = re.search(r"^Airflow: (\S+)  user (\S+)  password (\S+)$", text, re.MULTILINE)
         assert place, text
-        runs, log = look_at(*place.groups())
+        runs, log = read_page(*place.groups())
         process.send_signal(signal.SIGINT)
         text += process.stdout.read()
-        found = Shown(text, runs, log, process.wait())
+        user_view = Shown(text, runs, log, process.wait())
         assert not port_answers(int(place[1].rpartition(":")[2]))
-        return found
+        return user_view
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
 
 
-def look_at(address: str, user: str, password: str) -> tuple[dict[str, list[dict[str, Any]]], str]:
-    """All DAG runs, and the log of the first ingest task."""
-    token = ask(f"{address}/auth/token", body={"username": user, "password": password})["access_token"]
+def read_page(address: str, user: str, password: str) -> tuple[dict[str, list[dict[str, Any]]], str]:
+    """Return all DAG runs, and the log of the first ingest task."""
+    token = request_json(f"{address}/auth/token", body={"username": user, "password": password})["access_token"]
     api = f"{address}/api/v2/dags"
-    runs = {dag: ask(f"{api}/{dag}/dagRuns", token)["dag_runs"] for dag in DAGS.values()}
+    runs = {dag: request_json(f"{api}/{dag}/dagRuns", token)["dag_runs"] for dag in DAGS.values()}
     run_id = quote(runs["shop_ingest"][0]["dag_run_id"])
-    log = ask(f"{api}/shop_ingest/dagRuns/{run_id}/taskInstances/ingest/logs/1?map_index=0", token)
+    log = request_json(f"{api}/shop_ingest/dagRuns/{run_id}/taskInstances/ingest/logs/1?map_index=0", token)
     return runs, json.dumps(log)
 
 
-def ask(url: str, token: str | None = None, body: dict[str, str] | None = None) -> Any:
-    """Ask Airflow's web server."""
+def request_json(url: str, token: str | None = None, body: dict[str, str] | None = None) -> Any:
+    """Send a request to Airflow's web server."""
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
     with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
@@ -112,7 +112,7 @@ def ask(url: str, token: str | None = None, body: dict[str, str] | None = None) 
 
 @pytest.fixture(scope="module")
 def report(shown: Shown, settings: Settings) -> dict[str, Any]:
-    """Its report."""
+    """Return the report of the run."""
     return dict(json.loads(settings.report.read_text()))
 
 
@@ -126,10 +126,10 @@ def test_every_table_equals_its_source(report: dict[str, Any]) -> None:
         assert table["reconciled"] == f"all {table['rows']} rows compared equal the source"
 
 
-def test_governance_has_paid_the_deletes_back(report: dict[str, Any], settings: Settings) -> None:
+def test_governance_removes_the_deletes(report: dict[str, Any], settings: Settings) -> None:
     before = {name: table["before"] for name, table in report["tables"].items()}
     after = {name: table["after"] for name, table in report["tables"].items()}
-    # the hours that governance has not followed, and those that it has
+    # the hours without governance, and those with it
     assert before["shop.orders"]["equality_deletes"] > 0
     is_governed = bool(settings.governed_hours)
     assert (before["shop.orders"]["deletion_vectors"] > 0) == is_governed
@@ -147,7 +147,7 @@ def test_every_step_has_its_line(shown: Shown) -> None:
     assert all(table.full_name in shown.text for table in TABLES)
 
 
-def test_what_is_left_is_enough_to_compare_again(report: dict[str, Any], settings: Settings) -> None:
+def test_the_leftovers_suffice_for_another_comparison(report: dict[str, Any], settings: Settings) -> None:
     assert {path.name for path in settings.expected.iterdir()} == {f"{table.name}.parquet" for table in TABLES}
     source = start_again(settings)
     try:
@@ -160,19 +160,19 @@ def test_what_is_left_is_enough_to_compare_again(report: dict[str, Any], setting
 
 
 def test_the_web_page_shows_the_runs_and_their_logs(shown: Shown, settings: Settings) -> None:
-    assert {dag: len(found) for dag, found in shown.runs.items()} == {
+    assert {dag: len(dag_runs) for dag, dag_runs in shown.runs.items()} == {
         "shop_ingest": settings.hours + 1,
         "shop_hourly_governance": len(settings.governed_hours) + 1,
         "shop_nightly_governance": 1,
         "shop_reconcile": 1,
     }
-    assert {run["state"] for found in shown.runs.values() for run in found} == {"success"}
-    # DAG.test would say that they began at their logical date, months ago
-    assert all(run["start_date"] > "2026-01-03" for found in shown.runs.values() for run in found)
+    assert {run["state"] for dag_runs in shown.runs.values() for run in dag_runs} == {"success"}
+    # DAG.test would show the logical date as their start, months ago
+    assert all(run["start_date"] > "2026-01-03" for dag_runs in shown.runs.values() for run in dag_runs)
     assert "Spark-Submit cmd" in shown.log
 
 
-def test_an_interrupt_ends_everything_well(shown: Shown, settings: Settings) -> None:
+def test_an_interrupt_ends_everything_cleanly(shown: Shown, settings: Settings) -> None:
     assert shown.code == 0
     assert str(settings.report) in shown.text
     assert not (settings.postgres_data / "postmaster.pid").exists()

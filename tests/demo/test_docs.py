@@ -1,4 +1,4 @@
-"""README and docs: their examples are parsed, imported and compared with the code."""
+"""README and docs: examples are parsed, imported and compared with the code."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ _LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
 def blocks(kind: str) -> list[Any]:
-    """Every block of a kind, such as ``json spec``, with its page as the test's name."""
+    """Return every block of a kind, such as ``json spec``, with its page as the test's name."""
     return [
-        pytest.param(found[3], id=f"{page.stem}-{number}")
+        pytest.param(block[3], id=f"{page.stem}-{number}")
         for page in PAGES
-        for number, found in enumerate(_BLOCK.finditer(page.read_text()))
-        if f"{found[1]} {found[2]}" == kind
+        for number, block in enumerate(_BLOCK.finditer(page.read_text()))
+        if f"{block[1]} {block[2]}" == kind
     ]
 
 
 def rows(page: str, columns: int) -> Iterator[list[str]]:
-    """Cells of the tables with so many columns on a page, without headings."""
+    """Yield the cells of a page's tables with so many columns, without headings."""
     (path,) = (ROOT / "docs").rglob(page)
     for line in path.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
@@ -71,7 +71,7 @@ def rows(page: str, columns: int) -> Iterator[list[str]]:
 
 
 def quoted(cell: str) -> list[str]:
-    """What stands in backquotes."""
+    """Return the texts in backquotes."""
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -130,7 +130,7 @@ _KINDS = {"dags": ("python dag", "py"), "config": ("json config", "json"), "conn
 
 @pytest.fixture(scope="module")
 def in_airflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process with an empty Airflow home makes of the examples, by their text; an error's text if it fails."""
+    """Load the examples in one process with an empty Airflow home; return results, or the text of an error, by text."""
     folder = tmp_path_factory.mktemp("examples")
     texts = [(kind, text, end) for kind, (label, end) in _KINDS.items() for text in map(_text, blocks(label))]
     files = []
@@ -144,8 +144,8 @@ def in_airflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run([sys.executable, "-c", _IN_AIRFLOW, json.dumps(files)],
                           env=environment, capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    return {text: result for (_, text, _), result in zip(texts, found, strict=True)}
+    results = json.loads(done.stdout.strip().splitlines()[-1])
+    return {text: result for (_, text, _), result in zip(texts, results, strict=True)}
 
 
 def _text(block: Any) -> str:
@@ -154,34 +154,34 @@ def _text(block: Any) -> str:
 
 @pytest.mark.parametrize("text", blocks("python dag"))
 def test_dag_examples_are_imported(text: str, in_airflow: dict[str, Any]) -> None:
-    found = in_airflow[text]
-    assert isinstance(found, dict), found
-    assert len(found) == 1 and all(found.values())
+    tasks_by_dag = in_airflow[text]
+    assert isinstance(tasks_by_dag, dict), tasks_by_dag
+    assert len(tasks_by_dag) == 1 and all(tasks_by_dag.values())
 
 
 def test_the_readmes_dag_has_twenty_lines_and_two_tasks(in_airflow: dict[str, Any]) -> None:
-    (text,) = [found[3] for found in _BLOCK.finditer((ROOT / "README.md").read_text()) if found[2] == "dag"]
+    (text,) = [block[3] for block in _BLOCK.finditer((ROOT / "README.md").read_text()) if block[2] == "dag"]
     assert len([line for line in text.splitlines() if line.strip()]) <= 20
     assert in_airflow[text] == {"shop_to_lake": ["ingest", "rewrite_delete_files"]}
     assert "retry_policy()" in text
 
 
-def test_the_readmes_sample_is_what_the_demo_prints() -> None:
+def test_the_readmes_sample_matches_the_demos_output() -> None:
     readme = (ROOT / "README.md").read_text()
     steps = Demo(Settings(), Console()).progress.steps
     (sample,) = [text for text in re.split(r"<!-- .* -->", readme) if "seed 42" in text]
     numbers = [int(number) for number in re.findall(rf"^    \[ ?(\d+)/{steps}\] ", sample, re.MULTILINE)]
     assert (numbers[0], numbers[-1]) == (1, steps)
     output = "".join(line.removeprefix("    ") for line in sample.splitlines(keepends=True)).lstrip("\n")
-    # made from what it shows, it is the same again, but for the mark of what was left out
+    # made from itself, the sample is unchanged but for the mark of omitted lines
     assert with_sample(readme, output) == readme
 
 
 @pytest.mark.parametrize("text", blocks("json config"))
 def test_configurations_make_dags(text: str, in_airflow: dict[str, Any]) -> None:
-    found = in_airflow[text]
-    assert isinstance(found, list) and len(found) >= 2, found
-    assert all(dag_id == f"lakecdc_{name}" for name, dag_id in found)
+    dags = in_airflow[text]
+    assert isinstance(dags, list) and len(dags) >= 2, dags
+    assert all(dag_id == f"lakecdc_{name}" for name, dag_id in dags)
 
 
 @pytest.mark.parametrize("text", blocks("json connection"))
@@ -189,11 +189,11 @@ def test_connections_name_a_catalog(text: str, in_airflow: dict[str, Any]) -> No
     assert in_airflow[text] == "lake"
 
 
-def test_what_options_determine_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / ".ci"))
     generate = runpy.run_path(str(ROOT / ".ci" / "generate.py"))
     stale = [str(path.relative_to(ROOT)) for path, text in generate["outputs"]() if path.read_text() != text]
-    assert stale == [], "run: make generate"
+    assert stale == [], "run make generate"
 
 
 def test_examples_of_options_have_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,20 +217,20 @@ def test_every_operator_is_listed_with_its_arguments() -> None:
     operators = {name: arguments for name, arguments in listed.items() if name.endswith("Operator")}
     for name, arguments in operators.items():
         module, _, class_name = name.partition(".")
-        found = importlib.import_module(f"airflow_provider_lakecdc.operators.{module}")
-        given = list(inspect.signature(getattr(found, class_name).__init__).parameters)
+        loaded_module = importlib.import_module(f"airflow_provider_lakecdc.operators.{module}")
+        given = list(inspect.signature(getattr(loaded_module, class_name).__init__).parameters)
         assert [n for n in given if n not in {"self", "kwargs", "dry_run", "fail_on"}] == _in_order(arguments, given)
     modules = {path.stem for path in (ROOT / "airflow_provider_lakecdc" / "operators").glob("*.py")}
     assert {name.partition(".")[0] for name in operators} == modules - {"__init__", "base"}
 
 
 def _in_order(arguments: list[str], given: list[str]) -> list[str]:
-    assert set(arguments) <= set(given), f"{set(arguments) - set(given)} is no argument"
+    assert set(arguments) <= set(given), f"{set(arguments) - set(given)} is not an argument"
     return [name for name in given if name in arguments]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_are_such_as_the_command_line_takes(page: Path) -> None:
+def test_commands_are_accepted_by_the_command_line(page: Path) -> None:
     lines = re.findall(
         r"^(?: {4}|```bash\n)(?:airflow lakecdc|python -m airflow_provider_lakecdc) (.*)$", page.read_text(), re.M
     )
@@ -250,7 +250,7 @@ def test_every_command_is_described_with_its_options() -> None:
         assert {option for option in options if f"`{option}`" not in common + section} == set()
 
 
-def test_what_ends_a_micro_batch_are_settings() -> None:
+def test_limits_of_a_micro_batch_are_settings() -> None:
     types = (FilesSource, JdbcSource, KafkaSource, MysqlSource, PostgresSource)
     sources = {next(f.default for f in dataclasses.fields(t) if f.name == "type"): t for t in types}
     ends = {quoted(name)[0]: quoted(ends) for name, ends, _ in rows("ingest-bounds.md", 3) if quoted(name)}
@@ -261,15 +261,15 @@ def test_what_ends_a_micro_batch_are_settings() -> None:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[Any]]:
-    """A session on a real Postgres."""
+    """Open a session on a real Postgres."""
     folder = reachable_folder(tmp_path_factory.mktemp("docs"), "lakecdc-docs-test-")
-    with Postgres(folder / "data") as server, psycopg.connect(server.dsn, autocommit=True) as found:
-        yield found
+    with Postgres(folder / "data") as server, psycopg.connect(server.dsn, autocommit=True) as opened:
+        yield opened
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def mapped(session: psycopg.Connection[Any], postgres_type: str) -> str | None:
-    """What the code maps a type to, asked as the ingest job asks."""
+    """Return the type the code maps a Postgres type to, by the ingest job's function."""
     from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
     session.execute("DROP TABLE IF EXISTS one")
@@ -280,7 +280,7 @@ def mapped(session: psycopg.Connection[Any], postgres_type: str) -> str | None:
     return TypeCatalog(session).spark_type(*row)
 
 
-def test_types_become_what_the_page_says(session: psycopg.Connection[Any]) -> None:
+def test_types_are_mapped_as_documented(session: psycopg.Connection[Any]) -> None:
     listed = [
         (name, quoted(target)[0])
         for names, target in rows("ingest-postgres.md", 2)
@@ -291,7 +291,7 @@ def test_types_become_what_the_page_says(session: psycopg.Connection[Any]) -> No
     assert [(name, mapped(session, name)) for name, _ in listed] == listed
 
 
-def test_types_that_the_page_calls_unmapped_are_so(session: psycopg.Connection[Any]) -> None:
+def test_documented_unmapped_types_are_unmapped(session: psycopg.Connection[Any]) -> None:
     text = (ROOT / "docs" / "guides" / "ingest-postgres.md").read_text()
     (line,) = re.findall(r"^Not mapped: (.*?), composite", text, re.MULTILINE)
     assert len(quoted(line)) > 4
@@ -299,7 +299,7 @@ def test_types_that_the_page_calls_unmapped_are_so(session: psycopg.Connection[A
 
 
 @pytest.mark.parametrize("text", blocks("json config"))
-def test_configurations_fit_the_schema_of_editors(text: str) -> None:
+def test_configurations_match_the_schema_for_editors(text: str) -> None:
     schema = json.loads((ROOT / "docs" / "lakecdc.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(json.loads(text))
 
@@ -310,13 +310,13 @@ def test_pages_are_short_and_begin_with_a_sentence_and_an_example(page: Path) ->
     assert len(text.splitlines()) <= 300
     title, opening, *rest = re.split(r"\n\n+", text)
     assert title.startswith("# ") and "\n" not in title
-    assert re.match(r"[A-Z\[`].*[.:]$", opening, re.DOTALL), "the page begins with what its reader gets"
+    assert re.match(r"[A-Z\[`].*[.:]$", opening, re.DOTALL), "the page must begin with the reader's benefit"
     if page.stem not in WITHOUT_EXAMPLE:
         first = re.split(r"^## ", "\n\n".join(rest), flags=re.MULTILINE)[0]
-        assert re.search(r"^(?:```| {4}\S|!\[)", first, re.MULTILINE), "an example stands before the first heading"
+        assert re.search(r"^(?:```| {4}\S|!\[)", first, re.MULTILINE), "an example must precede the first heading"
 
 
-def test_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
+def test_messages_of_the_troubleshooting_page_exist_in_the_code() -> None:
     page = (ROOT / "docs" / "operations" / "troubleshooting.md").read_text()
     (section,) = re.findall(r"^## By message\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     messages = re.findall(r"^\| `(.*?)` \|", section, re.MULTILINE)
@@ -332,14 +332,14 @@ def test_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
 
 
 def _text_of(node: ast.AST) -> str:
-    """A text in the code, with … in place of what it is filled with; empty for anything else."""
+    """Return a text of the code with … in place of its values; empty for any other node."""
     if isinstance(node, ast.JoinedStr):
         return "".join(_text_of(part) or "…" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     assert [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
@@ -349,10 +349,10 @@ def test_pages_show_no_path_of_a_machine(page: Path) -> None:
 
 
 def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
-    # its configuration is strict: a page that it does not list, a lost page or a lost heading is an error
+    # its configuration is strict: an unlisted page, a missing page or a missing heading is an error
     command = [sys.executable, "-m", "mkdocs", "build", "-d", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
-    searched = {entry["location"].partition("#")[0] for entry in found}
+    entries = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    searched = {entry["location"].partition("#")[0] for entry in entries}
     assert {page.stem for page in DOCS} - {"README"} <= {Path(location).stem for location in searched}

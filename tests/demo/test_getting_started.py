@@ -1,4 +1,4 @@
-"""The page for a new user, run as it is printed: its blocks, one after another, in one shell and an empty home."""
+"""The page for a new user, run as printed: its blocks, one after another, in one shell and an empty home."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from airflow.dag_processing.dagbag import DagBag
 bag = DagBag(sys.argv[1])
 print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors}))
 """
-# what the page leaves to the reader's patience: the web page is there and shows the DAGs; the first run is done
+# the page's implicit waiting: for the web page with the DAGs, and for the end of the first run
 _SERVED = """
 until python -c "import urllib.request as u; u.urlopen('$AIRFLOW__API__BASE_URL/api/v2/monitor/health')" 2> /dev/null
 do sleep 2; done
@@ -61,12 +61,12 @@ INSERT INTO shop.orders SELECT i, mod(i, 3) + 1, i * 1.5 FROM generate_series(1,
 
 
 def blocks(*kinds: str) -> list[str]:
-    """Texts of the page's blocks of some kinds, in its order."""
+    """Return the texts of the page's blocks of some kinds, in order."""
     return [text for kind, text in _BLOCK.findall(PAGE) if kind in kinds]
 
 
 def environment(home: Path, *programs: Path) -> dict[str, str]:
-    """That of a user with an empty home, who has told pip and uv where packages come from."""
+    """Return the environment of a user with an empty home and configured package indexes."""
     own = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "LANG"))}
     path = [place for place in os.environ["PATH"].split(os.pathsep) if ".venv" not in place]
     own |= {"HOME": str(home), "PATH": os.pathsep.join([*map(str, programs), *path])}
@@ -99,7 +99,7 @@ def test_it_has_at_most_six_steps() -> None:
 
 
 def _in_shell(kind: str, text: str) -> str:
-    """A block as the script has it: what serves goes on beside the others, and what starts something is waited for."""
+    """Return a block for the script: servers run in the background, and started runs are awaited."""
     if kind == "build":
         return f"(cd {REPOSITORY}\n{text})\ncp -r {REPOSITORY}/dist .\n"
     if kind == "serve":
@@ -108,13 +108,13 @@ def _in_shell(kind: str, text: str) -> str:
 
 
 def _steps_in_shell() -> Iterator[str]:
-    """The page's steps, each of which leaves the second in which it ended."""
+    """Yield the page's steps, each of which records the second of its end."""
     for number, text in _STEP.findall(PAGE):
         yield "".join(_in_shell(*block) for block in _BLOCK.findall(text))
         yield f"echo {number} $SECONDS >> seconds.txt\n"
 
 
-def _look_at_tables(home: Path, address: str) -> None:
+def _open_tables(home: Path, address: str) -> None:
     """Log in as the only user, and open the page *Lakehouse* from Airflow's menu."""
     passwords = home / "airflow" / "simple_auth_manager_passwords.json.generated"
     ((user, password),) = json.loads(passwords.read_text()).items()
@@ -136,7 +136,7 @@ def _look_at_tables(home: Path, address: str) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[int]:
-    """Port of a Postgres with the tables of the page, which belong to its login."""
+    """Return the port of a Postgres with the page's tables, owned by its login."""
     folder = reachable_folder(tmp_path / "postgres", "lakecdc-first-hour-")
     with Postgres(folder / "data") as server:
         with psycopg.connect(server.dsn, autocommit=True) as session:
@@ -161,7 +161,7 @@ def test_everything_on_it_runs_as_printed(tmp_path: Path, source: int) -> None:
         code = process.wait(timeout=3000)
         output = (tmp_path / "output.log").read_text()
         assert code == 0, output[-5000:]
-        _look_at_tables(tmp_path, served["AIRFLOW__API__BASE_URL"])
+        _open_tables(tmp_path, served["AIRFLOW__API__BASE_URL"])
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Progress, report and the cutting of logs."""
+"""Progress, report and the splitting of logs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ EQUAL = {"outcome": "nothing", "reason": "all 10 rows compared equal the source"
 
 
 def printed(comparison: Comparison, reconciled: dict[str, str] = EQUAL) -> tuple[bool, str]:
-    """Whether the report calls everything equal, and what it shows."""
+    """Return whether the report finds everything equal, and its output."""
     console = Console(file=io.StringIO(), width=80)
-    found = {"shop.orders": comparison}
-    report = build(Settings(), 1.0, (FIGURES, FIGURES), found, {"shop.orders": reconciled})
+    comparisons = {"shop.orders": comparison}
+    report = build(Settings(), 1.0, (FIGURES, FIGURES), comparisons, {"shop.orders": reconciled})
     show(console, report)
     return report["equal_to_source"], console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -84,7 +84,7 @@ def test_excerpt_shows_errors_before_chatter(tmp_path: Path) -> None:
     assert DemoError("x", tmp_path / "none.log").excerpt() == ""
 
 
-def test_output_is_cut_into_the_shares_of_tasks() -> None:
+def test_output_is_split_by_task() -> None:
     text = "\n".join(
         [
             "before",
@@ -99,7 +99,7 @@ def test_output_is_cut_into_the_shares_of_tasks() -> None:
     assert list(split_by_task(text)) == [("a", "0", "of a\n"), ("b", "-1", "of b\n")]
 
 
-def test_the_archive_of_classes_is_left_used_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_class_archive_is_recorded_used_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     settings = Settings(folder=tmp_path)
     settings.airflow_home.mkdir()
@@ -108,7 +108,7 @@ def test_the_archive_of_classes_is_left_used_and_forgotten(tmp_path: Path, monke
     assert str(options) in fast_start.option
     fast_start.record()
     assert f"-XX:ArchiveClassesAtExit={archive}" in options.read_text()
-    # an application that was killed leaves none
+    # a killed application leaves none
     fast_start.use()
     assert str(archive) not in options.read_text()
     archive.touch()

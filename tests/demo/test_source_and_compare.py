@@ -1,4 +1,4 @@
-"""The source on a real Postgres, its export, and a comparison that finds what is wrong."""
+"""The source on a real Postgres, its export, and a comparison that reports differences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOURS = 3
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A small demo."""
+    """Return the settings of a small demo."""
     settings = Settings(rows=1_000, hours=HOURS, folder=tmp_path_factory.mktemp("demo"))
     settings.logs.mkdir(parents=True)
     return settings
@@ -31,13 +31,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def workload(settings: Settings) -> Workload:
-    """Its workload."""
+    """Return its workload."""
     return Workload(settings.seed, settings.rows, settings.hours)
 
 
 @pytest.fixture(scope="module")
 def worked(settings: Settings, workload: Workload) -> Iterator[Source]:
-    """A source after all its hours."""
+    """Yield a source after all its hours."""
     source = Source(settings)
     source.start()
     source.fill(workload)
@@ -49,13 +49,13 @@ def worked(settings: Settings, workload: Workload) -> Iterator[Source]:
     source.stop()
 
 
-def test_source_holds_the_keys_that_the_workload_thinks_are_alive(worked: Source, workload: Workload) -> None:
+def test_the_source_has_the_keys_tracked_by_the_workload(worked: Source, workload: Workload) -> None:
     with worked.connect() as session:
         counts = [session.execute(f"SELECT count(*) FROM {t.full_name}").fetchone() for t in TABLES]
     assert counts == [(len(workload.customers),), (len(workload.orders),), (len(workload.lines),)]
 
 
-def test_export_holds_what_postgres_says(worked: Source, settings: Settings) -> None:
+def test_the_export_equals_the_source(worked: Source, settings: Settings) -> None:
     import psycopg.rows
 
     for table in TABLES:
@@ -69,8 +69,8 @@ def test_export_holds_what_postgres_says(worked: Source, settings: Settings) -> 
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             file = settings.expected / f"{table.name}.parquet"
-            found = connection.execute(f"SELECT {columns} FROM '{file}' ORDER BY {order}").fetchall()
-        assert found == rows
+            exported = connection.execute(f"SELECT {columns} FROM '{file}' ORDER BY {order}").fetchall()
+        assert exported == rows
 
 
 def test_every_column_has_its_type(worked: Source, settings: Settings) -> None:
@@ -85,7 +85,7 @@ Lake = Callable[[Any], Place]
 
 @pytest.fixture
 def lake(worked: Source, settings: Settings, tmp_path: Path) -> Lake:
-    """Makes an Iceberg table with pyiceberg out of what the source holds, after a change; its metadata file."""
+    """Return a function that changes the source's rows and writes them to an Iceberg table with pyiceberg."""
 
     def make(change: Callable[[Any], Any]) -> Place:
         rows = change(pq.read_table(settings.expected / "orders.parquet"))
@@ -99,30 +99,30 @@ def lake(worked: Source, settings: Settings, tmp_path: Path) -> Lake:
 
 
 def compared(settings: Settings, table: Place) -> Comparison:
-    """The comparison with what the source holds."""
+    """Compare a table with the source's rows."""
     return compare(table, settings.expected / "orders.parquet")
 
 
 def test_an_equal_table_is_equal(lake: Lake, settings: Settings) -> None:
-    found = compared(settings, lake(lambda rows: rows))
-    assert found.equal
-    assert found.rows == found.expected_rows > 300
+    comparison = compared(settings, lake(lambda rows: rows))
+    assert comparison.equal
+    assert comparison.rows == comparison.expected_rows > 300
 
 
-def test_our_own_columns_do_not_count(lake: Lake, settings: Settings) -> None:
+def test_columns_of_lakecdc_do_not_count(lake: Lake, settings: Settings) -> None:
     order = [[""]]
     assert compared(settings, lake(lambda t: t.append_column("_lakecdc_order", [order[0] * t.num_rows]))).equal
 
 
-def test_a_changed_value_is_found(lake: Lake, settings: Settings) -> None:
+def test_a_changed_value_is_reported(lake: Lake, settings: Settings) -> None:
     def change(rows: Any) -> Any:
         weights = rows["weight"].to_pylist()
         weights[5] = (weights[5] or 0.0) + 1e-9
         return rows.set_column(rows.schema.get_field_index("weight"), rows.schema.field("weight"), [weights])
 
-    found = compared(settings, lake(change))
-    assert (found.equal, found.missing, found.unexpected) == (False, 1, 1)
-    assert found.differences[0].startswith("only at the source: (")
+    comparison = compared(settings, lake(change))
+    assert (comparison.equal, comparison.missing, comparison.unexpected) == (False, 1, 1)
+    assert comparison.differences[0].startswith("only at the source: (")
 
 
 def test_a_null_is_not_an_empty_text(lake: Lake, settings: Settings) -> None:
@@ -133,24 +133,24 @@ def test_a_null_is_not_an_empty_text(lake: Lake, settings: Settings) -> None:
     assert compared(settings, lake(change)).missing > 0
 
 
-def test_a_missing_row_is_found(lake: Lake, settings: Settings) -> None:
-    found = compared(settings, lake(lambda rows: rows.slice(1)))
-    assert (found.equal, found.missing, found.unexpected) == (False, 1, 0)
+def test_a_missing_row_is_reported(lake: Lake, settings: Settings) -> None:
+    comparison = compared(settings, lake(lambda rows: rows.slice(1)))
+    assert (comparison.equal, comparison.missing, comparison.unexpected) == (False, 1, 0)
 
 
-def test_a_doubled_row_is_found(lake: Lake, settings: Settings) -> None:
+def test_a_duplicate_row_is_reported(lake: Lake, settings: Settings) -> None:
     import pyarrow as pa
 
-    found = compared(settings, lake(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])))
-    assert (found.equal, found.missing, found.unexpected) == (False, 0, 1)
+    comparison = compared(settings, lake(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])))
+    assert (comparison.equal, comparison.missing, comparison.unexpected) == (False, 0, 1)
 
 
-def test_a_missing_column_is_found(lake: Lake, settings: Settings) -> None:
-    found = compared(settings, lake(lambda rows: rows.drop_columns(["gift_note"])))
-    assert found.differences == ("column gift_note: missing instead of VARCHAR",)
+def test_a_missing_column_is_reported(lake: Lake, settings: Settings) -> None:
+    comparison = compared(settings, lake(lambda rows: rows.drop_columns(["gift_note"])))
+    assert comparison.differences == ("column gift_note: missing instead of VARCHAR",)
 
 
-def test_another_type_is_found(lake: Lake, settings: Settings) -> None:
+def test_another_type_is_reported(lake: Lake, settings: Settings) -> None:
     def change(rows: Any) -> Any:
         import pyarrow as pa
 
@@ -166,7 +166,7 @@ def test_an_unknown_table_is_named(settings: Settings, tmp_path: Path) -> None:
 
 
 def test_the_source_can_be_started_again(tmp_path: Path) -> None:
-    # pytest's folders are closed to others, as a checkout in root's home is: as root, the data has to go elsewhere
+    # pytest's folders are closed to others, like a checkout in root's home: as root, the data has to go elsewhere
     settings = Settings(rows=200, hours=1, folder=tmp_path)
     settings.logs.mkdir(parents=True)
     source = Source(settings)
@@ -182,7 +182,7 @@ def test_the_source_can_be_started_again(tmp_path: Path) -> None:
             ).fetchone() == (rows,)
     finally:
         again.stop()
-    # nothing of ours is needed for it: the settings are in the data folder
+    # it needs nothing of the demo: the settings are in the data folder
     assert "wal_level = 'logical'" in (settings.postgres_data / "postgresql.auto.conf").read_text()
     (settings.postgres_data / "PG_VERSION").unlink()
     with pytest.raises(FileNotFoundError, match="make demo"):

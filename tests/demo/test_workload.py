@@ -1,4 +1,4 @@
-"""The workload: the same seed, the same statements, and everything that the demo promises happens in it."""
+"""The workload: the same seed makes the same statements, and every promised kind of change happens."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROWS, HOURS = 4_000, 6
 
 
 def history(seed: int, rows: int = ROWS, hours: int = HOURS) -> tuple[dict[str, list[Any]], list[Hour]]:
-    """All rows to begin with and all hours."""
+    """Return all initial rows and all hours."""
     workload = Workload(seed, rows, hours)
     first = {table.name: list(workload.first_rows(table.name)) for table in TABLES}
     return first, [workload.hour(number) for number in range(1, hours + 1)]
 
 
 def statements(hours: list[Hour]) -> list[Statement]:
-    """All statements in order."""
+    """Return all statements in order."""
     return [statement for hour in hours for transaction in hour.transactions for statement in transaction]
 
 
@@ -29,11 +29,11 @@ def test_same_seed_makes_the_same_statements() -> None:
     assert history(7) == history(7)
 
 
-def test_another_seed_makes_others() -> None:
+def test_another_seed_makes_other_statements() -> None:
     assert history(7) != history(8)
 
 
-def test_first_rows_are_as_many_as_asked() -> None:
+def test_the_number_of_first_rows_is_the_requested_one() -> None:
     first, _ = history(42)
     assert sum(map(len, first.values())) == ROWS
     assert {table.name: len(rows) for table, rows in zip(TABLES, first.values(), strict=True)} == {
@@ -43,7 +43,7 @@ def test_first_rows_are_as_many_as_asked() -> None:
     }
 
 
-def test_some_notes_are_kept_out_of_line() -> None:
+def test_some_notes_are_stored_out_of_line() -> None:
     first, _ = history(42)
     long = [row for row in first["customers"] if row[9] and len(row[9]) > 8192]
     assert 0.02 * 600 < len(long) < 0.1 * 600
@@ -68,7 +68,7 @@ def test_every_kind_of_change_happens(pattern: str) -> None:
     assert any(re.match(pattern, statement.sql) and statement.rows for statement in statements(hours))
 
 
-def test_updates_of_customers_leave_the_notes_alone() -> None:
+def test_updates_of_customers_do_not_touch_the_notes() -> None:
     _, hours = history(42)
     of_customers = [s for s in statements(hours) if s.sql.startswith("UPDATE shop.customers")]
     touching = sum(len(s.rows) for s in of_customers if "notes =" in s.sql)
@@ -76,16 +76,16 @@ def test_updates_of_customers_leave_the_notes_alone() -> None:
 
 
 def deaths_and_births(hours: list[Hour]) -> list[tuple[int, int, str, int]]:
-    """Hour, transaction, ``-`` or ``+``, key of every customer that is deleted or inserted, in order."""
-    found = []
+    """Return hour, transaction, ``-`` or ``+`` and key of each deleted or inserted customer, in order."""
+    changes = []
     for hour in hours:
         for number, transaction in enumerate(hour.transactions):
             for statement in transaction:
                 if statement.sql.startswith("DELETE FROM shop.customers"):
-                    found += [(hour.number, number, "-", row[0]) for row in statement.rows]
+                    changes += [(hour.number, number, "-", row[0]) for row in statement.rows]
                 if statement.sql.startswith("INSERT INTO shop.customers"):
-                    found += [(hour.number, number, "+", row[0]) for row in statement.rows]
-    return found
+                    changes += [(hour.number, number, "+", row[0]) for row in statement.rows]
+    return changes
 
 
 def test_deleted_keys_come_back_in_the_same_transaction_and_in_later_hours() -> None:
@@ -117,11 +117,11 @@ def test_one_table_is_idle_in_one_hour() -> None:
 
 @pytest.mark.parametrize("hours", [1, 2, 3])
 def test_short_runs_have_the_new_column_too(hours: int) -> None:
-    _, found = history(42, 200, hours)
-    assert any(statement.sql == ADD_COLUMN for statement in statements(found))
+    _, all_hours = history(42, 200, hours)
+    assert any(statement.sql == ADD_COLUMN for statement in statements(all_hours))
 
 
-def test_keys_are_drawn_from_the_living() -> None:
+def test_keys_are_drawn_from_existing_rows() -> None:
     from random import Random
 
     keys, rng = Keys[int](), Random(1)

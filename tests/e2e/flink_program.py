@@ -1,6 +1,6 @@
-"""Run SQL in Flink: a list of statements, in JSON, as the input; the rows of each query, in JSON, as a line.
+"""Run SQL in Flink: the input is a JSON list of statements; the rows of each query are a line of JSON.
 
-Runs in Flink's own environment, as :mod:`local_services.flink` makes it.
+Runs in Flink's environment, which :mod:`local_services.flink` makes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
             with result.collect() as rows:
                 print(ANSWER + json.dumps([list(row) for row in rows]))
     sys.stdout.flush()
-    # the mini cluster's threads would keep the process
+    # the mini cluster's threads would keep the process alive
     os._exit(0)
 
 

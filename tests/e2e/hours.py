@@ -1,4 +1,4 @@
-"""Hours of a table that is fed through JDBC, filled as a user fills them: by ``airflow backfill create``."""
+"""Hours of a table that is fed through JDBC, filled like users do: by ``airflow backfill create``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ governed = hourly_governance_dag(load_config())
 
 
 class Hours:
-    """Hours of a day in which orders are put into states in SQLite, and an Airflow that copies them by the hour.
+    """Hours of a day in which orders change their state in SQLite, and an Airflow that copies them by the hour.
 
     :param airflow: the Airflow.
-    :param day: of January.
-    :param count: how many hours, from the day's first one.
+    :param day: day of January.
+    :param count: number of hours, from the day's first one.
     """
 
     def __init__(self, airflow: ServedAirflow, day: int, count: int) -> None:
@@ -41,7 +41,7 @@ class Hours:
 
     @staticmethod
     def configuration(settings: Settings) -> dict[str, str]:
-        """Write the configuration of the DAGs; the variable that tells them where it is."""
+        """Write the configuration of the DAGs; return the variable with its path."""
         config = {
             "catalog_conn_id": CATALOG,
             "source": {"type": "jdbc", "url": f"jdbc:sqlite:{settings.folder}/shop.db", "cursor_column": "changed"},
@@ -58,38 +58,38 @@ class Hours:
         return {"LAKECDC_CONFIG": str(file)}
 
     def set(self, number: int, state: str, hour: int, minute: int) -> None:
-        """Put an order of the day into a state at the source, at a moment that may be after the day."""
+        """Set the state of the day's order at the source, at a moment that may be after the day."""
         moment = f"2026-01-{self.day + hour // 24:02} {hour % 24:02}:{minute:02}:00.000"
         self._source.execute("INSERT OR REPLACE INTO orders VALUES (?, ?, ?)", (100 * self.day + number, state, moment))
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Orders of the day at the source."""
+        """Return the orders of the day at the source."""
         return self._own(self._source.execute("SELECT id, state FROM orders").fetchall())
 
     def copied(self) -> list[tuple[Any, ...]]:
-        """Orders of the day in the lake, read by DuckDB."""
+        """Return the orders of the day in the lake, read by DuckDB."""
         with sqlite3.connect(self.airflow.settings.catalog_file) as catalog:
-            found = catalog.execute(
+            query = catalog.execute(
                 "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = 'hours' AND table_name = 'orders'"
             )
-            ((location,),) = found.fetchall()
+            ((location,),) = query.fetchall()
         return self._own(duckdb_rows(location, "id, state"))
 
     def backfill(self, *options: str) -> None:
         """Make a backfill of the hours."""
         hours = ("--from-date", self._at(0), "--to-date", self._at(self.count - 1))
-        # the scheduler notices some time after the last run that a backfill is complete, and there is but one at a time
+        # the scheduler notices a backfill's end some time after its last run, and only one backfill can run
         self.airflow.once(self._no_backfill_goes_on)
         self.airflow.run("backfill", "create", "--dag-id", DAG, *hours, *options)
 
     def governed(self) -> Any:
-        """What has started the runs of governance and what has become of them, as soon as all have ended."""
+        """Wait for the runs of governance to end; return their triggers and states."""
         return self.airflow.once(self._governed)
 
     def tasks(self, tries: int) -> list[dict[str, Any]]:
-        """The ingest tasks of the hours by their start, as soon as all of their runs have ended.
+        """Wait for the runs of the hours to end; return their ingest tasks by start.
 
-        :param tries: how often each task has been tried by then.
+        :param tries: expected number of tries of each task.
         """
         runs = self.airflow.once(lambda: self._ended(tries), seconds=300 * self.count)
         assert {run["state"] for run in runs} == {"success"}, runs
@@ -101,31 +101,31 @@ class Hours:
     def _at(self, hour: int) -> str:
         return f"2026-01-{self.day:02}T{hour:02}:00:00"
 
-    def _ask(self, path: str, dag: str = DAG) -> Any:
+    def _get(self, path: str, dag: str = DAG) -> Any:
         return self.airflow.get(f"/dags/{dag}{path}")
 
     def _no_backfill_goes_on(self) -> bool:
-        found = self.airflow.get(f"/backfills?dag_id={DAG}")
-        return "backfills" in found and all(backfill["completed_at"] for backfill in found["backfills"])
+        answer = self.airflow.get(f"/backfills?dag_id={DAG}")
+        return "backfills" in answer and all(backfill["completed_at"] for backfill in answer["backfills"])
 
     def _governed(self) -> Any:
-        runs = self._ask("/dagRuns", GOVERNED).get("dag_runs", [])
+        runs = self._get("/dagRuns", GOVERNED).get("dag_runs", [])
         return {(run["run_type"], run["state"]) for run in runs} if runs and all(map(_over, runs)) else None
 
     def _ended(self, tries: int) -> Any:
-        runs = self._of_day(self._ask("/dagRuns").get("dag_runs", []))
+        runs = self._of_day(self._get("/dagRuns").get("dag_runs", []))
         is_over = [task["try_number"] for task in self._ingested()] == [tries] * self.count and all(map(_over, runs))
         return runs if is_over else None
 
     def _ingested(self) -> list[dict[str, Any]]:
-        return self._of_day(self._ask("/dagRuns/~/taskInstances?task_id=ingest").get("task_instances", []))
+        return self._of_day(self._get("/dagRuns/~/taskInstances?task_id=ingest").get("task_instances", []))
 
-    def _of_day(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [each for each in found if each["logical_date"].startswith(f"2026-01-{self.day:02}")]
+    def _of_day(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [each for each in rows if each["logical_date"].startswith(f"2026-01-{self.day:02}")]
 
 
 def one_by_one(tasks: list[dict[str, Any]]) -> bool:
-    """Tell whether each has begun after the one before it had ended."""
+    """Return whether each began after the previous one had ended."""
     pairs = zip(tasks, tasks[1:], strict=False)
     return len(tasks) > 1 and all(before["end_date"] <= after["start_date"] for before, after in pairs)
 

@@ -1,4 +1,4 @@
-"""What a process and its children hold in memory, sampled while they run."""
+"""Sample the memory of a process and its children."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ class Memory:
     samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
 
     def sample(self) -> None:
-        """Look once."""
-        found = dict.fromkeys(("driver", "jvm", "workers"), 0.0)
+        """Take one sample."""
+        resident = dict.fromkeys(("driver", "jvm", "workers"), 0.0)
         java = False
         for pid in _tree(self.pid):
             is_java = _program(pid) == "java"
-            # a process that the JVM is just about to start shares all of its memory until then
+            # a process that the JVM is just starting shares all of its memory until then
             if not (is_java and java):
-                found["driver" if pid == self.pid else "jvm" if is_java else "workers"] += _resident(pid)
+                resident["driver" if pid == self.pid else "jvm" if is_java else "workers"] += _resident(pid)
             java = java or is_java
-        self.samples.append((time.time(), found))
+        self.samples.append((time.time(), resident))
 
     def peak(self, kind: str, begin: float = 0, end: float = float("inf")) -> float:
-        """The most that one kind held at once between two moments."""
-        return max((found[kind] for at, found in self.samples if begin <= at <= end), default=0.0)
+        """Return the peak of one kind between two moments."""
+        return max((resident[kind] for at, resident in self.samples if begin <= at <= end), default=0.0)
 
     def peaks(self) -> dict[str, int]:
-        """The most that each kind held at once, and all together."""
+        """Return the peaks of each kind, and of all together."""
         peaks = {kind: round(self.peak(kind)) for kind in ("driver", "jvm", "workers")}
-        return {**peaks, "together": round(max(sum(found.values()) for _at, found in self.samples))}
+        return {**peaks, "together": round(max(sum(resident.values()) for _at, resident in self.samples))}
 
 
 @contextmanager
 def watched(pid: int) -> Iterator[Memory]:
     """Sample a process until the block ends."""
-    found, over = Memory(pid), threading.Event()
+    memory, over = Memory(pid), threading.Event()
 
-    def look() -> None:
+    def keep_sampling() -> None:
         while not over.wait(_SECONDS):
-            found.sample()
+            memory.sample()
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=keep_sampling, daemon=True)
     thread.start()
     try:
-        yield found
+        yield memory
     finally:
         over.set()
         thread.join()
@@ -68,11 +68,11 @@ def _tree(root: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             children.setdefault(_parent(int(entry.name)), []).append(int(entry.name))
-    found, new = [], [root]
+    processes, new = [], [root]
     while new:
-        found += new
+        processes += new
         new = [child for pid in new for child in children.get(pid, [])]
-    return found
+    return processes
 
 
 def _parent(pid: int) -> int:
@@ -88,7 +88,7 @@ def _program(pid: int) -> str:
 
 
 def _resident(pid: int) -> float:
-    """Pages that forked processes share are counted once: the proportional set, where the kernel tells it."""
+    """Return the proportional set size if the kernel reports it, which counts pages shared by forked processes once."""
     for line in _read(pid, "smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
@@ -96,7 +96,7 @@ def _resident(pid: int) -> float:
 
 
 def _read(pid: int, name: str) -> str:
-    """A file of ``/proc``; empty if the process has ended."""
+    """Return a file of ``/proc``; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:

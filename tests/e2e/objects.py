@@ -18,9 +18,9 @@ COLUMNS = "id, name, n, doc"
 class Objects:
     """A catalog of tables with readable paths.
 
-    :param name: of the catalog, which Spark opens once.
-    :param folder: of what is ingested, and of the warehouse unless ``properties`` place it elsewhere.
-    :param properties: further ones of the catalog.
+    :param name: name of the catalog, which Spark opens once.
+    :param folder: folder of the event files, and of the warehouse unless ``properties`` place it elsewhere.
+    :param properties: additional properties of the catalog.
     """
 
     def __init__(self, name: str, folder: Path, **properties: str) -> None:
@@ -31,28 +31,28 @@ class Objects:
             "readable_paths": "true",
             **properties,
         }
-        #: by property, references to secrets, which specs have instead of values
+        #: references to secrets by property, which specs contain instead of values
         self.secrets: dict[str, dict[str, str]] = {}
-        # of each table's history, how many events were fed
+        # number of fed events of each table's history
         self._fed: dict[str, int] = {}
 
     def connection(self) -> CatalogConnection:
-        """The catalog as workers have it."""
+        """Return the catalog as workers open it."""
         return CatalogConnection(self.name, dict(self.properties), self.properties, SecretEnvironment(self.name))
 
     def spec(self, job: str, **parts: Any) -> dict[str, Any]:
-        """A spec of a job."""
+        """Return a spec of a job."""
         catalog = {"name": self.name, "properties": {**self.properties, **self.secrets}}
         return {"version": 1, "job": job, "catalog": catalog, **parts}
 
     def run(self, job: str, **parts: Any) -> dict[str, Any]:
-        """Run a job, which has something to do, and return its metrics."""
+        """Run a job, which must have work, and return its metrics."""
         report = run(parse_spec(self.spec(job, **parts), job), work_of(job))
         assert not report.error and [table.outcome for table in report.tables] == ["done"], report
         return dict(report.tables[0].metrics)
 
     def feed(self, history: History, table: str = TABLE, **target: Any) -> None:
-        """Ingest what a history has had since it was fed before."""
+        """Ingest a history's events since the last call."""
         folder, done = self.folder / table, self._fed.get(table, 0)
         folder.mkdir(exist_ok=True)
         (folder / f"{done}.jsonl").write_text(lines(history.events[done:]))

@@ -1,4 +1,4 @@
-"""An Airflow of a test's own, with all of its processes and its database in Postgres: its commands and its REST API."""
+"""A separate Airflow for tests, with all its processes and its database in Postgres: its commands and its REST API."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _ANSWER_SECONDS = 300.0
 class ServedAirflow:
     """An Airflow whose connections are a lake in SQLite and a Spark on one core.
 
-    :param settings: where everything lies.
+    :param settings: paths of all files.
     :param dags: text of its DAG file.
-    :param variables: further variables of its environment.
+    :param variables: additional environment variables.
     """
 
     def __init__(self, settings: Settings, dags: str, variables: Mapping[str, str]) -> None:
@@ -42,22 +42,22 @@ class ServedAirflow:
         (settings.airflow_home / "dags" / "test.py").write_text(dags)
 
     def environment(self) -> dict[str, str]:
-        """That of all its processes."""
+        """Return the environment of all its processes."""
         home = self.settings.airflow_home
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
         catalog = {"conn_type": "iceberg", "extra": {**self.settings.catalog_properties, "catalog_name": CATALOG}}
         return {
-            **kept,
+            **inherited,
             "AIRFLOW_HOME": str(home),
             "AIRFLOW_CONN_LAKE": json.dumps(catalog),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            # one in SQLite is locked while a backfill is made beside the scheduler
+            # a SQLite database is locked while a backfill is created beside the scheduler
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._database,
-            # where no answer in 5 s ends a try, a busy machine adds tries that nobody has asked for
+            # the default of 5 s without an answer ends tries on a busy machine
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": str(_ANSWER_SECONDS),
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
-            # an application that outlives its task holds the task's output
+            # an application that outlives its task keeps the task's output open
             "AIRFLOW__WORKERS__SOCKET_CLEANUP_TIMEOUT": "5",
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
@@ -78,7 +78,7 @@ class ServedAirflow:
         with open_folder() as folder, Postgres(folder / "postgres", settings={"max_connections": "200"}) as database:
             self._database = f"postgresql+psycopg2://postgres@127.0.0.1:{database.port}/postgres"
             with web_page(self.settings, self.environment(), free_port()) as page:
-                # all versions of the tasks' API are made at its first request, and nothing is answered meanwhile
+                # the first request builds all versions of the tasks' API, and delays all answers
                 httpx.get(f"{page.address}/execution/health", timeout=_ANSWER_SECONDS).raise_for_status()
                 login = {"Authorization": f"Bearer {page.token()}"}
                 with httpx.Client(base_url=page.address, headers=login, timeout=_ANSWER_SECONDS) as self._client:
@@ -92,20 +92,20 @@ class ServedAirflow:
         self.send("PATCH", f"/dags/{dag}", is_paused=False)
 
     def get(self, path: str) -> dict[str, Any]:
-        """What the REST API tells; nothing if it has no answer yet."""
+        """Return the answer of the REST API; empty if there is none yet."""
         answer = self._client.get(f"{_API}{path}")
         return dict(answer.json()) if answer.is_success else {}
 
     def send(self, method: str, path: str, **document: Any) -> dict[str, Any]:
-        """Have the REST API do something; what it answers."""
+        """Send a change to the REST API and return its answer."""
         answer = self._client.request(method, f"{_API}{path}", json=document)
         assert answer.is_success, answer.text
         return dict(answer.json())
 
-    def once(self, look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-        """What there is as soon as there is something."""
+    def once(self, read: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+        """Return the first value that is not empty."""
         deadline = time.monotonic() + seconds
-        while not (found := look()):
+        while not (value := read()):
             assert time.monotonic() < deadline, self.get("/dags/~/dagRuns/~/taskInstances")
             time.sleep(1)
-        return found
+        return value

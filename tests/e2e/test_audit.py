@@ -1,4 +1,4 @@
-"""Spark reads what workers have written down, and our own jobs keep it small."""
+"""Spark reads the rows that workers recorded, and our own jobs keep the tables small."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def catalog(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CatalogConnection:
-    """The session's catalog as a worker sees it, with twelve runs on two tables and some old ones."""
+    """Return the session's catalog as a worker opens it, with twelve runs on two tables and some old ones."""
     monkeypatch.setenv("AIRFLOW__LAKECDC__DOCUMENTS_URI", f"file://{tmp_path}/documents")
-    found = CatalogConnection(CATALOG, {**lake.properties}, {**lake.properties}, SecretEnvironment(CATALOG))
+    connection = CatalogConnection(CATALOG, {**lake.properties}, {**lake.properties}, SecretEnvironment(CATALOG))
     for number in range(12):
-        assert record_application(found, ran(number))
+        assert record_application(connection, ran(number))
     for number in range(12, 15):
-        assert record_application(found, ran(number, timedelta(days=400)))
+        assert record_application(connection, ran(number, timedelta(days=400)))
     for score in (90.0, 50.0):
         rows = {
             "shop.orders": {"score": score, "delete_read_cost": 1, "source_lag_seconds": score},
             "shop.items": {"score": 70.5},
         }
-        assert record_health(found, NOW - timedelta(milliseconds=score), rows)
-    return found
+        assert record_health(connection, NOW - timedelta(milliseconds=score), rows)
+    return connection
 
 
 def ran(number: int, ago: timedelta = timedelta()) -> Application:
-    """The application of a number, always the same."""
+    """Return the application of a number, always the same."""
     finished = NOW - ago - timedelta(milliseconds=number)
     metrics = {"core_seconds": number / 4, "bytes_written": number, "data_files_before": 9, "data_files_after": 2,
                "delete_read_cost_before": 4.5, "delete_read_cost_after": 0}  # fmt: skip
@@ -96,13 +96,13 @@ def test_spark_and_python_answer_alike_before_and_after_maintenance(lake: Lake, 
     assert len(live_files(lake, names.AUDIT)) == 1
     assert _answers(lake) == answers
     assert history(catalog, limit=1000) == rows
-    # one that was delivered before all of that is known, and a new one is not
+    # an application delivered earlier is recognized, and a new one is not
     assert record_application(catalog, ran(3)) and record_application(catalog, ran(99))
     assert len(history(catalog, limit=1000)) == 26
 
 
 def _answers(lake: Lake) -> list[list[Any]]:
-    """What the statements of the page find."""
+    """Run the statements of the page and return their rows."""
     for name in (names.AUDIT, names.HEALTH):
         lake.sql(f"REFRESH TABLE {CATALOG}.{name}")
     statements = re.findall(r"^```sql audit\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -1,7 +1,7 @@
-"""Micro-batches are bounded: one huge transaction and a long backlog go through in memory that does not follow them.
+"""Micro-batches are bounded: a huge transaction and a long backlog need memory independent of their size.
 
-On demand (``make test-soak``), because it takes many minutes. ``LAKECDC_SOAK_ROWS`` says how many rows the transaction
-has, default five million; everything else follows from it.
+On demand (``make test-soak``), as it takes many minutes. ``LAKECDC_SOAK_ROWS`` is the number of rows of the
+transaction, default five million; everything else derives from it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ pytestmark = pytest.mark.soak
 ROWS = int(os.environ.get("LAKECDC_SOAK_ROWS", "5000000"))
 BATCHES = 24
 SCRIPT = Path(__file__).parents[2] / "spark_jobs" / "ingest.py"
-# the heap is 1 GiB unless it is told otherwise; the rest of the JVM, Python and its task are no more than this
+# the heap is 1 GiB by default; the rest of the JVM, Python and its task need no more than this
 BOUND = 3 * 1024
 
 
 @dataclass
 class Dialect:
-    """How a server says what the tests need.
+    """A server's SQL for the tests.
 
-    :param table: makes it.
+    :param table: creates it.
     :param insert: rows with the ids ``{first}`` to ``{last}``.
-    :param facts: counts, sums of every column, and a hash over the text ones.
+    :param facts: counts, sums of every column, and a hash of the text columns.
     """
 
     table: str
@@ -87,11 +87,11 @@ _DUCKDB_FACTS = POSTGRES.facts.replace("('x' ||", "('0x' ||").replace("::bit(32)
 
 @dataclass
 class Shop:
-    """One table in a real database and its copy in a lake; each run is a process of its own.
+    """One table in a real database and its copy in a lake; each run is a separate process.
 
-    :param cursor: of a session at the source in autocommit mode.
-    :param source: the spec's.
-    :param target: the same.
+    :param cursor: cursor of a session at the source in autocommit mode.
+    :param source: source of the spec.
+    :param target: target of the spec.
     """
 
     lake: Lake
@@ -109,7 +109,7 @@ class Shop:
             self.events += max(0, self.cursor.rowcount)
 
     def insert(self, first: int, last: int, note: str | None = None) -> None:
-        """One transaction of new rows.
+        """Insert rows in one transaction.
 
         :param note: SQL of their last column.
         """
@@ -117,7 +117,7 @@ class Shop:
         self.execute(statement.replace("md5(i::text)", note) if note else statement)
 
     def ingest(self, **source: Any) -> tuple[dict[str, Any], Memory]:
-        """Run the job as its users do, with Spark's own memory settings; report and memory."""
+        """Run the job like a user, with Spark's default memory settings; return report and memory."""
         target = {"table": "shop.orders", "partition_by": ["bucket(4, id)"], **self.target}
         return run(self.folder, self.lake.spec("ingest", source={**self.source, **source}, target=target))
 
@@ -132,10 +132,10 @@ class Shop:
 
 
 def current_rows(lake: Lake, name: str, key: list[str], columns: str) -> list[tuple[Any, ...]]:
-    """What a table shows, by DuckDB over its files.
+    """Return a table's rows by DuckDB over its files.
 
-    DuckDB's own Iceberg reader takes hours for so many equality deletes; here they are a join. A key stays in its
-    partition, so that partitions need not be looked at.
+    DuckDB's Iceberg reader takes hours for so many equality deletes; here they are a join. A key stays in its
+    partition, so that partitions are ignored.
     """
     entries = lake.pyiceberg().load_table(name).inspect.entries().to_pylist()
     files: dict[int, list[str]] = {0: [], 2: []}
@@ -153,17 +153,17 @@ def current_rows(lake: Lake, name: str, key: list[str], columns: str) -> list[tu
         rows = f"(SELECT * FROM read_parquet({files[0]}, filename = true) JOIN sequence ON filename = path) f"
         if files[2]:
             keys = ", ".join(key)
-            gone = f"read_parquet({files[2]}, filename = true) JOIN sequence ON filename = path"
-            rows += f" LEFT JOIN (SELECT {keys}, max(number) AS gone FROM {gone} GROUP BY ALL) USING ({keys})"
+            deletes = f"read_parquet({files[2]}, filename = true) JOIN sequence ON filename = path"
+            rows += f" LEFT JOIN (SELECT {keys}, max(number) AS gone FROM {deletes} GROUP BY ALL) USING ({keys})"
             rows += " WHERE gone IS NULL OR gone <= number"
         return connection.execute(f"SELECT {columns} FROM {rows}").fetchall()
 
 
 def run(folder: Path, spec: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
-    """Run the script of a spec; the table's report and the memory."""
+    """Run the script of a spec; return the table's report and the memory."""
     spec_file, report_file = folder / "spec.json", folder / "report.json"
     spec_file.write_text(json.dumps(spec))
-    # the JVM as it comes, not as the other tests make it short-lived
+    # the JVM's defaults, not the other tests' settings for a short life
     environment = {k: v for k, v in os.environ.items() if k not in ("JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")}
     environment |= {"SPARK_MASTER": "local[2]", "SPARK_LOCAL_DIRS": str(folder / "spark")}
     command = [sys.executable, str(SCRIPT), "--spec", str(spec_file), "--report", str(report_file)]
@@ -182,7 +182,7 @@ def run(folder: Path, spec: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
 
 @contextmanager
 def postgres_shop(folder: Path, **target: Any) -> Iterator[Shop]:
-    """A table in Postgres."""
+    """Open a table in Postgres."""
     with Postgres(folder / "data") as server, psycopg.connect(server.dsn, autocommit=True) as session:
         source = {"type": "postgres", "dsn": server.dsn, "slot": "bounds"}
         target = {"source_table": "public.orders", **target}
@@ -191,7 +191,7 @@ def postgres_shop(folder: Path, **target: Any) -> Iterator[Shop]:
 
 @contextmanager
 def mariadb_shop(folder: Path, **target: Any) -> Iterator[Shop]:
-    """A table in MariaDB."""
+    """Open a table in MariaDB."""
     with MariaDB(folder / "data") as server:
         with server.connect() as session:
             session.cursor().execute("CREATE DATABASE shop")
@@ -202,16 +202,16 @@ def mariadb_shop(folder: Path, **target: Any) -> Iterator[Shop]:
 
 @pytest.fixture
 def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
-    """The table, with few rows, loaded in full; a parameter is what opens it, and its target."""
+    """Yield the table, with few rows, loaded in full; a parameter is the opening function, and its target."""
     opened, target = getattr(request, "param", (postgres_shop, {}))
     folder = Path(tempfile.mkdtemp(prefix="lakecdc-bounds-"))
     folder.chmod(0o755)
     try:
-        with opened(folder, **target) as found:
-            found.execute(found.dialect.table)
-            found.insert(1, 1000)
-            found.ingest()
-            yield found
+        with opened(folder, **target) as opened_shop:
+            opened_shop.execute(opened_shop.dialect.table)
+            opened_shop.insert(1, 1000)
+            opened_shop.ingest()
+            yield opened_shop
     finally:
         if os.environ.get("LAKECDC_SOAK_KEEP"):
             print(folder)
@@ -219,7 +219,7 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_huge_transaction_goes_through(shop: Shop) -> None:
+def test_a_huge_transaction_is_ingested_in_bounded_memory(shop: Shop) -> None:
     shop.insert(1001, 1000 + ROWS)
     report, memory = shop.ingest()
     assert report["metrics"]["events_c"] == ROWS
@@ -245,7 +245,7 @@ def test_a_huge_transaction_goes_through(shop: Shop) -> None:
 )
 def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
     size = ROWS // 100
-    # a MERGE reads the table, so that only one that does not grow tells what the backlog takes
+    # a MERGE reads the table, so only a table that does not grow shows the memory of the backlog
     grows = shop.target.get("mode") != "merge"
     if not grows:
         shop.insert(1001, 1000 + BATCHES * size)
@@ -253,11 +253,11 @@ def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
     for number in range(BATCHES):
         first = 1001 + number * size
         insert = shop.dialect.insert.format(first=first, last=first + size - 1)
-        # as many rows each time: what a batch takes depends on its size
-        wanted = f"id % 10 = {number % 10} AND id >= {first - size}" if grows else f"id % {BATCHES} = {number % 10}"
-        shop.execute(*[insert] * grows, f"UPDATE orders SET amount = amount + 1 WHERE {wanted}")
+        # as many rows each time, as the cost of a batch depends on its size
+        condition = f"id % 10 = {number % 10} AND id >= {first - size}" if grows else f"id % {BATCHES} = {number % 10}"
+        shop.execute(*[insert] * grows, f"UPDATE orders SET amount = amount + 1 WHERE {condition}")
     loaded = len(commit_times(shop.lake, "shop.orders"))
-    # every transaction is a batch of its own
+    # every transaction is a separate batch
     report, memory = shop.ingest(max_batch_events=size // 2)
     assert report["metrics"]["commits"] >= BATCHES
     log = "shop.orders" if shop.target.get("mode") == "history" else shop.target.get("history_table")
@@ -269,12 +269,12 @@ def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
 
 
 def commit_times(lake: Lake, name: str) -> list[float]:
-    """Wall-clock seconds of a table's commits."""
+    """Return the commit times of a table in seconds."""
     return [s.timestamp_ms / 1000 for s in lake.pyiceberg().load_table(name).metadata.snapshots]
 
 
 def assert_flat(memory: Memory, commits: list[float]) -> None:
-    """The last quarter of the batches takes no more memory than the second one, which has everything warm."""
+    """Check that the last quarter of the batches needs no more memory than the second one, when everything is warm."""
     quarter = len(commits) // 4
     edges = [commits[quarter], commits[2 * quarter], commits[-quarter], commits[-1]]
     for kind in ("driver", "jvm", "workers"):
@@ -326,7 +326,7 @@ def test_a_backlog_of_kafka_drains_in_flat_memory(tmp_path: Path, monkeypatch: p
 
 
 def timed(line: str) -> tuple[int, str]:
-    """An event behind its time."""
+    """Return an event behind its time."""
     return int(line.rpartition('"ts_ms":')[2].rstrip("}\n")), line
 
 
@@ -335,7 +335,7 @@ def produce(kafka: Kafka, topic: str, files: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 2 * _QUEUED})
-    # a file holds all events of a key, in order; those of all files go on in the order of time, as they came about
+    # a file has all events of a key, in order; events of all files are sent in the order of their time
     with ExitStack() as stack:
         lines = [map(timed, stack.enter_context(open(file))) for file in sorted(glob(files))]
         for moment, line in heapq.merge(*lines):

@@ -1,4 +1,4 @@
-"""What jobs and the provider ask of a catalog, of every kind of catalog (docs/operations/catalogs.md)."""
+"""Operations that jobs and the provider need, with every kind of catalog (docs/operations/catalogs.md)."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _WITHOUT_SERVICES = {"sqlite", "postgres", "object_store"}
 
 
 def catalogs(kinds: Mapping[str, Sequence[str]] | None = None) -> list[Any]:
-    """Every catalog, or every one with every kind of commit.
+    """Return every catalog, or every one with every kind of commit.
 
-    :param kinds: of commits that CI has, by catalog; the others run on demand.
+    :param kinds: kinds of commits in CI, by catalog; the others run on demand.
     """
     every = [(way, [] if way in _WITHOUT_SERVICES else [pytest.mark.services]) for way in WAYS]
     if kinds is None:
@@ -70,7 +70,7 @@ def place(request: pytest.FixtureRequest, lake: Lake, tmp_path_factory: pytest.T
 
 
 def connection(place: Place) -> CatalogConnection:
-    """The catalog as a connection of Airflow has it."""
+    """Return the catalog as an Airflow connection opens it."""
     extra = {"catalog_name": place.catalog, **place.direct}
     return catalog_from_connection(
         Connection(conn_id="lake", conn_type="iceberg", host=extra.pop("uri", None), extra=json.dumps(extra))
@@ -79,19 +79,19 @@ def connection(place: Place) -> CatalogConnection:
 
 @pytest.mark.parametrize("place", catalogs(), indirect=True)
 def test_a_table_is_created_listed_and_dropped(place: Place) -> None:
-    """The answer to its creation is lost."""
+    """Lose the answer to the creation."""
     spark, name = place.lake.spark, place.new_name()
     place.strikes.arm(Fault("answer"))
     if place.direct["type"] == "hive":
-        # its client asks again, and Iceberg deletes the metadata of what is there then
+        # its client retries, and Iceberg then deletes the metadata of the existing table
         with pytest.raises(SourceUnavailableError, match="that the metadata file that it names is intact"):
             create_table(spark, place.catalog, name, DEFINITION)
         place.statement("DROP TABLE {}", name)
-    made = create_table(spark, place.catalog, name, DEFINITION)
-    assert place.strikes.struck and made.identifier_columns == ["id"] and made.properties["a"] == "1"
+    created = create_table(spark, place.catalog, name, DEFINITION)
+    assert place.strikes.struck and created.identifier_columns == ["id"] and created.properties["a"] == "1"
     with closing(connection(place).load()) as opened:
         seen = load_table(opened, name)
-        assert seen is not None and str(seen.metadata.table_uuid) == made.uuid
+        assert seen is not None and str(seen.metadata.table_uuid) == created.uuid
         assert name in tables_of(connection(place), "shop") and ("shop",) in opened.list_namespaces()
         place.statement("DROP TABLE {}", name)
         assert load_table(opened, name) is None and not exists(spark, place.catalog, name)
@@ -99,9 +99,9 @@ def test_a_table_is_created_listed_and_dropped(place: Place) -> None:
 
 
 def interrupt(place: Place, act: Callable[[], object]) -> Callable[[Any], None]:
-    """Let others act while the next commit is on its way to the catalog.
+    """Let other writers act while the next commit is on its way to the catalog.
 
-    :return: is called before the commit: Hive locks others out while one is on its way, so they act earlier.
+    :return: called before the commit: Hive locks others out while one is on its way, so they act earlier.
     """
     left = [act]
 
@@ -116,7 +116,7 @@ def interrupt(place: Place, act: Callable[[], object]) -> Callable[[Any], None]:
 
 
 @pytest.mark.parametrize("place", catalogs(), indirect=True)
-def test_nothing_is_lost_of_what_others_commit_meanwhile(place: Place) -> None:
+def test_concurrent_commits_of_others_are_not_lost(place: Place) -> None:
     name = place.create()
     table, other, position = place.table(name), place.table(name), place.position(place.table(name))
     (ours,), (theirs,) = (stage_rows(each, place.frame(rows_of([n]))) for each, n in ((table, 10), (other, 11)))
@@ -138,7 +138,7 @@ def test_of_two_runs_from_one_position_one_commits(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", catalogs(), indirect=True)
-def test_tags_and_branches_are_made_seen_and_dropped(place: Place) -> None:
+def test_tags_and_branches_are_created_listed_and_dropped(place: Place) -> None:
     name = place.create()
     table = place.table(name)
     head = table.head()
@@ -153,16 +153,16 @@ def test_tags_and_branches_are_made_seen_and_dropped(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", catalogs(), indirect=True)
-def test_what_jobs_did_is_recorded_once(place: Place) -> None:
-    """The provider commits by itself, from a worker."""
+def test_outcomes_of_jobs_are_recorded_once(place: Place) -> None:
+    """Record outcomes from a worker, where the provider commits by itself."""
     catalog = connection(place)
     assert history_of_jobs(catalog) == []
     report = JobReport("compact_data_files", now(), now(), "local-1", (TableReport("shop.t", "done"),))
     for number in (0, 1, 1):
         run = Run("d", "r", "t", 1)
-        found = Application(f"application-{number}", run, report.job, ("shop.t",), report.started_at, report)
+        application = Application(f"application-{number}", run, report.job, ("shop.t",), report.started_at, report)
         with closing(catalog.load()) as opened:
-            append_once(opened, Batch.of(found.id, AUDIT, found.rows()), 60)
+            append_once(opened, Batch.of(application.id, AUDIT, application.rows()), 60)
     assert [row.row_id for row in history_of_jobs(catalog)] == ["application-1/0", "application-0/0"]
 
 
@@ -173,7 +173,7 @@ _ANSWERS |= {"object_store": ["append", "expiry"], "object_store_in_s3": ["appen
 @pytest.mark.parametrize(
     ("place", "kind"), catalogs({"glue": ["append"], "hive": ["append"], **_ANSWERS}), indirect=["place"]
 )
-def test_an_answer_is_lost(place: Place, kind: str) -> None:
+def test_a_lost_answer_of_each_commit_is_recognized(place: Place, kind: str) -> None:
     survive(place, KINDS[kind], Fault("answer"))
 
 
@@ -184,7 +184,7 @@ def test_an_answer_is_lost(place: Place, kind: str) -> None:
     ),
     indirect=["place"],
 )
-def test_a_request_is_lost(place: Place, kind: str) -> None:
+def test_a_lost_request_of_each_commit_is_repeated(place: Place, kind: str) -> None:
     survive(place, KINDS[kind], Fault("request"))
 
 
@@ -194,13 +194,13 @@ def test_nessie_is_refused(lake: Lake, tmp_path: Path) -> None:
     with S3Server(tmp_path / "buckets") as s3, Nessie(tmp_path, s3) as server:
         with pytest.raises(SpecError, match="'nessie' is Nessie"):
             use_catalog(lake.spark, Catalog("nessie", server.properties))
-        # why: what jobs would miss
+        # the reason: operations that jobs would miss
         lake.sql("CREATE NAMESPACE nessie.shop")
         lake.sql("CREATE TABLE nessie.shop.t USING iceberg AS SELECT 1L AS id")
         lake.sql("INSERT INTO nessie.shop.t VALUES (2)")
         lake.sql("ALTER TABLE nessie.shop.t CREATE TAG day")
         assert [row.parent_id for row in lake.sql("SELECT * FROM nessie.shop.t.snapshots").collect()] == [None]
         assert [row.name for row in lake.sql("SELECT * FROM nessie.shop.t.refs").collect()] == ["main"]
-        found = Connection(conn_id="nessie", conn_type="iceberg", extra=json.dumps(server.properties))
+        connection = Connection(conn_id="nessie", conn_type="iceberg", extra=json.dumps(server.properties))
         with pytest.raises(SpecError, match="'nessie' is Nessie"):
-            catalog_from_connection(found).load()
+            catalog_from_connection(connection).load()

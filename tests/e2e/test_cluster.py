@@ -1,4 +1,4 @@
-"""Jobs through their operators on a Spark standalone cluster, whose executors have a packed environment alone."""
+"""Jobs through their operators on a Spark standalone cluster, whose executors only have a packed environment."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ LINES = "shop.lines"
 LINES_PER_FILE = 100_000
 EVENTS, FILES = 200_000, 4
 PRIMES = (2_147_483_647, 1_000_003, 998_244_353)
-# as docs/operations/clusters.md has it
+# as documented in docs/operations/clusters.md
 PACKED: dict[str, Any] = {
     "archives": f"{ENVIRONMENT}#environment",
     "env_vars": {"PYSPARK_PYTHON": "./environment/bin/python"},
     "conf": {"spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1", **INTERPRETED},
 }
-# each executor unpacks its environment, which takes longer than what a small job does
+# each executor unpacks its environment, which takes longer than a small job
 UNPACKED: dict[str, Any] = {"archives": None, "env_vars": {"PYSPARK_PYTHON": sys.executable}}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """Two workers of a core each."""
-    with SparkCluster(tmp_path_factory.mktemp("cluster")) as found:
-        yield found
+    """Start two workers of one core each."""
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)
@@ -68,25 +68,25 @@ def _submitted_there(cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def run(operator: type[LakecdcJobOperator], context: Any, **arguments: Any) -> set[str]:
-    """What has become of the job's tables."""
+    """Run an operator and return the outcomes of its tables."""
     context = {**context, "ti": TaskInstance(run_id=str(time.time_ns()))}
-    made = operator(task_id="t", catalog_conn_id="lake", look_first=False, **{**PACKED, **arguments})
-    return {facts["outcome"] for facts in made.execute(context).values()}
+    job_operator = operator(task_id="t", catalog_conn_id="lake", look_first=False, **{**PACKED, **arguments})
+    return {facts["outcome"] for facts in job_operator.execute(context).values()}
 
 
 def ingestion(folder: Path) -> dict[str, Any]:
-    """Arguments of an operator that feeds the table from files."""
+    """Return the arguments of an operator that feeds the table from files."""
     source = {"type": "files", "path": f"{folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
     return {"source": source, "targets": [{"table": TABLE, "key": ["id"], "source_table": "shop.t"}]}
 
 
 def rows(properties: dict[str, str], table: str, columns: str) -> list[tuple[Any, ...]]:
-    """A table's rows as DuckDB reads them."""
+    """Return a table's rows as DuckDB reads them."""
     location = FedTable.open(properties).load_table(table).metadata_location
     return sorted(duckdb_rows(location, columns))
 
 
-def killing(
+def run_with_kills(
     operator: type[LakecdcJobOperator],
     context: Any,
     begun: Callable[[], bool],
@@ -94,11 +94,11 @@ def killing(
     times: int = 1,
     **arguments: Any,
 ) -> set[str]:
-    """What has become of the tables of a job that loses executors.
+    """Run a job that loses executors and return the outcomes of its tables.
 
-    :param begun: tells when they are killed.
-    :param kill: kills executors and tells which.
-    :param times: how often, with some seconds in between.
+    :param begun: returns True when they are to be killed.
+    :param kill: kills executors and returns their process ids.
+    :param times: number of kills, with some seconds in between.
     """
     killed, ended = list[int](), threading.Event()
 
@@ -113,16 +113,16 @@ def killing(
     killer = threading.Thread(target=kill_them)
     killer.start()
     try:
-        found = run(operator, context, **arguments)
+        outcomes = run(operator, context, **arguments)
     finally:
         ended.set()
         killer.join()
     assert killed
-    return found
+    return outcomes
 
 
 def make_lines(properties: dict[str, str]) -> Table:
-    """A table of small files whose rows take a task some seconds to write."""
+    """Make a table of small files whose rows take a task some seconds to write."""
     ids = pa.array(range(LINES_PER_FILE), pa.int64())
     texts = pc.binary_join_element_wise(*[pc.cast(pc.multiply(ids, factor), pa.string()) for factor in PRIMES], "-")
     table = FedTable.open(properties).create_table(LINES, pa.table({"id": ids, "text": texts}).schema)
@@ -132,14 +132,14 @@ def make_lines(properties: dict[str, str]) -> Table:
 
 
 def deal(events: list[dict[str, Any]], folder: Path, name: str) -> None:
-    """Write events to several files of the source, so that each executor has some to read."""
+    """Write events to several files of the source, so that each executor reads some."""
     size = -(-len(events) // FILES)
     for number in range(FILES):
         (folder / f"{name}-{number}.jsonl").write_text(lines(events[number * size : (number + 1) * size]))
 
 
 def writing(table: Table, job: str) -> Callable[[], bool]:
-    """Tell when a job has begun to write files that it has not written before."""
+    """Return a function that checks whether a job has begun to write new files."""
     folder = Path(table.location().removeprefix("file://"))
 
     def written_files() -> set[Path]:
@@ -150,15 +150,15 @@ def writing(table: Table, job: str) -> Callable[[], bool]:
 
 
 def unreachable(table: Table) -> set[str]:
-    """Files in the table's location that none of its snapshots reaches, as pyiceberg reads them."""
+    """Return the files in the table's location that none of its snapshots references, as pyiceberg reads them."""
     table = table.refresh()
     reached = {entry for each in (table.inspect.all_files(), table.inspect.all_manifests()) for entry in _paths(each)}
     reached |= {snapshot.manifest_list for snapshot in table.metadata.snapshots}
     known = {path.removeprefix("file://").removeprefix("file:") for path in reached}
     folder = Path(table.location().removeprefix("file://"))
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json"))
-    # checksums beside files and what the job keeps for a while are hidden
-    visible = (path for path in found if not any(part[0] in "._" for part in path.relative_to(folder).parts))
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json"))
+    # checksums beside files and temporary files of the job are hidden
+    visible = (path for path in files if not any(part[0] in "._" for part in path.relative_to(folder).parts))
     return {str(path) for path in visible} - known
 
 
@@ -180,9 +180,9 @@ def test_jobs_lose_nothing_with_an_executor(
         history.update(key, touch_doc=True)
     history.delete(1)
     (tmp_path / "1.jsonl").write_text(lines(history.events[done:]))
-    # an executor is lost with the first Python task; of ingestion one more some seconds later
+    # an executor is lost with the first Python task; ingestion loses another one some seconds later
     one = partial(cluster.kill_executors, 1)
-    losing = partial(killing, context=context, begun=cluster.is_busy, kill=one)
+    losing = partial(run_with_kills, context=context, begun=cluster.is_busy, kill=one)
     columns = "id, name, n, doc"
     assert losing(IngestOperator, times=2, **ingestion(tmp_path)) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
@@ -192,7 +192,7 @@ def test_jobs_lose_nothing_with_an_executor(
 
 
 @pytest.mark.soak
-def test_no_file_of_a_lost_executor_stays(cluster: SparkCluster, context: Any, lake: dict[str, str]) -> None:
+def test_files_of_a_lost_executor_are_removed(cluster: SparkCluster, context: Any, lake: dict[str, str]) -> None:
     FedTable.open(lake).create_namespace("shop")
     table = make_lines(lake)
     expected = rows(lake, LINES, "id, text")
@@ -202,23 +202,23 @@ def test_no_file_of_a_lost_executor_stays(cluster: SparkCluster, context: Any, l
         return any(folder.glob("data/lakecdc-compact_data_files-*/*.parquet"))
 
     one, both = partial(cluster.kill_executors, 1), partial(cluster.kill_executors, 2)
-    assert killing(CompactDataFilesOperator, context, writes, both, tables=LINES) == {"done"}
+    assert run_with_kills(CompactDataFilesOperator, context, writes, both, tables=LINES) == {"done"}
     assert rows(lake, LINES, "id, text") == expected
     assert unreachable(table)
     expiring: dict[str, Any] = {"tables": LINES, "max_age": 0, "retain_last": 1}
-    assert killing(ExpireSnapshotsOperator, context, cluster.is_busy, one, **expiring) == {"done"}
+    assert run_with_kills(ExpireSnapshotsOperator, context, cluster.is_busy, one, **expiring) == {"done"}
     assert len(table.refresh().metadata.snapshots) == 1
     left = unreachable(table)
     assert left and all("lakecdc-compact_data_files" in path for path in left)
     age(folder)
     cleaning: dict[str, Any] = {"tables": LINES, "dry_run": False}
-    assert killing(RemoveOrphanFilesOperator, context, cluster.is_busy, one, **cleaning) == {"done"}
+    assert run_with_kills(RemoveOrphanFilesOperator, context, cluster.is_busy, one, **cleaning) == {"done"}
     assert unreachable(table) == set()
     assert rows(lake, LINES, "id, text") == expected
 
 
 @pytest.mark.soak
-def test_no_file_of_a_lost_executor_stays_of_events_and_deletes(
+def test_event_and_delete_files_of_a_lost_executor_are_removed(
     cluster: SparkCluster, context: Any, lake: dict[str, str], tmp_path: Path
 ) -> None:
     history, source = History(random.Random(5)), ingestion(tmp_path)
@@ -233,12 +233,12 @@ def test_no_file_of_a_lost_executor_stays_of_events_and_deletes(
     for key in range(0, EVENTS, 2):
         history.update(key, touch_doc=True)
     deal(history.events[done:], tmp_path, "updated")
-    assert killing(IngestOperator, context, writing(table, "ingest"), both, **source) == {"done"}
+    assert run_with_kills(IngestOperator, context, writing(table, "ingest"), both, **source) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
     of_events = unreachable(table)
     assert of_events and all("/lakecdc-ingest-" in path for path in of_events)
     rewriting = writing(table, "rewrite_delete_files")
-    assert killing(RewriteDeleteFilesOperator, context, rewriting, both, tables=TABLE) == {"done"}
+    assert run_with_kills(RewriteDeleteFilesOperator, context, rewriting, both, tables=TABLE) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
     of_deletes = unreachable(table) - of_events
     assert of_deletes and all("/lakecdc-rewrite_delete_files-" in path for path in of_deletes)
@@ -249,18 +249,18 @@ def test_no_file_of_a_lost_executor_stays_of_events_and_deletes(
 
 
 @pytest.mark.parametrize(
-    ("python", "told"),
+    ("python", "message"),
     [
         ("./nowhere/bin/python", "cannot find Python"),
-        # the one that the environments are made from
+        # the Python that the environments are made from
         (f"{sys.base_prefix}/bin/python3", f"lacks {PACKAGES[0]}"),
     ],
 )
 def test_an_unsupported_python_is_reported_before_any_write(
-    context: Any, lake: dict[str, str], tmp_path: Path, python: str, told: str
+    context: Any, lake: dict[str, str], tmp_path: Path, python: str, message: str
 ) -> None:
     (tmp_path / "0.jsonl").write_text(lines(History.of(1, 5).events))
-    with pytest.raises(JobBadInputError, match=told) as refused:
+    with pytest.raises(JobBadInputError, match=message) as refused:
         run(IngestOperator, context, **ingestion(tmp_path), archives=None, env_vars={"PYSPARK_PYTHON": python})
     assert "docs/operations/clusters.md" in str(refused.value)
     assert not FedTable.open(lake).table_exists(TABLE)

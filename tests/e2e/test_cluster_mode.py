@@ -1,4 +1,4 @@
-"""What would be submitted to clusters that no test has, against Spark's own parser of arguments."""
+"""Submissions to clusters that the tests lack, checked by Spark's own parser of arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rewrite() -> RewriteDeleteFilesOperator:
 
 
 def parsed(spark: SparkSession, command: list[str]) -> Any:
-    """The arguments of spark-submit as Spark takes them apart, which refuses what it does not know."""
+    """Return the arguments of spark-submit as parsed by Spark, which refuses unknown ones."""
     jvm: Any = spark.sparkContext._jvm
     utils = jvm.org.apache.spark.api.python.PythonUtils
     environment = utils.toScalaMap({"HADOOP_CONF_DIR": "/etc/hadoop"})
@@ -43,14 +43,14 @@ def test_the_driver_on_the_cluster_gets_documents_and_references(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, master: str
 ) -> None:
     home.migrate()
-    # the provider asks for a client of Kubernetes before it makes the command, which it has no use for
+    # the provider creates a client of Kubernetes before it builds the command, without using it
     monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
     connection(monkeypatch, "spark_default", conn_type="spark", host=master, extra={"deploy-mode": "cluster"})
     connection(monkeypatch, "lake", conn_type="iceberg", extra={**CATALOG, "token": REFERENCE})
-    found = rewrite().render()
-    assert found["spec"]["catalog"]["properties"]["token"] == REFERENCE
-    assert "PYSPARK_DRIVER_PYTHON" not in found["environment"]
-    arguments = parsed(spark, found["command"][1:])
+    rendered = rewrite().render()
+    assert rendered["spec"]["catalog"]["properties"]["token"] == REFERENCE
+    assert "PYSPARK_DRIVER_PYTHON" not in rendered["environment"]
+    arguments = parsed(spark, rendered["command"][1:])
     assert (arguments.maybeMaster().get(), arguments.deployMode(), arguments.isPython()) == (master, "cluster", True)
     assert arguments.primaryResource() == "local:///opt/lakecdc/rewrite_delete_files.py"
     assert arguments.archives() == "s3a://lake/cluster-env.tar.gz#environment"

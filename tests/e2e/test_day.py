@@ -1,4 +1,4 @@
-"""A day of three tables: writers of different habits, and governance by what the tasks of its DAGs do."""
+"""A day of three tables: writers of different habits, and governance by the tasks of its DAGs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.conftest import Lake
 from tests.on_demand import on_demand
 
 MAX_WAIT = 6
-# enough for one job of an hour
+# enough for one job per hour
 BUDGET_CORE_SECONDS = 0.115
 
 
-# what a table of few changes waits for happens once in as many hours, and twice in a day
+# a table of few changes is due once in that many hours, and twice in a day
 @pytest.mark.parametrize("hours", on_demand((10, 24), in_ci=(10,)))
-def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+def test_a_small_budget_keeps_tables_healthy_for_a_day(lake: Lake, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     home.migrate()
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "iceberg", "extra": lake.properties}))
     catalog = lake.pyiceberg()
@@ -53,12 +53,12 @@ def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch, ho
         healths = {table.name: table.health for table in tables}
         for table in tables:
             waited[table.name] = waited[table.name] + 1 if healths[table.name].equality_delete_files else 0
-            # it is done in the first run after it has become due
+            # it runs in the first run after it has become due
             assert waited[table.name] <= MAX_WAIT + 1, (hour, table.name)
             table.age()
         # 24 delete files of orders would apply some 300 times
         debts.append(sum(health.delete_read_cost for health in healths.values()))
-    # it did not suffice for all, and something had to be done at last
+    # it did not suffice for all jobs, and some became due
     assert sum(bool(plan.skipped) for plan in plans) > hours // 3
     assert any(action.due and action.table == quiet.name for plan in plans for action in plan.chosen)
     assert max(debts) <= 40

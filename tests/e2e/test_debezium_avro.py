@@ -53,13 +53,13 @@ class Goods:
             "topics": ["pg.public.goods"],
             "registry": {"url": registry.uri, "path": "/ids/globalIds/{id}"},
         }
-        # a scale cannot change with the source's
+        # a scale cannot follow the source's
         target = {"table": self.name, "columns": {"price": "decimal(12,2)"}}
         self.spec: dict[str, Any] = lake.spec("ingest", source=source, target=target)
 
     @property
     def connector(self) -> dict[str, str]:
-        """Settings of the connector."""
+        """The settings of the connector."""
         return {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "database.hostname": "127.0.0.1",
@@ -76,7 +76,7 @@ class Goods:
         }
 
     def until(self, records: int) -> None:
-        """Wait until the topic holds so many records."""
+        """Wait until the topic contains so many records."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
         deadline = time.monotonic() + 120
         while self._count_messages(admin) < records:
@@ -89,7 +89,7 @@ class Goods:
             ends = admin.list_offsets({p: OffsetSpec.latest() for p in places})
             return sum(future.result(30).offset for future in ends.values())
         except KafkaException:
-            # the topic is not there yet, or has no leader
+            # the topic does not exist yet, or has no leader
             return 0
 
     def ingest(self) -> TableReport:
@@ -100,15 +100,15 @@ class Goods:
         return report.tables[0]
 
     def assert_equal(self, columns: str = COLUMNS) -> None:
-        """Compare row by row; the table is read by DuckDB, its numbers without a bound are text."""
-        wanted = columns.replace("free", "trim_scale(free)::text")
-        expected = self.session.execute(f"SELECT {wanted} FROM goods ORDER BY id".encode()).fetchall()
+        """Compare row by row; DuckDB reads the table, where unbounded numbers are text."""
+        source_columns = columns.replace("free", "trim_scale(free)::text")
+        expected = self.session.execute(f"SELECT {source_columns} FROM goods ORDER BY id".encode()).fetchall()
         assert sorted(self.lake.duckdb_rows(self.name, columns)) == expected
 
 
 @pytest.fixture
 def goods(lake: Lake) -> Iterator[Goods]:
-    """Everything running."""
+    """Start all servers and the connector."""
     folder = Path(tempfile.mkdtemp(prefix="lakecdc-avro-"))
     folder.chmod(0o755)
     try:
@@ -118,10 +118,10 @@ def goods(lake: Lake) -> Iterator[Goods]:
             SchemaRegistry(folder / "registry") as registry,
             Connect(folder / "connect", kafka, settings=converter_settings(registry), jars=[CONVERTER]) as connect,
         ):
-            found = Goods(lake, postgres, kafka, registry)
-            connect.run_connector("pg", found.connector)
-            yield found
-            found.session.close()
+            started = Goods(lake, postgres, kafka, registry)
+            connect.run_connector("pg", started.connector)
+            yield started
+            started.session.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -129,7 +129,7 @@ def goods(lake: Lake) -> Iterator[Goods]:
 def test_the_table_equals_the_source(goods: Goods) -> None:
     goods.until(9)
     report = goods.ingest()
-    assert report.metrics["order_by_partition"] == "yes", "keys in Avro tell their columns"
+    assert report.metrics["order_by_partition"] == "yes", "keys in Avro name their columns"
     goods.assert_equal()
     # in one batch: a new column, another scale, unchanged large values, a key change, deletes with tombstones
     goods.session.execute("UPDATE goods SET name = 'two' WHERE id = 2")

@@ -1,4 +1,4 @@
-"""Postgres through Debezium and Kafka into tables: they equal the source, also when Connect is killed in between."""
+"""Tables fed by Postgres through Debezium and Kafka equal the source, even if Connect is killed in between."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Shop:
             "CREATE TABLE lines (o int, n int, qty int, PRIMARY KEY (o, n));"
             "INSERT INTO orders SELECT i, 'name ' || i, repeat(md5(i::text), 300) FROM generate_series(1, 40) i;"
             "INSERT INTO lines SELECT i, 1, i FROM generate_series(1, 20) i;"
-            # the last change of every step, so that a test knows when all has arrived
+            # the last change of every step, so that a test knows when everything has arrived
             "CREATE TABLE fence (id int PRIMARY KEY)"
         )
         self.steps = 0
@@ -62,7 +62,7 @@ class Shop:
 
     @property
     def connector(self) -> dict[str, str]:
-        """Settings of the connector."""
+        """The settings of the connector."""
         return {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "database.hostname": "127.0.0.1",
@@ -81,7 +81,7 @@ class Shop:
         }
 
     def until_delivered(self) -> None:
-        """Wait until the connector has delivered all that is committed."""
+        """Wait until the connector has delivered everything committed."""
         self.steps += 1
         self.session.execute("INSERT INTO fence VALUES (%s)", (self.steps,))
         deadline = time.monotonic() + 120
@@ -90,31 +90,31 @@ class Shop:
             time.sleep(0.2)
 
     def fences(self) -> int:
-        """How many steps have arrived."""
+        """Return the number of steps that have arrived."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
         if "pg.public.fence" not in admin.list_topics(timeout=10).topics:
             return 0
         try:
             return len(set(self.records("pg.public.fence")))
         except KafkaException as error:
-            # a topic that was made a moment ago
+            # a topic created a moment ago
             if error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
                 return 0
             raise
 
     def records(self, topic: str) -> list[bytes]:
-        """The keys of all records of a topic."""
+        """Return the keys of all records of a topic."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
         places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
         ends = admin.list_offsets({p: OffsetSpec.latest() for p in places})
-        wanted = sum(future.result(30).offset for future in ends.values())
+        count = sum(future.result(30).offset for future in ends.values())
         consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "test", "log_level": 0})
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
-        found: list[bytes] = []
-        while len(found) < wanted:
-            found += [m.key() or b"" for m in consumer.consume(wanted - len(found), 1.0) if m.error() is None]
+        keys: list[bytes] = []
+        while len(keys) < count:
+            keys += [m.key() or b"" for m in consumer.consume(count - len(keys), 1.0) if m.error() is None]
         consumer.close()
-        return found
+        return keys
 
     def ingest(self) -> list[TableReport]:
         """Run the job in this process."""
@@ -124,7 +124,7 @@ class Shop:
         return list(report.tables)
 
     def assert_equal(self) -> None:
-        """Compare row by row; the tables are read by DuckDB."""
+        """Compare row by row; DuckDB reads the tables."""
         for table, source, columns in ((self.orders, "orders", COLUMNS), (self.lines, "lines", "o, n, qty")):
             expected = self.session.execute(f"SELECT {columns} FROM {source} ORDER BY 1, 2").fetchall()
             assert sorted(self.lake.duckdb_rows(table, columns)) == expected
@@ -132,22 +132,22 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(lake: Lake) -> Iterator[Shop]:
-    """Everything running, the snapshot ingested."""
+    """Start all servers and ingest the snapshot."""
     folder = Path(tempfile.mkdtemp(prefix="lakecdc-dbz-"))
     folder.chmod(0o755)
     try:
         with (
             Postgres(folder / "data") as postgres,
             Kafka(folder / "kafka") as kafka,
-            # only an orderly stop keeps how far the connector is: after a kill it sends all since then again
+            # only an orderly stop saves the connector's position: after a kill it repeats everything since then
             Connect(folder / "connect", kafka, settings={"offset.flush.interval.ms": "600000"}) as connect,
         ):
-            found = Shop(lake, postgres, kafka, connect)
-            connect.run_connector("pg", found.connector)
-            found.until_delivered()
+            started = Shop(lake, postgres, kafka, connect)
+            connect.run_connector("pg", started.connector)
+            started.until_delivered()
             connect.restart_connector("pg")
-            yield found
-            found.session.close()
+            yield started
+            started.session.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -168,7 +168,7 @@ def test_debezium_history_equals_the_source(shop: Shop) -> None:
     shop.assert_equal()
 
 
-def test_duplicates_of_a_killed_connector_and_a_truncate(shop: Shop) -> None:
+def test_duplicates_of_a_killed_connector_and_a_truncate_are_ingested(shop: Shop) -> None:
     for step in range(3):
         shop.session.execute("UPDATE orders SET name = name || %s WHERE id %% 2 = 0", (str(step),))
         shop.session.execute("UPDATE orders SET id = id + 3000 WHERE id = %s", (20 + step,))
@@ -182,6 +182,6 @@ def test_duplicates_of_a_killed_connector_and_a_truncate(shop: Shop) -> None:
     shop.connect.start()
     shop.connect.run_connector("pg", shop.connector)
     shop.until_delivered()
-    assert len(shop.records("pg.public.orders")) > 2 * (before - 40), "nothing was sent twice"
+    assert len(shop.records("pg.public.orders")) > 2 * (before - 40), "no record was sent twice"
     shop.ingest()
     shop.assert_equal()

@@ -1,4 +1,4 @@
-"""What the containers' sources begin with, and the configurations that feed from them, on the same servers here."""
+"""The initial contents of the containers' sources and their configurations, on the same servers as local processes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ DOCKER = Path(__file__).parents[2] / "docker"
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    with open_folder() as found:
-        yield found
+    with open_folder() as entered:
+        yield entered
 
 
 @pytest.fixture(scope="module")
 def shop(folder: Path) -> Iterator[Postgres]:
-    """The Postgres with what the container begins with."""
+    """Start the Postgres with the container's initial contents."""
     with Postgres(folder / "postgres") as server:
         with psycopg.connect(server.dsn, autocommit=True) as session:
             session.execute((DOCKER / "sources" / "shop.sql").read_text())
@@ -45,7 +45,7 @@ def shop(folder: Path) -> Iterator[Postgres]:
 
 
 def fed(lake: Lake, config: str, address: dict[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
-    """Ids in the tables that a configuration feeds, by source table."""
+    """Feed the tables of a configuration; return their ids by source table."""
     given = load_config(str(DOCKER / "config" / f"{config}.json"))
     targets = [{**target, "table": lake.new_name(config)} for target in given.targets]
     spec = lake.spec("ingest", source={**given.source, **address}, target=targets)
@@ -63,7 +63,7 @@ def wait_for(kafka: Kafka, topic: str, records: int) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "test", "log_level": 0})
     deadline = time.monotonic() + 120
     while topic not in consumer.list_topics(timeout=10).topics or end_of(consumer, topic) < records:
-        assert time.monotonic() < deadline, f"{topic} has not {records} records"
+        assert time.monotonic() < deadline, f"{topic} does not have {records} records"
         time.sleep(0.2)
     consumer.close()
 
@@ -72,25 +72,25 @@ def end_of(consumer: Consumer, topic: str) -> int:
     return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
 
 
-def test_postgres(lake: Lake, shop: Postgres) -> None:
-    found = fed(lake, "lakecdc", {"dsn": shop.dsn})
-    assert found == {"public.customers": numbers(100), "public.orders": numbers(1000)}
+def test_the_postgres_of_the_containers_feeds_tables(lake: Lake, shop: Postgres) -> None:
+    ids_by_table = fed(lake, "lakecdc", {"dsn": shop.dsn})
+    assert ids_by_table == {"public.customers": numbers(100), "public.orders": numbers(1000)}
 
 
-def test_mariadb(lake: Lake, folder: Path) -> None:
+def test_the_mariadb_of_the_containers_feeds_tables(lake: Lake, folder: Path) -> None:
     with MariaDB(folder / "mariadb") as server:
         with server.connect(client_flag=CLIENT.MULTI_STATEMENTS) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE crm; USE crm; {(DOCKER / 'sources' / 'crm.sql').read_text()}")
-        found = fed(lake, "crm", {"host": "127.0.0.1", "port": server.port, "user": "root"})
-    assert found == {"crm.contacts": numbers(100)}
+        ids_by_table = fed(lake, "crm", {"host": "127.0.0.1", "port": server.port, "user": "root"})
+    assert ids_by_table == {"crm.contacts": numbers(100)}
 
 
-def test_kafka(lake: Lake, shop: Postgres, folder: Path) -> None:
+def test_the_kafka_of_the_containers_feeds_tables(lake: Lake, shop: Postgres, folder: Path) -> None:
     settings = json.loads((DOCKER / "sources" / "connector.json").read_text())
     here = {"database.hostname": "127.0.0.1", "database.port": str(shop.port), "database.dbname": "postgres"}
     with Kafka(folder / "kafka") as kafka, Connect(folder / "connect", kafka) as connect:
         connect.run_connector("shop", {**settings, **here})
         topic = settings["topic.prefix"] + "." + settings["table.include.list"]
         wait_for(kafka, topic, 1000)
-        found = fed(lake, "events", {"bootstrap_servers": kafka.bootstrap_servers})
-    assert found == {"public.orders": numbers(1000)}
+        ids_by_table = fed(lake, "events", {"bootstrap_servers": kafka.bootstrap_servers})
+    assert ids_by_table == {"public.orders": numbers(1000)}

@@ -1,4 +1,4 @@
-"""Trino, DuckDB and Flink read through ``airflow lakecdc serve`` what jobs have written, and write what Spark reads."""
+"""Trino, DuckDB and Flink read what jobs wrote and write what Spark reads, through ``airflow lakecdc serve``."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from tests.lakecdc.moments.support import Remembered, iso
 from tests.readers import duckdb_connection
 
 pytestmark = [pytest.mark.services, pytest.mark.soak]
-Ask = Callable[[str], Sequence[Sequence[Any]]]
+Query = Callable[[str], Sequence[Sequence[Any]]]
 TOKEN, PASSWORD = "a-token-of-the-clients", "changeit"
-#: what differs in their SQL
+#: differences between their SQL dialects
 VERSION_3 = {"trino": "WITH (format_version = 3)", "duckdb": "WITH ('format-version' = 3)"}
 PARTITIONED = {"trino": "WITH (partitioning = ARRAY['bucket(id, 2)'])", "duckdb": "PARTITIONED BY (bucket(2, id))"}
 ENGINES = [*VERSION_3]
 
 
 class Serve(Service):
-    """The command, as a process.
+    """The command as a process.
 
     :param objects: the catalog.
-    :param options: of the command.
+    :param options: options of the command.
     """
 
     name = "serve"
@@ -52,12 +52,12 @@ class Serve(Service):
         self._folder, self._objects, self._options = folder, objects, options
 
     def command(self) -> Sequence[str]:
-        """The command line."""
+        """Return the command line."""
         serve = (sys.executable, "-m", "airflow_provider_lakecdc", "serve", "--catalog", "bare")
         return [*serve, "--port", str(self.port), "--token-env", "LAKE_TOKEN", *self._options]
 
     def environment(self) -> Mapping[str, str]:
-        """The connection, and the token."""
+        """Return the connection and the token."""
         connection = {"conn_type": "iceberg", "extra": self._objects.properties}
         return {
             "AIRFLOW_HOME": str(self._folder / "airflow"),
@@ -66,25 +66,25 @@ class Serve(Service):
         }
 
     def is_ready(self) -> bool:
-        """Whether it listens."""
+        """Return whether it listens."""
         return port_answers(self.port)
 
 
 @pytest.fixture(scope="module")
 def objects(lake: Lake, s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Objects]:
-    """A catalog in a bucket, also in Spark."""
+    """Make a catalog in a bucket, also in Spark."""
     name = lake.new_name("engines").replace(".", "_")
-    found = Objects(name, tmp_path_factory.mktemp("engines"), **s3.properties, warehouse="s3://lab/engines")
-    found.secrets = {"s3.secret-access-key": {"env": "S3_SECRET"}}
-    use_catalog(lake.spark, Catalog(name, found.properties))
+    opened = Objects(name, tmp_path_factory.mktemp("engines"), **s3.properties, warehouse="s3://lab/engines")
+    opened.secrets = {"s3.secret-access-key": {"env": "S3_SECRET"}}
+    use_catalog(lake.spark, Catalog(name, opened.properties))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("S3_SECRET", s3.secret_key)
-        yield found
+        yield opened
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """A certificate, its key, and a store of Java's that trusts it."""
+    """Make a certificate, its key, and a Java trust store that contains it."""
     folder = tmp_path_factory.mktemp("certificate")
     chain, key, store = (folder / name for name in ("lake.pem", "lake.key", "lake.p12"))
     create = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1")
@@ -97,7 +97,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, P
 
 @pytest.fixture(scope="module")
 def addresses(objects: Objects, certificate: tuple[Path, ...]) -> Iterator[dict[str, str]]:
-    """Addresses of the catalog: ``reads``, with TLS, and ``writes``."""
+    """Serve the catalog at two addresses: ``reads``, with TLS, and ``writes``."""
     chain, key, _ = certificate
     secured = ("--certificate", str(chain), "--key", str(key))
     with Serve(objects.folder, objects, *secured) as reads, Serve(objects.folder, objects, "--write") as writes:
@@ -107,8 +107,8 @@ def addresses(objects: Objects, certificate: tuple[Path, ...]) -> Iterator[dict[
 @pytest.fixture(scope="module")
 def engines(
     objects: Objects, addresses: Mapping[str, str], certificate: tuple[Path, ...], s3: S3Server
-) -> Iterator[Mapping[str, Ask]]:
-    """Trino and DuckDB with the catalogs ``reads`` and ``writes``."""
+) -> Iterator[Mapping[str, Query]]:
+    """Start Trino and DuckDB with the catalogs ``reads`` and ``writes``."""
     chain, _, store = certificate
     settings = {
         "iceberg.rest-catalog.security": "OAUTH2",
@@ -139,12 +139,12 @@ def engines(
             *(f"ATTACH '' AS {name} (TYPE iceberg, ENDPOINT '{uri}', {token})" for name, uri in addresses.items()),
         ):
             duckdb.execute(statement)
-        # a connection each, as threads ask at the same time
+        # one connection per thread
         yield {"trino": trino.rows, "duckdb": lambda query: duckdb.cursor().execute(query).fetchall()}
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_engines_read_tables_and_their_moments(objects: Objects, engines: Mapping[str, Ask], version: int) -> None:
+def test_engines_read_tables_and_their_moments(objects: Objects, engines: Mapping[str, Query], version: int) -> None:
     table, history = f"shop.v{version}", Remembered(random.Random(version))
     for _ in range(2):
         for _ in range(20):
@@ -155,23 +155,25 @@ def test_engines_read_tables_and_their_moments(objects: Objects, engines: Mappin
     options = {"moment": iso(moment), "history_tables": {table: f"{table}_history"}}
     restored = objects.run("restore_moment", tables=[table], options=options)
     namespace, _, shown = restored["as_table"].partition(".")
-    # names of Trino's tables have no @, and no capital letters
+    # Trino's table names have no @ and no capital letters
     of_moment = {"trino": f"{table} FOR VERSION AS OF '{restored['tag']}'", "duckdb": f'{namespace}."{shown}"'}
-    for engine, ask in engines.items():
+    for engine, query in engines.items():
         for source, expected in ((table, now), (of_moment[engine], history.at(moment))):
-            rows = ask(f"SELECT {COLUMNS} FROM reads.{source}")
+            rows = query(f"SELECT {COLUMNS} FROM reads.{source}")
             assert sorted(map(tuple, rows), key=str) == expected, (engine, source)
     listed = {row[0] for row in engines["trino"]("SHOW TABLES FROM reads.shop")}
     assert {table.removeprefix("shop."), f"{table.removeprefix('shop.')}_history"} <= listed
-    # DuckDB remembers the moments that it has read
+    # DuckDB caches the moments it has read
     names = {row[2] for row in engines["duckdb"]("SHOW ALL TABLES") if row[:2] == ("reads", "shop")}
     assert listed == {name for name in names if "@" not in name}
 
 
 @pytest.mark.parametrize("kind", ["v2", "v3"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_engines_write(objects: Objects, engines: Mapping[str, Ask], lake: Lake, engine: str, kind: str) -> None:
-    schema, ask = f"{engine}_{kind}", engines[engine]
+def test_tables_written_by_engines_are_read_by_all(
+    objects: Objects, engines: Mapping[str, Query], lake: Lake, engine: str, kind: str
+) -> None:
+    schema, query = f"{engine}_{kind}", engines[engine]
     table, written = f"{schema}.orders", PARTITIONED[engine] if kind == "v2" else VERSION_3[engine]
     for statement in (
         f"CREATE SCHEMA writes.{schema}",
@@ -186,10 +188,10 @@ def test_engines_write(objects: Objects, engines: Mapping[str, Ask], lake: Lake,
         f"CREATE TABLE writes.{schema}.other AS SELECT * FROM writes.{table}",
         f"ALTER TABLE writes.{schema}.other RENAME TO copied",
     ):
-        ask(statement)
+        query(statement)
     expected = ["(1, 'a', '1.50', None)", "(3, 'cc', None, None)", "(4, 'dd', '4.00', None)", "(5, 'e', None, None)"]
     columns = "id, label, CAST(amount AS {}), more"
-    readers = {**engines, "spark": lambda query: lake.sql(query).collect()}
+    readers = {**engines, "spark": lambda statement: lake.sql(statement).collect()}
     for reader, read in readers.items():
         catalog = objects.name if reader == "spark" else "reads"
         chosen = columns.format("string" if reader == "spark" else "varchar")
@@ -197,20 +199,20 @@ def test_engines_write(objects: Objects, engines: Mapping[str, Ask], lake: Lake,
             rows = read(f"SELECT {chosen} FROM {catalog}.{name}")
             assert sorted(str(tuple(row)) for row in rows) == expected, (reader, name)
     version = {"format-version": kind[1:]}.items()
-    found = lake.sql(f"SHOW TBLPROPERTIES {objects.name}.{table}").collect()
-    assert version <= {row.key: row.value for row in found}.items()
+    properties = lake.sql(f"SHOW TBLPROPERTIES {objects.name}.{table}").collect()
+    assert version <= {row.key: row.value for row in properties}.items()
     lake.sql(f"INSERT INTO {objects.name}.{table} VALUES (6, 'f', 1, 'spark')")
-    assert ask(f"SELECT more FROM writes.{table} WHERE id = 6")[0][0] == "spark"
+    assert query(f"SELECT more FROM writes.{table} WHERE id = 6")[0][0] == "spark"
     for name in (table, f"{schema}.copied"):
-        ask(f"DROP TABLE writes.{name}")
+        query(f"DROP TABLE writes.{name}")
     assert lake.sql(f"SHOW TABLES IN {objects.name}.{schema}").collect() == []
-    ask(f"DROP SCHEMA writes.{schema}")
+    query(f"DROP SCHEMA writes.{schema}")
     assert schema not in {row[0] for row in lake.sql(f"SHOW NAMESPACES IN {objects.name}").collect()}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_is_written_through_an_endpoint_for_reads(
-    objects: Objects, engines: Mapping[str, Ask], lake: Lake, engine: str
+def test_a_read_only_endpoint_refuses_writes(
+    objects: Objects, engines: Mapping[str, Query], lake: Lake, engine: str
 ) -> None:
     lake.sql(f"CREATE NAMESPACE {objects.name}.of_{engine}")
     lake.sql(f"CREATE TABLE {objects.name}.of_{engine}.t (id bigint) USING iceberg")
@@ -226,25 +228,25 @@ def test_nothing_is_written_through_an_endpoint_for_reads(
     assert f"more_of_{engine}" not in {row[0] for row in lake.sql(f"SHOW NAMESPACES IN {objects.name}").collect()}
 
 
-def test_no_insert_of_engines_side_by_side_is_lost_or_doubled(
-    objects: Objects, engines: Mapping[str, Ask], lake: Lake
+def test_concurrent_inserts_of_engines_are_neither_lost_nor_duplicated(
+    objects: Objects, engines: Mapping[str, Query], lake: Lake
 ) -> None:
-    """Whoever is refused has written nothing: Trino repeats by itself, DuckDB's user has to."""
+    """Count rows: a refused insert has written nothing; Trino retries by itself, DuckDB's user must."""
     lake.sql(f"CREATE NAMESPACE {objects.name}.race")
     lake.sql(f"CREATE TABLE {objects.name}.race.t (id string) USING iceberg")
     inserted: list[str] = []
     refused: list[str] = []
 
-    def insert(name: str, ask: Ask, catalog: str) -> None:
+    def insert(name: str, query: Query, catalog: str) -> None:
         for number in range(12):
             id = f"{name} {number}"
             try:
-                ask(f"INSERT INTO {catalog}.race.t VALUES ('{id}')")
+                query(f"INSERT INTO {catalog}.race.t VALUES ('{id}')")
                 inserted.append(id)
             except Exception as error:
                 refused.append(f"{id}: {error}")
 
-    spark: Ask = lambda query: lake.sql(query).collect()  # noqa: E731
+    spark: Query = lambda statement: lake.sql(statement).collect()  # noqa: E731
     writers = [(f"{engine}{number}", engines[engine], "writes") for engine in ENGINES for number in range(2)]
     threads = [threading.Thread(target=insert, args=given) for given in (*writers, ("spark", spark, objects.name))]
     for thread in threads:
@@ -257,7 +259,7 @@ def test_no_insert_of_engines_side_by_side_is_lost_or_doubled(
     assert {id.partition(" ")[0].rstrip("01") for id in rows} == {*ENGINES, "spark"}
     assert len(inserted) + len(refused) == 12 * len(threads)
     assert all(re.search("409|CommitFailed|Commit failed", each) for each in refused), refused
-    print(f"{len(inserted)} of {len(inserted) + len(refused)} inserts came through")
+    print(f"{len(inserted)} of {len(inserted) + len(refused)} inserts succeeded")
 
 
 def test_flink_reads_and_writes(lake: Lake, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Tables that Flink has written, converted: three readers find what the change events add up to.
+"""Tables written by Flink are converted, and three readers return the fold of the change events.
 
-Flink's sink is the writer that most equality deletes of this world come from, and shares no code with ours.
+Flink's sink writes most equality deletes in practice, and shares no code with ours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
 
-# the others are such a shape with another partitioning, kind of key or file format, whose deletes are read alike
+# the other shapes differ in partitioning, kind of key or file format, with deletes that are read alike
 SHAPES_IN_CI = (
     "changelog",
     "hidden",
@@ -40,9 +40,9 @@ ENDLESS = [name for name, (shape, _) in tables().items() if shape.endless]
 
 
 def in_ci(names: list[str]) -> list[Any]:
-    """CI takes some shapes in one format version, now the one, now the other; the rest is run on demand."""
+    """Return some shapes for CI, in alternating format versions; the others run on demand."""
     shapes = itertools.groupby(names, lambda name: name.rpartition("_v")[0])
-    chosen = {found[number % len(found)] for number, found in enumerate(list(group) for _, group in shapes)}
+    chosen = {cases[number % len(cases)] for number, cases in enumerate(list(group) for _, group in shapes)}
     return on_demand(names, in_ci={name for name in chosen if name.rpartition("_v")[0] in (*SHAPES_IN_CI, "stream")})
 
 
@@ -54,7 +54,7 @@ SPARK_ONLY = ("avro", "orc")
 def flink(
     lake: Lake, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[FlinkTables]:
-    """Flink at work on the tables of the chosen tests, in the catalog of the session."""
+    """Start Flink on the tables of the chosen tests, in the catalog of the session."""
     chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     names, folder = [name for name in (*TABLES, *ENDLESS) if name in chosen], tmp_path_factory.mktemp("flink")
     with FlinkTables(lake.folder / "catalog.db", lake.properties["warehouse"], folder, names) as writer:
@@ -62,17 +62,17 @@ def flink(
 
 
 def columns(name: str) -> tuple[Column, ...]:
-    """The columns of a table at the end."""
+    """Return the final columns of a table."""
     return columns_at_the_end(shape(name))
 
 
 def shape(name: str) -> Shape:
-    """The shape of a table."""
+    """Return the shape of a table."""
     return tables()[name][0]
 
 
 @pytest.mark.parametrize("name", in_ci(TABLES))
-def test_table_holds_what_the_events_say(flink: FlinkTables, lake: Lake, name: str) -> None:
+def test_the_table_equals_the_fold_of_its_events(flink: FlinkTables, lake: Lake, name: str) -> None:
     expected, table = plain(flink.rows(name), name), f"{NAMESPACE}.{name}"
     assert spark_rows(lake, name) == expected
     assert count(lake, table, 2) > 0
@@ -84,9 +84,9 @@ def test_table_holds_what_the_events_say(flink: FlinkTables, lake: Lake, name: s
 
 @pytest.mark.parametrize("name", in_ci(ENDLESS))
 def test_conversions_while_flink_commits_every_second(flink: FlinkTables, lake: Lake, name: str) -> None:
-    """The writer never fails, and nothing is lost; a conversion may end as a conflict."""
+    """Check that the writer never fails and nothing is lost; a conversion may end as a conflict."""
     table = f"{NAMESPACE}.{name}"
-    flink.go(name)
+    flink.begin(name)
     flink.wait_for(f"events/{name}/0/00003.json", f"{name}.failed")
     reports = [run(lake, table) for _ in range(3)]
     flink.stop(name)
@@ -98,12 +98,12 @@ def test_conversions_while_flink_commits_every_second(flink: FlinkTables, lake: 
 
 
 def commits(report: TableReport) -> int:
-    """Commits of a run."""
+    """Return the commits of a run."""
     return int(report.metrics["commits"]) if report.metrics else 0
 
 
 def assert_readers_see(lake: Lake, name: str, expected: list[str]) -> None:
-    """Every reader that knows the format finds the rows, and no equality delete is left."""
+    """Check that every reader of the format returns the rows, and that no equality delete is left."""
     assert count(lake, f"{NAMESPACE}.{name}", 2) == 0
     assert spark_rows(lake, name) == expected
     if not name.startswith(SPARK_ONLY):
@@ -112,25 +112,25 @@ def assert_readers_see(lake: Lake, name: str, expected: list[str]) -> None:
 
 
 def spark_rows(lake: Lake, name: str) -> list[str]:
-    """Rows as Spark reads them."""
+    """Return the rows read by Spark."""
     rows = lake.sql(f"SELECT * FROM lake.{NAMESPACE}.{name}").collect()
     return plain((row.asDict(recursive=True) for row in rows), name)
 
 
 def duckdb_rows(lake: Lake, name: str) -> list[str]:
-    """Rows as DuckDB reads them."""
+    """Return the rows read by DuckDB."""
     names = [column.name for column in columns(name)]
     rows = lake.duckdb_rows(f"{NAMESPACE}.{name}", ", ".join(f'"{column}"' for column in names))
     return plain((dict(zip(names, row, strict=True)) for row in rows), name)
 
 
 def pyiceberg_rows(lake: Lake, name: str) -> list[str]:
-    """Rows as pyiceberg reads them."""
+    """Return the rows read by pyiceberg."""
     return plain(lake.pyiceberg().load_table(f"{NAMESPACE}.{name}").scan().to_arrow().to_pylist(), name)
 
 
 def plain(rows: Iterable[dict[str, Any]], name: str) -> list[str]:
-    """Rows in one form for all readers and for the events: sorted lines of JSON."""
+    """Return rows in one form for all readers and for the events: sorted lines of JSON."""
     types = {column.name: column.type for column in columns(name)}
     return sorted(
         json.dumps({column: value(row[column], kind) for column, kind in types.items()}, sort_keys=True) for row in rows
@@ -138,7 +138,7 @@ def plain(rows: Iterable[dict[str, Any]], name: str) -> list[str]:
 
 
 def value(given: Any, kind: Any) -> Any:
-    """One value as it stands in the JSON of the events, whatever class a reader wraps it in."""
+    """Return a value as in the JSON of the events, whatever class the reader returns."""
     if given is None:
         return None
     if isinstance(kind, dict):
@@ -155,7 +155,7 @@ def value(given: Any, kind: Any) -> Any:
 
 
 def nested(given: Any, kind: dict[str, Any]) -> Any:
-    """A value of a nested type."""
+    """Return a value of a nested type."""
     if kind["type"] == "struct":
         return {field["name"]: value(given[field["name"]], field["type"]) for field in kind["fields"]}
     if kind["type"] == "list":

@@ -1,4 +1,4 @@
-"""What Spark's own history server shows of a job, and the link that leads there."""
+"""A job on Spark's history server, and the link to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_link_to_sparks_page_leads_to_the_history_server_whose_jobs_name_the
     events = tmp_path / "events"
     events.mkdir()
     with HistoryServer(tmp_path, events) as server:
-        # with and without a slash at its end
+        # with and without a trailing slash
         monkeypatch.setenv("AIRFLOW__LAKECDC__HISTORY_SERVER", f"{server.address}/")
         operator = CompactDataFilesOperator(
             task_id="t",
@@ -50,13 +50,13 @@ def test_the_link_to_sparks_page_leads_to_the_history_server_whose_jobs_name_the
         (application,) = _until_there(server)
         with urllib.request.urlopen(link) as page:
             assert page.status == 200 and f"compact_data_files {names[0]}" in page.read().decode()
-        jobs = server.ask(f"applications/{application['id']}/jobs")
+        jobs = server.query(f"applications/{application['id']}/jobs")
         assert {f"compact_data_files {name}" for name in names} <= {job.get("description") for job in jobs}
 
 
 def _until_there(server: HistoryServer) -> Any:
-    """The applications that the server knows, which reads the folder every second."""
+    """Return the applications of the server, which reads the folder every second."""
     deadline = time.monotonic() + 60
-    while not (found := server.ask("applications")) and time.monotonic() < deadline:
+    while not (applications := server.query("applications")) and time.monotonic() < deadline:
         time.sleep(0.5)
-    return found
+    return applications

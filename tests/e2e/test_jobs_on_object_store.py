@@ -1,4 +1,4 @@
-"""Jobs feed and maintain tables in a folder alone, which workers and readers of paths see without their code."""
+"""Jobs feed and maintain tables in a folder without a catalog service; readers by path see the same tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
 def rows(objects: Objects) -> list[tuple[Any, ...]]:
-    """The rows, as DuckDB reads them by the path of the table."""
+    """Return the rows that DuckDB reads by the path of the table."""
     return sorted(duckdb_rows(f"file://{objects.folder}/lake/shop/t", COLUMNS))
 
 
@@ -39,13 +39,13 @@ def objects(lake: Lake, tmp_path: Path) -> Objects:
 
 
 def assert_readers_by_path_agree(objects: Objects, lake: Lake, keys: list[int]) -> None:
-    """They know nothing but the folder."""
+    """Check that readers that know only the folder see the keys."""
     by_path = StaticTable.from_metadata(f"{objects.folder}/lake/shop/t").scan(selected_fields=("id",)).to_arrow()
     assert sorted(by_path["id"].to_pylist()) == keys
     for key, value in {"": _CATALOG, ".type": "hadoop", ".warehouse": f"file://{objects.folder}/lake"}.items():
         lake.spark.conf.set(f"spark.sql.catalog.by_path{key}", value)
-    found = lake.sql("SELECT id FROM by_path.shop.t ORDER BY id").collect()
-    assert [row.id for row in found] == keys
+    rows_by_path = lake.sql("SELECT id FROM by_path.shop.t ORDER BY id").collect()
+    assert [row.id for row in rows_by_path] == keys
 
 
 def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
@@ -66,7 +66,7 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
     for job, given in options.items():
         metrics = objects.run(job, tables=[TABLE], options=given)
         assert rows(objects) == history.expected(), job
-    assert "metadata_versions_trimmed" in metrics, "the last job knows that the catalog is an object store"
+    assert "metadata_versions_trimmed" in metrics, "the last job trims metadata of an object store"
     looked = precheck_tables(
         objects.connection(),
         parse_spec(objects.spec("compact_data_files", tables=[TABLE], options=options["compact_data_files"])),
@@ -75,7 +75,7 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
     assert_readers_by_path_agree(objects, lake, [row[0] for row in history.expected()])
     metadata = objects.folder / "lake/shop/t/metadata"
     versions = sorted(int(path.name[1:].partition(".")[0]) for path in metadata.glob("v*.metadata.json"))
-    assert versions == list(range(1, versions[-1] + 1)), "a number is never freed"
+    assert versions == list(range(1, versions[-1] + 1)), "a version number was freed"
     assert (metadata / "version-hint.text").read_text() == str(versions[-1])
 
 
@@ -90,8 +90,8 @@ def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> No
     shown = objects.run("restore_moment", tables=[TABLE], options=options)["as_table"]
     namespace, _, name = shown.partition(".")
     assert history.at(moment) != history.at(history.moments()[-1])
-    found = lake.sql(f"SELECT {COLUMNS} FROM {objects.name}.{namespace}.`{name}`").collect()
-    assert sorted(map(tuple, found), key=str) == history.at(moment)
+    rows_at_moment = lake.sql(f"SELECT {COLUMNS} FROM {objects.name}.{namespace}.`{name}`").collect()
+    assert sorted(map(tuple, rows_at_moment), key=str) == history.at(moment)
     with closing(objects.connection().load()) as worker:
         table = worker.load_table((namespace, name))
         snapshot = table.current_snapshot()
@@ -111,22 +111,22 @@ def test_a_moment_is_a_table_to_every_client(objects: Objects, lake: Lake) -> No
 
 
 def test_changes_are_exported_and_rows_erased(objects: Objects) -> None:
-    history, gone = History(random.Random(3)), 700_218_465_001
+    history, erased_key = History(random.Random(3)), 700_218_465_001
     for _ in range(2):
-        for key in (1, 2, gone):
+        for key in (1, 2, erased_key):
             history.update(key, touch_doc=True) if key in history.rows else history.insert(key)
         objects.feed(history)
     changes, keys = objects.folder / "changes", objects.folder / "keys.json"
     objects.run("export_changes", tables=[TABLE], options={"destinations": {TABLE: {"folder": str(changes)}}})
     (exported,) = changes.glob("*/*.parquet")
-    assert pq.read_table(exported)["id"].to_pylist() == [1, 2, gone]
-    keys.write_text(json.dumps({"id": gone}))
+    assert pq.read_table(exported)["id"].to_pylist() == [1, 2, erased_key]
+    keys.write_text(json.dumps({"id": erased_key}))
     erased = objects.run("erase_rows", tables=[TABLE], options={"keys_uri": str(keys)})
     assert erased["rows_erased"] and not erased["files_with_keys"]
-    del history.rows[gone]
+    del history.rows[erased_key]
     assert rows(objects) == history.expected()
     left = objects.folder / "lake/shop/t"
-    assert not any(gone in pq.read_table(file)["id"].to_pylist() for file in left.glob("data/**/*.parquet"))
+    assert not any(erased_key in pq.read_table(file)["id"].to_pylist() for file in left.glob("data/**/*.parquet"))
     # the newest ends the erasure, the one before was proven
     newest, proven, *former = sorted(
         left.glob("metadata/v*.json"), key=lambda file: -int(file.name[1:].partition(".")[0])
@@ -135,7 +135,7 @@ def test_changes_are_exported_and_rows_erased(objects: Objects) -> None:
     assert min(newest.stat().st_size, proven.stat().st_size) > 200
 
 
-#: tests of jobs, and of what workers and pages do, which hold on an object store as well
+#: tests of jobs, workers and pages that also pass on an object store
 _AGAIN = (
     *(f"lakecdc/{room}" for room in ("dimensions", "erase", "export", "maintain", "moments", "reconcile")),
     *(f"airflow_provider_lakecdc/{room}" for room in ("audit", "dag_runs", "governance", "lake", "operators")),
@@ -148,7 +148,7 @@ _AGAIN = (
 @pytest.mark.soak
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("tests", _AGAIN)
-def test_an_object_store_does_what_sqlite_does(tests: str) -> None:
+def test_tests_of_sqlite_pass_on_an_object_store(tests: str) -> None:
     chosen = ["-m", "not soak and not services and not sqlite", str(ROOT / "tests" / tests)]
     environment = {**os.environ, lakes.VARIABLE: "object_store"}
     ended = subprocess.run([sys.executable, "-m", "pytest", "-q", *chosen], cwd=ROOT, env=environment)

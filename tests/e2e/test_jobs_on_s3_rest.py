@@ -1,4 +1,4 @@
-"""Every job once, by hand as the README shows it, on an S3 server and an Iceberg REST catalog."""
+"""Run every job once, by hand like the README shows, on an S3 server and an Iceberg REST catalog."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DAY = 24 * 3600
 SECRET = "LAKECDC_TEST_SECRET_KEY"
 
 
-# a start of Spark each would take longer than all that the jobs do
+# starting Spark for each would take longer than all the jobs
 ONE_AFTER_ANOTHER = """
 import runpy, sys
 for line in sys.stdin:
@@ -58,9 +58,9 @@ for line in sys.stdin:
 
 
 class ByHand:
-    """Runs job scripts with specs and reports in a bucket.
+    """Run job scripts with specs and reports in a bucket.
 
-    :param folder: for what jobs read.
+    :param folder: folder of the jobs' input.
     """
 
     def __init__(self, folder: Path, s3: S3Server, rest: IcebergRest) -> None:
@@ -69,9 +69,9 @@ class ByHand:
         self._shared: subprocess.Popen[str] | None = None
 
     def run_alone(self, job: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
-        """Run a job in a process of its own; its tables' reports, each of which must be done or have nothing to do.
+        """Run a job in a separate process and return its tables' reports, which must be done or nothing.
 
-        :param parts: of the spec.
+        :param parts: members of the spec.
         """
         self._write(job, parts)
         place = f"s3://documents/{job}"
@@ -81,7 +81,7 @@ class ByHand:
         return self._tables(job)
 
     def run(self, job: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
-        """Run a job in the one process of all that are run so."""
+        """Run a job in the shared process."""
         self._write(job, parts)
         self._shared = process = self._shared or self._start("-c", ONE_AFTER_ANOTHER, **interpreted())
         assert process.stdin is not None and process.stdout is not None
@@ -93,7 +93,7 @@ class ByHand:
         raise AssertionError("".join(self.printed)[-4000:])
 
     def end(self) -> None:
-        """Let that process end."""
+        """End the shared process."""
         if self._shared is not None:
             self._ended(self._shared)
 
@@ -125,18 +125,18 @@ class ByHand:
         return list(report["tables"])
 
     def catalog(self) -> Any:
-        """The catalog through pyiceberg."""
+        """Open the catalog in pyiceberg."""
         from pyiceberg.catalog.rest import RestCatalog
 
         return RestCatalog("lake", **{k: v for k, v in self.rest.properties.items() if k != "type"})
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
-        """A table's rows as pyiceberg reads them from the REST catalog."""
-        found = self.catalog().load_table(table).scan(selected_fields=("id", "name", "n", "doc")).to_arrow().to_pylist()
-        return sorted((r["id"], r["name"], r["n"], r["doc"]) for r in found)
+        """Return a table's rows as pyiceberg reads them from the REST catalog."""
+        scan = self.catalog().load_table(table).scan(selected_fields=("id", "name", "n", "doc"))
+        return sorted((r["id"], r["name"], r["n"], r["doc"]) for r in scan.to_arrow().to_pylist())
 
     def rows_with_deletes(self, table: str) -> list[tuple[Any, ...]]:
-        """A table's rows as DuckDB reads them, which knows equality deletes."""
+        """Return a table's rows as read by DuckDB, which supports equality deletes."""
         account = {"key": self.s3.access_key, "secret": self.s3.secret_key, "endpoint_url": self.s3.endpoint}
         storage = s3fs.S3FileSystem(**account, use_listings_cache=False)
         location = self.catalog().load_table(table).metadata_location
@@ -145,16 +145,16 @@ class ByHand:
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByHand]:
-    """Both services, empty."""
+    """Start both services, empty."""
     folder = tmp_path_factory.mktemp("s3rest")
     with S3Server(folder / "buckets") as s3:
         for bucket in ("warehouse", "documents"):
             s3.create_bucket(bucket)
         with IcebergRest(folder / "rest", s3) as rest:
-            found = ByHand(folder, s3, rest)
-            yield found
-            found.end()
-            assert s3.secret_key not in "".join(found.printed)
+            runner = ByHand(folder, s3, rest)
+            yield runner
+            runner.end()
+            assert s3.secret_key not in "".join(runner.printed)
 
 
 def test_every_job_once(by_hand: ByHand) -> None:
@@ -202,7 +202,7 @@ def test_every_job_once(by_hand: ByHand) -> None:
 
 
 def assert_undone_and_done_again(by_hand: ByHand, history: History, ingest: dict[str, Any]) -> None:
-    """A rollback leads back to a moment, and the next ingestion reads again what came since."""
+    """Check that a rollback restores a moment, and that the next ingestion reads the later events again."""
 
     def rows() -> list[tuple[Any, ...]]:
         first, second = map(by_hand.rows_with_deletes, TABLES)
@@ -225,7 +225,7 @@ def assert_undone_and_done_again(by_hand: ByHand, history: History, ingest: dict
 
 
 def assert_changes_reach_others(by_hand: ByHand, rows: int) -> None:
-    """A table and a bucket get all rows once."""
+    """Check that a table and a bucket receive all rows once."""
     destinations = {"shop.v2": {"table": "shop.v2_changes"}, "shop.v3": {"folder": "s3://documents/exports/v3"}}
     parts = {"tables": TABLES, "options": {"destinations": destinations, "consumer": "others"}}
     first, second = (by_hand.run("export_changes", parts) for _ in range(2))
@@ -237,10 +237,10 @@ def assert_changes_reach_others(by_hand: ByHand, rows: int) -> None:
 
 
 def assert_workers_see_it(by_hand: ByHand, options: dict[str, dict[str, Any]]) -> None:
-    """Workers find what ingestion has made, and see that the jobs have left nothing to do."""
+    """Check that workers see the ingested tables, and that the jobs left no work."""
     workers: Any = SimpleNamespace(load=by_hand.catalog)
-    found = assess(workers, TableSelection((), ("shop.*",)), Steps(options))
-    assert {each.table for each in found.tables if each.jobs} == set(TABLES)
+    assessment = assess(workers, TableSelection((), ("shop.*",)), Steps(options))
+    assert {each.table for each in assessment.tables if each.jobs} == set(TABLES)
     for job in ("compact_data_files", "sort_data_files"):
         spec = {"version": 1, "job": job, "catalog": {"name": "lake"}, "tables": TABLES, "options": options[job]}
         looked = precheck_tables(workers, parse_spec(spec))
@@ -270,15 +270,15 @@ def test_orphans_are_sentenced_and_deleted_later(by_hand: ByHand, count: int) ->
         return dict(by_hand.run("remove_orphan_files", parts)[0]["metrics"])
 
     assert run()["orphan_files"] == count
-    taken = run(dry_run=False)
-    assert (taken["files_taken"], taken["taken_by"]) == (count, "sentenced")
-    # nothing is sentenced twice, and dropped sentences are given anew
+    removal = run(dry_run=False)
+    assert (removal["files_taken"], removal["taken_by"]) == (count, "sentenced")
+    # no file is sentenced twice, and dropped sentences are renewed
     assert run(dry_run=False)["files_taken"] == 0
     assert run(dry_run=False, action="restore")["files_restored"] == count
     assert run(dry_run=False)["files_taken"] == count
     assert objects(folder) == everything
 
-    # written anew since its sentence, so it is another file
+    # rewritten since its sentence, so it is another file
     orphan.write_bytes(b"new")
     assert run(dry_run=False, action="purge")["files_waiting"] == count
     for sentence in folder.glob("_lakecdc_orphans/runs/*/*.json"):
@@ -295,5 +295,5 @@ def test_orphans_are_sentenced_and_deleted_later(by_hand: ByHand, count: int) ->
 
 
 def objects(folder: Path) -> set[Path]:
-    """The files of a folder of the server but for what the job keeps for itself."""
+    """Return the files of a folder of the server without the job's own."""
     return {path for path in folder.rglob("*") if path.is_file() and "_lakecdc_orphans" not in path.parts}

@@ -1,4 +1,4 @@
-"""Two tables of a real Postgres that is written meanwhile: at any moment both are what they were at the source."""
+"""Two tables of a real Postgres with concurrent writes: at any moment both equal their state at the source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = dict[str, list[tuple[Any, ...]]]
 
 
 class Shop(threading.Thread):
-    """Orders and their lines, each written in one transaction, and what there was between the transactions."""
+    """Write orders and their lines, each in one transaction, and record the state between the transactions."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__(daemon=True)
@@ -52,7 +52,7 @@ class Shop(threading.Thread):
                 self.session.execute("INSERT INTO order_lines VALUES (%s, %s, %s)", (key, line, amount))
 
     def change(self, number: int) -> None:
-        """An order with its lines: a new one, another total, another key, or gone."""
+        """Change an order with its lines: insert, new total, new key, or delete."""
         key, choice = self.rng.randrange(40), self.rng.random()
         if choice < 0.3:
             self.insert(1000 + number)
@@ -68,7 +68,7 @@ class Shop(threading.Thread):
                 self.session.execute("DELETE FROM orders WHERE id = %s", (key,))
 
     def run(self) -> None:
-        """Write until it is over."""
+        """Write until stopped."""
         number = 0
         while not self.over.wait(0.1):
             number += 1
@@ -87,7 +87,7 @@ class Shop(threading.Thread):
 
 @pytest.fixture
 def shop() -> Iterator[tuple[Shop, str]]:
-    """A server with the shop, not yet at work."""
+    """Start a server with the shop, before its first write."""
     folder = Path(tempfile.mkdtemp(prefix="lakecdc-moments-"))
     folder.chmod(0o755)
     try:
@@ -97,7 +97,7 @@ def shop() -> Iterator[tuple[Shop, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_no_line_without_its_order_at_any_moment(lake: Lake, shop: tuple[Shop, str]) -> None:
+def test_no_line_is_without_its_order_at_any_moment(lake: Lake, shop: tuple[Shop, str]) -> None:
     at_work, dsn = shop
     names = {table: lake.new_name(table) for table in TABLES}
     source = {"type": "postgres", "dsn": dsn, "slot": "moments"}

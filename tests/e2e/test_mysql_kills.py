@@ -23,7 +23,7 @@ from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
 
-#: moments of a run that takes changes, and whether the changes are in the table then
+#: moments of a run with changes, and whether the table then contains them
 MOMENTS = {
     "before_staging": False,
     "after_staging": False,
@@ -55,7 +55,7 @@ class Shop:
         self.spec: dict[str, Any] = lake.spec("ingest", source=source, target=target)
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements; the rows of the last one."""
+        """Run statements and return the rows of the last one."""
         with self.session.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
@@ -66,7 +66,7 @@ class Shop:
         return run(parse_spec(spec or self.spec), ingest).tables[0]
 
     def change(self) -> None:
-        """Updates, deletes, a key change, a re-insert after a delete, in and out of a transaction."""
+        """Write updates, deletes, a key change and a re-insert after a delete, inside and outside a transaction."""
         self.number += 1
         n = self.number
         self.sql(
@@ -81,29 +81,29 @@ class Shop:
         )
 
     def assert_equal(self, name: str = "") -> None:
-        """Compare row by row; the table is read by DuckDB. Nothing may stand in it twice."""
+        """Compare row by row, without duplicates; DuckDB reads the table."""
         expected = Counter(self.sql(f"SELECT {COLUMNS} FROM shop.orders"))
         assert Counter(self.lake.duckdb_rows(name or self.name, COLUMNS)) == expected
 
 
 @pytest.fixture(scope="module")
 def shop(lake: Lake) -> Iterator[Shop]:
-    """The table, loaded in full."""
+    """Start a server and load the table in full."""
     folder = Path(tempfile.mkdtemp(prefix="lakecdc-kills-"))
     folder.chmod(0o755)
     try:
         with MariaDB(folder / "data") as server:
-            found = Shop(lake, server)
-            assert found.ingest().outcome == "done"
-            found.assert_equal()
-            yield found
-            found.session.close()
+            started = Shop(lake, server)
+            assert started.ingest().outcome == "done"
+            started.assert_equal()
+            yield started
+            started.session.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("moment", FAILED)
-def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_a_failed_run_is_repeated_without_loss(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
     act_at(monkeypatch, f"{moment}=raise")
     report = run(parse_spec(shop.spec), ingest)
@@ -114,7 +114,7 @@ def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, momen
 
 
 @pytest.mark.parametrize("moment", FAILED_IN_LOAD)
-def test_failed_in_the_full_load_and_run_again(
+def test_a_failed_full_load_is_repeated_without_loss(
     lake: Lake, shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     name = lake.new_name("shop")
@@ -130,7 +130,7 @@ def test_failed_in_the_full_load_and_run_again(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("moment", ["after_staging", "after_commit"])
-def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
+def test_a_killed_run_is_repeated_without_loss(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change()
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()
     shop.change()
@@ -139,12 +139,12 @@ def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
     assert shop.ingest().outcome == "nothing"
 
 
-def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path: Path) -> None:
+def test_a_killed_full_load_is_repeated_without_loss(lake: Lake, shop: Shop, tmp_path: Path) -> None:
     name = lake.new_name("shop")
     spec = {**shop.spec, "target": {**shop.spec["target"], "table": name}}
     assert Run(tmp_path, spec, "before_commit@2=kill").was_killed()
     first = shop.lake.duckdb_rows(name, "max(id)")[0][0]
-    assert first < shop.sql("SELECT max(id) FROM shop.orders")[0][0], "the first part is there"
+    assert first < shop.sql("SELECT max(id) FROM shop.orders")[0][0], "the first part is loaded"
     shop.change()
     report = shop.ingest(spec)
     assert report.outcome == "done" and report.metrics["full_load_chunks"] == 2, report

@@ -1,4 +1,4 @@
-"""Every reader finds the same rows after every job, in every form of deletes, or refuses the table as we say."""
+"""After every job, in every form of deletes, each reader returns the same rows or refuses the table as documented."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.readers import Read, all_readers, plain_rows, readers_at_hand
 
 pytestmark = pytest.mark.services
 
-#: what readers say of tables that they do not read
+#: documented reasons of readers for refusing tables
 REFUSALS = {"pyiceberg": "equality delete", "clickhouse": "only for parquet", "duckdb": "INTERNAL Error"}
 BY_NAME: dict[str, Reader] = {reader.short: reader for reader in READERS}
 
 
 def check(lake: Lake, name: str, readers: Mapping[str, Read]) -> dict[str, str]:
-    """What differs from our claims, by reader; Spark's rows are the right ones."""
-    table, found = lake.table(name), {}
+    """Return differences from our claims by reader; Spark's rows are the reference."""
+    table, differences = lake.table(name), {}
     head = table.head()
     assert head is not None
     equality, position = (int(head.summary[f"total-{kind}-deletes"]) for kind in ("equality", "position"))
@@ -44,14 +44,14 @@ def check(lake: Lake, name: str, readers: Mapping[str, Read]) -> dict[str, str]:
             # DuckDB's (duckdb-iceberg#1276)
             known = short == "duckdb" and equality and len({one.partition_spec_id for one in manifests(lake, name)}) > 1
             if (reads and not known) or REFUSALS[short] not in str(error):
-                found[short] = f"refuses: {str(error)[:300]}"
+                differences[short] = f"refuses: {str(error)[:300]}"
             continue
         if reads is False:
-            found[short] = "reads it" + (" rightly" if rows == expected else " wrongly")
+            differences[short] = "reads it" + (" rightly" if rows == expected else " wrongly")
         elif rows != expected:
             more, less = ([r for r in one if r not in other] for one, other in ((rows, expected), (expected, rows)))
-            found[short] = f"{len(rows)} rows of {len(expected)}, {more[:2]} instead of {less[:2]}"
-    return found
+            differences[short] = f"{len(rows)} rows of {len(expected)}, {more[:2]} instead of {less[:2]}"
+    return differences
 
 
 @pytest.fixture(scope="module")
@@ -60,36 +60,36 @@ def outside(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
         yield readers
 
 
-def go(lake: Lake, folder: Path, ground: str, version: int, readers: Mapping[str, Read]) -> None:
+def run_stages(lake: Lake, folder: Path, ground: str, version: int, readers: Mapping[str, Read]) -> None:
     """Take a table through all its stages."""
-    found: dict[str, Any] = {}
+    differences_by_stage: dict[str, Any] = {}
     for number, (stage, name) in enumerate(GROUNDS[ground](lake, folder, version)):
         differences = check(lake, name, readers)
         if differences:
-            found[f"{number} {stage}"] = differences
-    assert not found, json.dumps(found, indent=1, default=str)
+            differences_by_stage[f"{number} {stage}"] = differences
+    assert not differences_by_stage, json.dumps(differences_by_stage, indent=1, default=str)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("ground", "version"), [*product(GROUNDS, (2, 3))])
-def test_every_reader_finds_the_rows_after_every_job(
+def test_every_reader_returns_the_rows_after_every_job(
     lake: Lake, tmp_path: Path, outside: Mapping[str, Read], ground: str, version: int
 ) -> None:
-    go(lake, tmp_path, ground, version, outside)
+    run_stages(lake, tmp_path, ground, version, outside)
 
 
 @pytest.mark.parametrize(
     ("ground", "version"), on_demand(product(GROUNDS, (2, 3)), in_ci=[("typed", 2), ("resolved", 3)])
 )
-def test_readers_without_a_server_find_the_rows_after_every_job(
+def test_readers_without_a_server_return_the_rows_after_every_job(
     lake: Lake, tmp_path: Path, ground: str, version: int
 ) -> None:
-    go(lake, tmp_path, ground, version, readers_at_hand(lake))
+    run_stages(lake, tmp_path, ground, version, readers_at_hand(lake))
 
 
 @pytest.mark.soak
-def test_a_scan_right_after_a_batch(lake: Lake, tmp_path: Path, outside: Mapping[str, Read]) -> None:
-    """Print what it takes each reader, in seconds; the rows are the same."""
+def test_every_reader_scans_right_after_a_batch(lake: Lake, tmp_path: Path, outside: Mapping[str, Read]) -> None:
+    """Print the seconds of each reader; the rows are the same."""
     history, feeds = PlainHistory(random.Random(1)), {}
     for kind in ("equality", "resolved"):
         (tmp_path / kind).mkdir()
@@ -110,12 +110,12 @@ def test_a_scan_right_after_a_batch(lake: Lake, tmp_path: Path, outside: Mapping
 
 
 def scans(feed: Feed, readers: Mapping[str, Read]) -> dict[str, float]:
-    """Seconds of a scan by each reader that reads the table, the first scan not counted."""
+    """Return the seconds of a scan by each reader of the table, without the first scan."""
     assert not check(feed.lake, feed.table, readers)
-    found = {}
+    seconds_by_reader = {}
     for short, read in readers.items():
         started = time.monotonic()
         with suppress(ValueError):
             read(feed.table)
-            found[short] = round(time.monotonic() - started, 2)
-    return found
+            seconds_by_reader[short] = round(time.monotonic() - started, 2)
+    return seconds_by_reader

@@ -23,7 +23,7 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run, act_at
 from tests.on_demand import on_demand
 
-#: moments of a run that takes changes, and whether the changes are in the table then
+#: moments of a run with changes, and whether the table then contains them
 MOMENTS = {
     "before_staging": False,
     "after_staging": False,
@@ -31,7 +31,7 @@ MOMENTS = {
     "after_commit": True,
     "before_round_release": True,
 }
-# a process of its own costs a start of Spark: CI kills one, and meets others by fail points
+# a separate process costs a start of Spark: CI kills one, and tests the other moments by fail points
 FAILED = on_demand(MOMENTS, in_ci=("before_round_release",))
 KILLED = on_demand(MOMENTS, in_ci=("after_commit",))
 COLUMNS = "id, name, amount, notes"
@@ -60,7 +60,7 @@ class Shop:
         return report.tables[0]
 
     def change(self) -> None:
-        """Updates that leave the large value alone, deletes, a key change, a re-insert after a delete."""
+        """Write updates that leave the large value unchanged, deletes, a key change and a re-insert after a delete."""
         self.number += 1
         seed = self.number
         with self.session.transaction():
@@ -72,29 +72,29 @@ class Shop:
         )
 
     def assert_equal(self) -> None:
-        """Compare row by row; the table is read by DuckDB."""
+        """Compare row by row; DuckDB reads the table."""
         expected = self.session.execute(f"SELECT {COLUMNS} FROM orders ORDER BY id").fetchall()
         assert sorted(self.lake.duckdb_rows(self.name, COLUMNS)) == expected
 
 
 @pytest.fixture(scope="module")
 def shop(lake: Lake) -> Iterator[Shop]:
-    """The table, loaded in full."""
+    """Start a server and load the table in full."""
     folder = Path(tempfile.mkdtemp(prefix="lakecdc-kills-"))
     folder.chmod(0o755)
     try:
         with Postgres(folder / "data") as server:
-            found = Shop(lake, server.dsn)
-            assert found.ingest().outcome == "done"
-            found.assert_equal()
-            yield found
-            found.session.close()
+            started = Shop(lake, server.dsn)
+            assert started.ingest().outcome == "done"
+            started.assert_equal()
+            yield started
+            started.session.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("moment", FAILED)
-def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_a_failed_run_is_repeated_without_loss(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
     act_at(monkeypatch, f"{moment}=raise")
     report = run(parse_spec(shop.spec), ingest)
@@ -105,14 +105,14 @@ def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, momen
 
 
 @pytest.mark.parametrize("moment", KILLED)
-def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
+def test_a_killed_run_is_repeated_without_loss(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change()
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()
     assert shop.ingest().outcome == ("nothing" if MOMENTS[moment] else "done")
     shop.assert_equal()
 
 
-def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path: Path) -> None:
+def test_a_killed_full_load_is_repeated_without_loss(lake: Lake, shop: Shop, tmp_path: Path) -> None:
     other = {**shop.spec["target"], "table": lake.new_name("shop")}
     spec = {**shop.spec, "source": {**shop.spec["source"], "slot": "kills_in_load"}, "target": other}
     assert Run(tmp_path, spec, "before_commit=kill").was_killed()
@@ -124,7 +124,7 @@ def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path:
     assert sorted(lake.duckdb_rows(other["table"], COLUMNS)) == expected
 
 
-def test_a_second_run_meanwhile_is_refused(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_second_run_is_refused(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.change()
     flag = tmp_path / "paused"
     act_at(monkeypatch, f"before_commit=pause:{flag}")

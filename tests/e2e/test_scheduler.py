@@ -1,4 +1,4 @@
-"""One Airflow with all of its processes: tasks that people or the machine end, watchers, complete days, backfills."""
+"""One Airflow with all of its processes: tasks ended by people or the machine, watchers, complete days, backfills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.readers import duckdb_rows
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
 TABLE = "shop.orders"
-# each try waits until its flag is taken away
+# each try waits until its flag is removed
 ENDED = """
 from datetime import timedelta
 
@@ -53,7 +53,7 @@ with DAG("refreshed", schedule=[watched]):
 
 
 def complete_days() -> str:
-    """The DAGs of the page about days that are complete, on a table of their own; the newest day runs at once."""
+    """Return the DAGs of the page about complete days, on a separate table; the newest day runs at once."""
     page = (REPOSITORY / "docs" / "guides" / "dbt.md").read_text().partition("## Complete days")[2]
     dags = "".join(re.findall(r"^```python dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
     return dags.replace('"shop.orders"', '"shop.days"').replace("run_offset=-1", "run_offset=-1, run_immediately=True")
@@ -61,20 +61,20 @@ def complete_days() -> str:
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedAirflow]:
-    """An Airflow with all DAGs."""
+    """Serve an Airflow with all DAGs."""
     settings = Settings(folder=tmp_path_factory.mktemp("airflow"))
-    # more than one run could use, so that nothing but the DAG keeps those of a backfill apart
+    # more than one run could use, so that only the DAG separates the runs of a backfill
     variables = {"AIRFLOW__CORE__PARALLELISM": "4", **Hours.configuration(settings)}
     dags = ENDED.replace("FOLDER", str(settings.folder)) + DAGS + complete_days()
-    found = ServedAirflow(settings, dags, variables)
-    with found.served("fed", DAG):
-        yield found
+    served = ServedAirflow(settings, dags, variables)
+    with served.served("fed", DAG):
+        yield served
 
 
 class Feeding:
-    """A run of the DAG that feeds the table.
+    """A run of the ingest DAG.
 
-    :param airflow: where it runs.
+    :param airflow: its Airflow.
     """
 
     def __init__(self, airflow: ServedAirflow) -> None:
@@ -84,12 +84,12 @@ class Feeding:
         self._path = f"{self._run}/taskInstances/ingest"
 
     def wait_for_try(self, number: int) -> list[int]:
-        """Process ids of the application, once the try of this number has staged its files."""
+        """Return the process ids of the application, once the try of this number has staged its files."""
         self._airflow.once(lambda: self._has_staged(number))
         return self._application()
 
     def let_go(self, number: int) -> None:
-        """Let the application of a try go on."""
+        """Let the application of a try continue."""
         (self._folder / f"try-{number}").unlink()
 
     def wait_until_gone(self) -> None:
@@ -101,23 +101,23 @@ class Feeding:
         self._airflow.once(lambda: self._airflow.get(self._path).get("state") == "success")
 
     def mark_failed(self) -> None:
-        """Mark the task as failed, as a person does, and wait until its run has failed."""
+        """Mark the task as failed, like a person does, and wait until its run has failed."""
         self._airflow.send("PATCH", self._path, new_state="failed")
         # Airflow's scheduler ends the run even if the task is cleared meanwhile, and leaves the task without a state
         self._airflow.once(lambda: self._airflow.get(self._run).get("state") == "failed")
 
     def clear(self) -> None:
-        """Clear the task, as a person does."""
+        """Clear the task, like a person does."""
         only = {"dag_run_id": self._run_id, "task_ids": ["ingest"]}
         self._airflow.send("POST", "/dags/fed/clearTaskInstances", dry_run=False, only_failed=False, **only)
 
     def _has_staged(self, number: int) -> bool:
         task = self._airflow.get(self._path)
-        assert task.get("try_number", number) <= number, f"a try has ended by itself: {task}"
+        assert task.get("try_number", number) <= number, f"a try ended by itself: {task}"
         return (self._folder / f"try-{number}").exists()
 
     def _application(self) -> list[int]:
-        """Process ids of Java and of the driver."""
+        """Return the process ids of Java and of the driver."""
         documents = f"file://{self._folder}/airflow/lakecdc/documents"
         return [
             int(each.name)
@@ -134,17 +134,17 @@ def _words(process: Path) -> list[str]:
 
 
 def java_of(processes: list[int]) -> int:
-    """The process id of Java among those of an application; they grow only until the system begins anew."""
-    (found,) = [each for each in processes if Path(_words(Path(f"/proc/{each}"))[0]).name == "java"]
-    return found
+    """Return the process id of Java in an application; ids grow until the system reuses them."""
+    (java,) = [each for each in processes if Path(_words(Path(f"/proc/{each}"))[0]).name == "java"]
+    return java
 
 
 def parent(process: int) -> int:
-    """The process id of a process' parent."""
+    """Return the id of a process' parent."""
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_tasks_that_are_ended_leave_no_application_and_no_row_twice(airflow: ServedAirflow) -> None:
+def test_ended_tasks_leave_no_application_and_no_duplicate_row(airflow: ServedAirflow) -> None:
     history = History(random.Random(5))
     for key in range(12):
         history.insert(key)
@@ -162,7 +162,7 @@ def test_tasks_that_are_ended_leave_no_application_and_no_row_twice(airflow: Ser
     feeding.clear()
     os.kill(parent(java_of(feeding.wait_for_try(3))), signal.SIGKILL)
     feeding.wait_for_try(4)
-    # the application that has lost its task commits first
+    # the application that lost its task commits first
     feeding.let_go(3)
     airflow.once(lambda: orders.load_table(TABLE).current_snapshot())
     feeding.let_go(4)
@@ -174,7 +174,7 @@ def test_tasks_that_are_ended_leave_no_application_and_no_row_twice(airflow: Ser
 
 
 @pytest.mark.parametrize(("day", "count"), on_demand([(1, 2), (2, 24)], in_ci=[(1, 2)]))
-def test_runs_of_a_backfill_work_one_by_one_and_read_their_hours_again_when_asked_to(
+def test_runs_of_a_backfill_are_sequential_and_read_their_hours_again_on_request(
     airflow: ServedAirflow, day: int, count: int
 ) -> None:
     hours = Hours(airflow, day, count)
@@ -185,7 +185,7 @@ def test_runs_of_a_backfill_work_one_by_one_and_read_their_hours_again_when_aske
     hours.backfill()
     assert one_by_one(hours.tasks(1))
     assert hours.copied() == hours.rows()[:behind]
-    # one hour has got a row more and another one has changed without its cursor
+    # one hour has a new row, and another one has changed without its cursor
     hours.set(late, "late", 0, 20)
     hours.set(1, "corrected", 1, 10)
     hours.backfill("--reprocess-behavior", "completed")
@@ -194,7 +194,7 @@ def test_runs_of_a_backfill_work_one_by_one_and_read_their_hours_again_when_aske
 
 
 @pytest.mark.soak
-def test_what_a_backfill_writes_starts_governance(airflow: ServedAirflow) -> None:
+def test_writes_of_a_backfill_start_governance(airflow: ServedAirflow) -> None:
     airflow.turn_on(GOVERNED)
     hours = Hours(airflow, 3, 1)
     hours.set(0, "new", 0, 10)
@@ -208,7 +208,7 @@ def test_a_watcher_starts_a_dag(airflow: ServedAirflow) -> None:
     committed = list[str]()
 
     def fired() -> Any:
-        # the first look takes what there is as seen
+        # the first check records the current state as seen
         committed.append(str(watched.ingest(None)))
         return airflow.get("/dags/refreshed/dagRuns").get("dag_runs")
 

@@ -1,4 +1,4 @@
-"""What servers need that drop their rights."""
+"""Fixtures of servers that drop their rights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.open_folder import open_folder
 
 @pytest.fixture(name="folder")
 def open_to_all() -> Iterator[Path]:
-    """A folder that any account may enter."""
-    with open_folder() as found:
-        yield found
+    """Yield a folder that any account may enter."""
+    with open_folder() as entered:
+        yield entered

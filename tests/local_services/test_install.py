@@ -1,4 +1,4 @@
-"""Installing the service tools: what is missing is named, an old Go fetches a newer one."""
+"""Installing the service tools: missing ones are named, an old Go fetches a newer one."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def test_go_version_is_compared_as_numbers(text: str, version: tuple[int, int]) 
     assert (go.version_of(text) >= go.OLDEST) is (version == (1, 26))
 
 
-def test_old_go_fetches_a_toolchain_and_makes_it_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_go_fetches_a_toolchain_and_makes_it_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "module"
     programs = [module / "bin" / "go", module / "pkg" / "tool" / "linux_amd64" / "compile"]
     for program in programs:
         program.parent.mkdir(parents=True)
         program.write_text("")
-    asked: list[str] = []
+    all_arguments: list[str] = []
 
     def run_go(program: str, *arguments: str, folder: Path, **extra: str) -> str:
-        asked.extend(arguments)
+        all_arguments.extend(arguments)
         return "go version go1.19.8 linux/amd64" if arguments == ("version",) else json.dumps({"Dir": str(module)})
 
     monkeypatch.setattr(go, "run_go", run_go)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert go.find_go(tmp_path) == str(programs[0])
-    assert asked[-1].startswith(f"golang.org/toolchain@v0.0.1-{go.TOOLCHAIN}.linux-")
+    assert all_arguments[-1].startswith(f"golang.org/toolchain@v0.0.1-{go.TOOLCHAIN}.linux-")
     assert all(program.stat().st_mode & 0o111 for program in programs)
 
 
@@ -88,7 +88,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     install.main()
 
 
-def test_packages_are_installed_before_all_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_installed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     for part in [name for name in vars(install) if name.startswith("install_")]:
         monkeypatch.setattr(install, part, lambda *_, part=part: seen.append(part))
@@ -101,7 +101,7 @@ def test_packages_are_installed_before_all_the_rest(monkeypatch: pytest.MonkeyPa
     assert len(seen) == 24
 
 
-def test_a_changed_pom_is_installed_anew(tmp_path: Path) -> None:
+def test_a_changed_pom_is_installed_again(tmp_path: Path) -> None:
     (tmp_path / ".stamp").write_text("another recipe")
     assert not install.is_stamped(tmp_path)
     (tmp_path / ".stamp").write_text(install.recipe())

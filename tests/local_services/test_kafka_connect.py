@@ -1,4 +1,4 @@
-"""Real Kafka and real Debezium: topics survive a crash, a connector delivers what a table holds."""
+"""Real Kafka and real Debezium: topics survive a crash, a connector delivers the rows of a table."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
 
 
 def read(kafka: Kafka, topic: str, count: int) -> list[Any]:
-    """The first messages of a topic's partition 0, decoded."""
+    """Return the first messages of a topic's partition 0, decoded."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "test", "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found: list[Any] = []
+    messages: list[Any] = []
     deadline = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < deadline:
-        found += [json.loads(m.value() or b"null") for m in consumer.consume(count - len(found), 0.5) if not m.error()]
+    while len(messages) < count and time.monotonic() < deadline:
+        messages += [
+            json.loads(m.value() or b"null") for m in consumer.consume(count - len(messages), 0.5) if not m.error()
+        ]
     consumer.close()
-    return found
+    return messages
 
 
 def test_topics_survive_a_crash_on_the_same_port(kafka: Kafka) -> None:

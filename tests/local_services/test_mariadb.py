@@ -1,4 +1,4 @@
-"""MariaDB as a local process: a row-based log, a restart, a crash, errors that say what to do."""
+"""MariaDB as a local process: a row-based log, a restart, a crash, errors with a remedy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def query(server: MariaDB, statement: str) -> list[Any]:
         return list(cursor.fetchall())
 
 
-def test_logs_rows_and_survives_a_restart_and_a_crash(folder: Path) -> None:
+def test_it_logs_rows_and_survives_a_restart_and_a_crash(folder: Path) -> None:
     data = folder / "data"
     with MariaDB(data, keep_data=True) as server:
-        wanted = "log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@gtid_strict_mode"
-        assert query(server, f"SELECT @@{wanted}") == [(1, "ROW", "FULL", "FULL", 1)]
+        variables = "log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@gtid_strict_mode"
+        assert query(server, f"SELECT @@{variables}") == [(1, "ROW", "FULL", "FULL", 1)]
         query(server, "CREATE DATABASE shop")
         query(server, "CREATE TABLE shop.t (id int PRIMARY KEY)")
         query(server, "INSERT INTO shop.t VALUES (1)")
@@ -44,10 +44,10 @@ def test_logs_rows_and_survives_a_restart_and_a_crash(folder: Path) -> None:
         assert query(again, "SELECT count(*) FROM shop.t") == [(2,)]
     finally:
         again.stop()
-    assert not data.exists(), "not kept: removed at the stop"
+    assert not data.exists(), "removed at the stop unless kept"
 
 
-def test_a_server_that_starts_leaves_the_temporary_tables_of_others(folder: Path) -> None:
+def test_a_starting_server_leaves_the_temporary_tables_of_others(folder: Path) -> None:
     with MariaDB(folder / "one") as one:
         left = one.scratch_dir / "#sql-temptable-1-2-3.MAI"
         left.touch()
@@ -60,12 +60,12 @@ def test_a_server_that_starts_leaves_the_temporary_tables_of_others(folder: Path
     assert not list(folder.glob("*.tmp"))
 
 
-def test_start_reports_why_the_server_ended(folder: Path) -> None:
+def test_a_failed_start_reports_the_servers_error(folder: Path) -> None:
     with pytest.raises(ServiceError, match="PSYCHIC"):
         MariaDB(folder / "data", settings={"binlog-format": "PSYCHIC"}).start()
 
 
-def test_closed_parent_stops_the_start_with_a_remedy(folder: Path) -> None:
+def test_a_closed_parent_folder_is_reported_with_a_remedy(folder: Path) -> None:
     parent = folder / "parent"
     parent.mkdir(mode=0o700)
     server = MariaDB(parent / "data")
@@ -76,5 +76,5 @@ def test_closed_parent_stops_the_start_with_a_remedy(folder: Path) -> None:
 
 def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mariadb, "_PLACES", "/nowhere")
-    with pytest.raises(ServiceError, match="mariadbd is missing: python -m local_services.install"):
+    with pytest.raises(ServiceError, match="mariadbd is missing. Run python -m local_services.install"):
         mariadb.program_path("mariadbd")

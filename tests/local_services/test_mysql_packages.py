@@ -12,7 +12,7 @@ from local_services import mysql_packages, paths
 from local_services.paths import Account
 from local_services.process import ServiceError
 
-#: what apt-cache tells
+#: output of apt-cache
 DEPENDS = """mysql-server-core
   Depends: libc6
  |Depends: libssl3
@@ -36,31 +36,31 @@ perl-base
 
 
 def test_packages_are_those_that_the_server_links() -> None:
-    found = mysql_packages.needed(DEPENDS.splitlines())
-    assert found == ["mysql-server-core", "libc6", "libssl3", "libssl3t64", "libgcc-s1", "gcc-base"]
+    packages = mysql_packages.needed(DEPENDS.splitlines())
+    assert packages == ["mysql-server-core", "libc6", "libssl3", "libssl3t64", "libgcc-s1", "gcc-base"]
 
 
-def test_a_mirror_that_changes_meanwhile_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_changes_meanwhile_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mysql_packages, "FOLDER", tmp_path / "mysql")
     monkeypatch.setattr(mysql_packages, "KEYS", tmp_path)
-    asked: list[str] = []
+    commands: list[str] = []
 
     def run(command: Sequence[str]) -> None:
-        asked.append(command[-1])
+        commands.append(command[-1])
         raise ServiceError("404 Not Found")
 
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(ServiceError, match="404"):
         mysql_packages.install(run)
-    assert asked == ["update", "update"] and not mysql_packages.is_installed()
-    with pytest.raises(ServiceError, match="MySQL is missing: python -m local_services.install"):
+    assert commands == ["update", "update"] and not mysql_packages.is_installed()
+    with pytest.raises(ServiceError, match="MySQL is missing. Run python -m local_services.install"):
         mysql_packages.server_command()
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ServiceError, match="fetched by apt-get"):
+    with pytest.raises(ServiceError, match="Cannot fetch MySQL"):
         mysql_packages.install(run)
 
 
-def test_programs_stand_where_their_account_may_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_installed_where_their_account_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     monkeypatch.setattr(paths, "unprivileged_account", lambda: Account("stranger", 4711, 4711))

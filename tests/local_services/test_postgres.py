@@ -1,4 +1,4 @@
-"""Postgres as a local process: starts, decodes, survives a restart, explains a folder it cannot use."""
+"""Postgres as a local process: it starts, decodes, survives a restart, and explains an unusable folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def query(server: Postgres, statement: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_slot_sees_a_commit_at_once_and_survives_a_restart(folder: Path) -> None:
+def test_a_slot_sees_a_commit_at_once_and_survives_a_restart(folder: Path) -> None:
     data = folder / "data"
     with Postgres(data, keep_data=True) as server:
         assert query(server, "SHOW wal_level") == [("logical",)]
@@ -44,10 +44,10 @@ def test_slot_sees_a_commit_at_once_and_survives_a_restart(folder: Path) -> None
         assert query(again, PEEK) == [(4,)], "begin, relation, insert, commit"
         assert again.uri.endswith(f":{again.port}/postgres")
     assert first_port
-    assert not data.exists(), "not kept: removed at the stop"
+    assert not data.exists(), "removed at the stop unless kept"
 
 
-def test_recovers_after_a_crash_on_the_same_port(folder: Path) -> None:
+def test_it_recovers_after_a_crash_on_the_same_port(folder: Path) -> None:
     server = Postgres(folder / "data", settings={"max_connections": "20"}).start()
     try:
         query(server, "CREATE TABLE t AS SELECT 1 AS id")
@@ -61,19 +61,19 @@ def test_recovers_after_a_crash_on_the_same_port(folder: Path) -> None:
         server.stop()
 
 
-def test_start_reports_why_the_server_ended(folder: Path) -> None:
+def test_a_failed_start_reports_the_servers_error(folder: Path) -> None:
     server = Postgres(folder / "data", settings={"wal_level": "psychic"})
     with pytest.raises(ServiceError, match="psychic"):
         server.start()
 
 
-def test_a_taken_port_is_named(folder: Path) -> None:
-    with Postgres(folder / "one") as first, pytest.raises(ServiceError, match=f"port {first.port} is taken"):
+def test_a_port_in_use_is_named(folder: Path) -> None:
+    with Postgres(folder / "one") as first, pytest.raises(ServiceError, match=f"port {first.port} is in use"):
         Postgres(folder / "two", port=first.port).start()
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_closed_parent_is_found(folder: Path, closed: bool) -> None:
+def test_a_closed_parent_folder_is_recognized(folder: Path, closed: bool) -> None:
     stranger = Account("stranger", 4711, 4711)
     parent = folder / "parent"
     parent.mkdir()
@@ -81,7 +81,7 @@ def test_closed_parent_is_found(folder: Path, closed: bool) -> None:
     assert first_closed_folder(parent / "data", stranger) == (parent.resolve() if closed else None)
 
 
-def test_closed_parent_stops_the_start_with_a_remedy(folder: Path) -> None:
+def test_a_closed_parent_folder_is_reported_with_a_remedy(folder: Path) -> None:
     parent = folder / "parent"
     parent.mkdir(mode=0o700)
     server = Postgres(parent / "data")
@@ -90,7 +90,7 @@ def test_closed_parent_stops_the_start_with_a_remedy(folder: Path) -> None:
         server.start()
 
 
-def test_reachable_folder_leaves_a_closed_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_folder_is_replaced_by_a_reachable_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("local_services.paths.unprivileged_account", lambda: Account("stranger", 4711, 4711))
     assert reachable_folder(folder / "a" / "b", "lakecdc-") == folder / "a" / "b"
     closed = folder / "closed"
@@ -101,7 +101,7 @@ def test_reachable_folder_leaves_a_closed_one(folder: Path, monkeypatch: pytest.
 
 
 def test_programs_are_copied_out_of_a_closed_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtual environment below /root is closed to the server's account."""
+    """Copy programs out of a virtual environment below /root, which is closed to the server's account."""
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr(postgres_module, "first_closed_folder", lambda path, account: Path("/root"))
     programs = installed_binaries(Account("stranger", 4711, 4711))
@@ -115,7 +115,7 @@ def test_programs_are_copied_out_of_a_closed_environment(folder: Path, monkeypat
         assert query(server, "SELECT 1") == [(1,)]
 
 
-def test_account_is_only_changed_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_account_is_changed_only_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert unprivileged_account() is None
     monkeypatch.setattr(os, "geteuid", lambda: 0)

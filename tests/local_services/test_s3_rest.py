@@ -71,7 +71,9 @@ def test_buckets_survive_a_restart(s3: S3Server) -> None:
     assert body(s3.client(), "kept") == b"x"
 
 
-def test_metadata_goes_beside_the_objects_without_attributes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_is_stored_beside_the_objects_without_attributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("local_services.s3.has_attributes", lambda folder: False)
     with S3Server(tmp_path / "buckets") as server:
         server.create_bucket("lab")
@@ -80,7 +82,7 @@ def test_metadata_goes_beside_the_objects_without_attributes(tmp_path: Path, mon
         assert status(server.client().put_object, Bucket="lab", Key="k", Body=b"3", IfMatch=tag) == 412
 
 
-def test_rest_catalog_keeps_a_table_on_s3(s3: S3Server, tmp_path: Path) -> None:
+def test_rest_catalog_creates_a_table_on_s3(s3: S3Server, tmp_path: Path) -> None:
     import pyarrow as pa
     from pyiceberg.catalog import load_catalog
 

@@ -1,4 +1,4 @@
-"""Fixtures: the command line and the page, in an Airflow of the tests' own."""
+"""Fixtures: the command line and the page, in a separate Airflow of the tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Make the lake of a release, on which a test runs later code: tables, audit and configuration, packed.
+"""Make the lake of a release for tests of later code: tables, audit and configuration, packed.
 
-Run by the Python in which the release and its Airflow are installed, on a machine with Java:
+Run by a Python with the release and its Airflow installed, on a machine with Java:
 
     ~/lakecdc/bin/python tests/upgrades/make_lake.py tests/upgrades/0.1.0.tar.xz
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: Iceberg's metadata name whole paths
+#: Iceberg's metadata contains absolute paths
 FOLDER = Path("/tmp/lakecdc-release")
 CONFIG = {
     "catalog_conn_id": "lake",
@@ -53,14 +53,14 @@ CATALOG = {"type": "sql", "uri": f"sqlite:///{FOLDER}/catalog.db", "warehouse": 
 
 
 def event(table: str, op: str, lsn: int, **row: Any) -> str:
-    """A line with a Debezium event of a change."""
+    """Return a line with a Debezium event of a change."""
     source = {"db": "shop", "schema": "shop", "table": table, "lsn": lsn, "ts_ms": 1_767_225_600_000 + lsn}
     images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
     return json.dumps({**images, "op": op, "ts_ms": source["ts_ms"], "source": source}) + "\n"
 
 
 def first_batch() -> str:
-    """Rows of every table, and messages that no table can take."""
+    """Return rows of every table, and messages that no table accepts."""
     orders = [event("orders", "c", key, id=key, name=f"order {key}", amount=key) for key in range(1, 13)]
     prices = [event("prices", "c", 10 + key, id=key, price=key * 1.5) for key in range(1, 5)]
     clicks = [event("clicks", "c", 20 + key, id=key, page="home") for key in range(1, 4)]
@@ -68,7 +68,7 @@ def first_batch() -> str:
 
 
 def second_batch() -> str:
-    """Updates and deletes."""
+    """Return updates and deletes."""
     return "".join(
         [
             event("orders", "u", 40, id=1, name="order 1", amount=100),
@@ -81,7 +81,7 @@ def second_batch() -> str:
 
 
 def variables() -> dict[str, str]:
-    """Airflow's variables that open the lake."""
+    """Return Airflow's variables that open the lake."""
     return {
         "LAKECDC_CONFIG": str(FOLDER / "lakecdc.json"),
         "AIRFLOW_CONN_LAKE": json.dumps({"conn_type": "iceberg", "extra": {**CATALOG, "catalog_name": "lake"}}),
@@ -91,7 +91,7 @@ def variables() -> dict[str, str]:
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[None]:
-    """Have the folder alone and empty, whatever runs in other checkouts of this machine; remove it at the end."""
+    """Lock and empty the folder, which other checkouts of this machine use too; remove it at the end."""
     with FOLDER.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shutil.rmtree(FOLDER, ignore_errors=True)
@@ -102,7 +102,7 @@ def own_folder() -> Iterator[None]:
 
 
 def make(archive: Path) -> None:
-    """Run the release's DAGs on two batches, and pack what they leave."""
+    """Run the release's DAGs on two batches, and pack the results."""
     home = FOLDER / "airflow"
     (home / "dags").mkdir(parents=True)
     (FOLDER / "feed").mkdir()

@@ -1,4 +1,4 @@
-"""This code works on what the last release left: tables with side tables, audit and configuration."""
+"""This code works on the output of the last release: tables with side tables, audit and configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAST = max(Path(__file__).parent.glob("*.tar.xz"), key=lambda path: [int(each) f
 
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LakeConfig]:
-    """The release's configuration, and its lake where it was made."""
+    """Unpack the release's lake at its place and return its configuration."""
     given = {"AIRFLOW__LAKECDC__AUDIT": "True", "AIRFLOW__LAKECDC__DOCUMENTS_URI": f"file://{tmp_path}/documents"}
     for name, value in {**variables(), **given}.items():
         monkeypatch.setenv(name, value)
@@ -33,10 +33,10 @@ def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LakeConf
 
 
 def rows(table: str, *columns: str) -> list[tuple[object, ...]]:
-    """Values of columns, in the order of the first."""
+    """Return values of columns, ordered by the first."""
     loaded = open_catalog(CATALOG).load_table(table)
-    found = loaded.scan(selected_fields=columns).to_arrow().to_pylist()
-    return sorted(tuple(row[name] for name in columns) for row in found)
+    scanned = loaded.scan(selected_fields=columns).to_arrow().to_pylist()
+    return sorted(tuple(row[name] for name in columns) for row in scanned)
 
 
 def test_lake_of_the_last_release_is_fed_governed_and_shown(
@@ -48,7 +48,7 @@ def test_lake_of_the_last_release_is_fed_governed_and_shown(
     recorded = history(catalog, limit=1000)
     assert len(recorded) >= 3 and health_history(catalog)
 
-    # an update of what was deleted since is late, and stays without effect
+    # an update of a row deleted since is late, and has no effect
     late = event("orders", "u", 35, id=2, name="late", amount=2)
     new = [event("orders", "c", 50, id=13, name="new", amount=13), event("prices", "u", 51, id=3, price=0.5)]
     (FOLDER / "feed" / "2.jsonl").write_text("".join([late, *new, event("clicks", "c", 52, id=5, page="pay")]))

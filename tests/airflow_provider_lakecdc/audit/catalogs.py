@@ -1,4 +1,4 @@
-"""Catalogs on SQLite that lose answers or give none; pyiceberg loads them by ``py-catalog-impl``."""
+"""Catalogs on SQLite that lose answers or never answer; pyiceberg loads them by ``py-catalog-impl``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 
 def of_class(catalog: CatalogConnection, kind: type[SqlCatalog]) -> CatalogConnection:
-    """The same catalog, seen through another class."""
+    """Return the same catalog, accessed through another class."""
     implementation = {"py-catalog-impl": f"{kind.__module__}.{kind.__name__}"}
     return replace(catalog, properties={**without_type(catalog), **implementation})
 
 
 def without_type(catalog: CatalogConnection) -> dict[str, Any]:
-    """Properties of a catalog but its type, which goes with no class."""
+    """Return a catalog's properties without its type, which excludes a class."""
     return {name: value for name, value in catalog.properties.items() if name != "type"}
 
 
 class Refusing(SqlCatalog):
-    """Every commit lands, and its repetition by something on the way is refused."""
+    """A catalog that commits everything, but a middleman repeats each commit, which is refused."""
 
     def commit_table(self, *arguments: Any) -> Any:
         super().commit_table(*arguments)
@@ -33,7 +33,7 @@ class Refusing(SqlCatalog):
 
 
 class Silent(SqlCatalog):
-    """Every commit lands, and the answer is lost."""
+    """A catalog that commits everything and loses the answer."""
 
     def commit_table(self, *arguments: Any) -> Any:
         super().commit_table(*arguments)
@@ -41,17 +41,17 @@ class Silent(SqlCatalog):
 
 
 class Late(SqlCatalog):
-    """Commits land only when they are asked to."""
+    """A catalog that delays commits until the test runs them."""
 
-    held: ClassVar[list[Callable[[], Any]]] = []
+    delayed: ClassVar[list[Callable[[], Any]]] = []
 
     def commit_table(self, *arguments: Any) -> Any:
-        self.held.append(lambda: super(Late, self).commit_table(*arguments))
+        self.delayed.append(lambda: super(Late, self).commit_table(*arguments))
         raise CommitStateUnknownException("504 Gateway Timeout")
 
 
 class Hanging(SqlCatalog):
-    """Nothing is answered until the test ends."""
+    """A catalog that does not answer until the test ends."""
 
     over: ClassVar[threading.Event] = threading.Event()
 

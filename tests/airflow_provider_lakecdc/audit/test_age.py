@@ -1,4 +1,4 @@
-"""Rows of the audit and of health go by their age, and a worker sees when none is old enough."""
+"""Rows of audit and health expire by age, and a worker notices when none is old enough."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ def measured(catalog: CatalogConnection, *ages: int) -> None:
         assert record_health(catalog, NOW - timedelta(days=age), {"shop.orders": {"score": 70.0}})
 
 
-def look(catalog: CatalogConnection, **options: Any) -> Any:
+def assess_age(catalog: CatalogConnection, **options: Any) -> Any:
     table = catalog.load().load_table(names.HEALTH)
     return assess_job(OpenTable(table), JOB, ExpirePartitionsOptions(**{"time_column": "measured_at", **options}))
 
 
-def test_days_tell_whether_a_row_is_old_enough(catalog: CatalogConnection) -> None:
+def test_days_show_whether_a_row_is_old_enough(catalog: CatalogConnection) -> None:
     measured(catalog, 400, 3)
     table = catalog.load().load_table(names.HEALTH)
     manifests = table.current_snapshot().manifests(table.io)  # type: ignore[union-attr]
     assert oldest_day(table, manifests, "measured_at") == (NOW - timedelta(days=400)).date()
-    # which is cut off at midnight
-    assert isinstance(look(catalog, max_age=400 * DAYS), Idle)
-    assert isinstance(look(catalog, max_age=399 * DAYS), Undecided)
-    assert isinstance(look(catalog, older_than=(NOW - timedelta(days=401)).isoformat()), Idle)
-    # a cutoff within a day may have rows before it
+    # cut off at midnight
+    assert isinstance(assess_age(catalog, max_age=400 * DAYS), Idle)
+    assert isinstance(assess_age(catalog, max_age=399 * DAYS), Undecided)
+    assert isinstance(assess_age(catalog, older_than=(NOW - timedelta(days=401)).isoformat()), Idle)
+    # a cutoff within a day may have earlier rows
     midnight = datetime.combine(NOW - timedelta(days=400), datetime.min.time(), UTC)
-    assert isinstance(look(catalog, older_than=midnight.isoformat()), Idle)
-    assert isinstance(look(catalog, older_than=(midnight + timedelta(seconds=1)).isoformat()), Undecided)
-    # what a job would refuse is left to it
-    assert isinstance(look(catalog), Undecided)
+    assert isinstance(assess_age(catalog, older_than=midnight.isoformat()), Idle)
+    assert isinstance(assess_age(catalog, older_than=(midnight + timedelta(seconds=1)).isoformat()), Undecided)
+    # the job itself refuses bad options
+    assert isinstance(assess_age(catalog), Undecided)
     for other in ("score", "nothing", None):
-        assert isinstance(look(catalog, time_column=other, max_age=500 * DAYS), Undecided)
+        assert isinstance(assess_age(catalog, time_column=other, max_age=500 * DAYS), Undecided)
 
 
 def test_rows_before_1970_have_a_day_too(lake: dict[str, str], catalog: CatalogConnection) -> None:
@@ -63,7 +63,7 @@ def test_rows_before_1970_have_a_day_too(lake: dict[str, str], catalog: CatalogC
     assert oldest_day(table, manifests, "measured_at") == date(1969, 12, 30)
 
 
-def test_files_without_partitions_by_day_leave_it_to_the_job(catalog: CatalogConnection) -> None:
+def test_files_without_partitions_by_day_are_left_to_the_job(catalog: CatalogConnection) -> None:
     measured(catalog, 1)
     table = catalog.load().load_table(names.HEALTH)
     with table.update_spec() as change:
@@ -71,22 +71,22 @@ def test_files_without_partitions_by_day_leave_it_to_the_job(catalog: CatalogCon
     table = catalog.load().load_table(names.HEALTH)
     rows = {"row_id": "x", "table": "t", "measured_at": NOW, "score": 1.0, "lost": "{}", "facts": "{}"}
     table.append(pa.Table.from_pylist([rows], schema=table.schema().as_arrow()))
-    assert isinstance(look(catalog, max_age=500 * DAYS), Undecided)
+    assert isinstance(assess_age(catalog, max_age=500 * DAYS), Undecided)
 
 
 @pytest.mark.parametrize("is_alike", [False, True])
-def test_the_weekly_plan_has_both_tables_once_rows_are_old(
+def test_the_weekly_plan_contains_audit_and_health_once_rows_are_old(
     lake: dict[str, str], catalog: CatalogConnection, is_alike: bool
 ) -> None:
     FedTable(lake).ingest(None)
     assert record_application(catalog, application())
     measured(catalog, 1)
-    kept = {
+    retention_by_table = {
         names.AUDIT: {"time_column": "finished_at", "max_age": 400 * DAYS},
         names.HEALTH: {"time_column": "measured_at", "max_age": 400 * DAYS},
     }
-    # a table of somebody's may have just the same options as one beside it
-    own = {**kept, **({"shop.orders": kept[names.HEALTH]} if is_alike else {})}
+    # a user's table may have the same options as a side table
+    own = {**retention_by_table, **({"shop.orders": retention_by_table[names.HEALTH]} if is_alike else {})}
     steps = Steps({JOB: {}}, {JOB: [names.AUDIT, names.HEALTH]}, {JOB: own})
 
     def assess_orders() -> Assessment:
@@ -100,4 +100,4 @@ def test_the_weekly_plan_has_both_tables_once_rows_are_old(
     assert {action.table for action in old.actions} == planned | {names.HEALTH}
     (tasks,) = tasks_of(choose(old.actions), old, [JOB])
     assert tasks[JOB]["tables"] == [*planned, names.HEALTH]
-    assert tasks[JOB]["policy_options"] == kept[names.HEALTH]
+    assert tasks[JOB]["policy_options"] == retention_by_table[names.HEALTH]

@@ -1,4 +1,4 @@
-"""Operators write down what has become of each application that they have started."""
+"""Operators record the outcome of each application they start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_table(catalog: CatalogConnection) -> dict[str, AuditRow]:
     return {row.table: row for row in rows}
 
 
-def test_what_a_job_has_reported(spark_submit: FakeSpark, context: Any, catalog: CatalogConnection) -> None:
+def test_the_reported_outcome_is_recorded(spark_submit: FakeSpark, context: Any, catalog: CatalogConnection) -> None:
     spark_submit.behave({"shop.items": {"outcome": "skipped", "reason": "too small", "metrics": {"core_seconds": 4}}})
     run = SimpleNamespace(run_type="manual", run_id="r", triggering_user_name="ada")
     context = changed(context, ti=TaskInstance(map_index=3, try_number=2), dag_run=run)
@@ -59,7 +59,7 @@ def test_what_a_job_has_reported(spark_submit: FakeSpark, context: Any, catalog:
     assert not orders.is_dry_run and orders.application == items.application
 
 
-def test_an_application_that_leaves_no_report(
+def test_an_application_without_a_report_is_recorded_as_failed(
     spark_submit: FakeSpark, context: Any, catalog: CatalogConnection
 ) -> None:
     output = ("java.lang.OutOfMemoryError: Java heap space of postgresql://u:hunter2@h/d",)
@@ -75,7 +75,9 @@ def test_an_application_that_leaves_no_report(
     assert "left no report" in reason and "Java heap space" in reason and "hunter2" not in reason
 
 
-def test_a_job_that_stops_before_a_table(spark_submit: FakeSpark, context: Any, catalog: CatalogConnection) -> None:
+def test_tables_after_the_end_of_a_job_are_recorded_as_failed(
+    spark_submit: FakeSpark, context: Any, catalog: CatalogConnection
+) -> None:
     spark_submit.behave(error="The catalog cannot be opened.", failure_class="cluster", text=json.dumps({
         "version": 1, "job": "rewrite_delete_files", "started_at": "2026-01-01T00:00:00.000+00:00",
         "finished_at": "2026-01-01T00:00:09.000+00:00", "error": "The catalog is gone.", "failure_class": "cluster",
@@ -88,7 +90,7 @@ def test_a_job_that_stops_before_a_table(spark_submit: FakeSpark, context: Any, 
     assert (rows["shop.items"].outcome, rows["shop.items"].reason) == ("failed", "The catalog is gone.")
 
 
-def test_a_task_that_ends_before_its_job(
+def test_a_task_that_times_out_is_recorded_as_failed(
     spark_submit: FakeSpark, context: Any, catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk.exceptions import AirflowTaskTimeout
@@ -118,7 +120,7 @@ def test_the_row_of_a_killed_worker_notes_that_commits_remain(
     assert "process ended before the job reported" in str(row.reason) and "commits remain" in str(row.reason)
 
 
-def test_health_that_a_job_has_measured_is_that_of_its_table(
+def test_health_measured_by_a_job_is_recorded_for_its_table(
     spark_submit: FakeSpark,
     context: Any,
     lake: dict[str, str],
@@ -141,15 +143,15 @@ def test_health_that_a_job_has_measured_is_that_of_its_table(
     (row,) = health_history(catalog, "shop.orders")
     assert (row.score, row.data_files, row.facts["rows"], row.snapshots) == (41.5, 200_000, 7, 1)
     assessing.execute(context)
-    (found,) = assessing.assessed().tables
-    assert found.health and found.health.items() > {"score": 41.5, "lost": {"deletes": 40.0}, "rows": 7}.items()
-    assert found.health["maintained_at"] is None and found.health["written_at"]
-    assert found.measured_at and datetime.fromisoformat(found.measured_at) == row.measured_at
-    # nobody has measured it anew
+    (assessed,) = assessing.assessed().tables
+    assert assessed.health and assessed.health.items() > {"score": 41.5, "lost": {"deletes": 40.0}, "rows": 7}.items()
+    assert assessed.health["maintained_at"] is None and assessed.health["written_at"]
+    assert assessed.measured_at and datetime.fromisoformat(assessed.measured_at) == row.measured_at
+    # unchanged since that measurement
     assert len(health_history(catalog, "shop.orders")) == 1
 
 
-def test_steps_of_a_job_of_several_steps(spark_submit: FakeSpark, context: Any, catalog: CatalogConnection) -> None:
+def test_each_step_of_a_job_is_recorded(spark_submit: FakeSpark, context: Any, catalog: CatalogConnection) -> None:
     spark_submit.behave({"shop.orders": {"job": "sort_data_files"}})
     predicted = {"sort_data_files": {"shop.orders": 7.5}, "rewrite_delete_files": {"shop.orders": 1.0}}
     rewrite(tables=["shop.orders"], predicted_core_seconds=predicted).execute(context)
@@ -157,7 +159,7 @@ def test_steps_of_a_job_of_several_steps(spark_submit: FakeSpark, context: Any, 
     assert (row.job, row.predicted_core_seconds) == ("sort_data_files", 7.5)
 
 
-def test_ingestion_and_dry_runs(
+def test_ingestion_and_dry_runs_are_recorded(
     spark_submit: FakeSpark, context: Any, catalog: CatalogConnection, tmp_path: Path
 ) -> None:
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"}
@@ -174,7 +176,7 @@ def test_ingestion_and_dry_runs(
     assert rows["shop.items"].is_dry_run
 
 
-def test_no_application_no_row(
+def test_without_an_application_no_row_is_recorded(
     spark_submit: FakeSpark, context: Any, catalog: CatalogConnection, lake: dict[str, str]
 ) -> None:
     FedTable(lake).ingest(None)
@@ -186,7 +188,7 @@ def test_no_application_no_row(
     with pytest.raises(JobBadInputError):
         rewrite(position_deletes="magic").execute(context)
     assert spark_submit.calls == [] and history(catalog) == []
-    # beside one that has work, an idle table has none either
+    # nor does an idle table beside one that needs work
     expire("shop.orders", "shop.items").execute(context)
     assert [row.table for row in history(catalog)] == ["shop.items"]
 
@@ -200,7 +202,7 @@ def test_it_can_be_switched_off(
 
 
 @pytest.mark.sqlite
-def test_no_trouble_with_it_fails_a_task(
+def test_an_audit_error_never_fails_a_task(
     spark_submit: FakeSpark, context: Any, tmp_path: Path, catalog: CatalogConnection
 ) -> None:
     (tmp_path / "catalog.db").write_text("This is no database, and longer than the header of one.")
@@ -209,7 +211,7 @@ def test_no_trouble_with_it_fails_a_task(
     assert [row["table"] for row in json.loads(document.read_text())["rows"]] == TABLES
 
 
-def test_an_application_that_another_try_takes_over_remains_the_same(tmp_path: Path, context: Any) -> None:
+def test_an_application_taken_over_by_another_try_keeps_its_id(tmp_path: Path, context: Any) -> None:
     first, second = (
         Documents.of_try(f"file://{tmp_path}", changed(context, ti=TaskInstance(try_number=n))) for n in (1, 2)
     )

@@ -1,4 +1,4 @@
-"""The page about the audit says what the code does."""
+"""The page about the audit matches the code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PAGE = Path(REPOSITORY, "docs", "guides", "audit.md").read_text()
 def test_the_python_on_the_page_runs(catalog: CatalogConnection) -> None:
     (code,) = re.findall(r"^```python audit\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     metrics = {"core_seconds": 2.0, "data_files_before": 9, "data_files_after": 2}
-    found = application(TableReport("shop.orders", "done", metrics=metrics), TableReport("shop.items", "nothing"))
-    assert record_application(catalog, found)
+    run = application(TableReport("shop.orders", "done", metrics=metrics), TableReport("shop.items", "nothing"))
+    assert record_application(catalog, run)
     assert record_health(catalog, datetime.now(UTC), {"shop.orders": {"score": 70.0}, "shop.items": {"score": 60.0}})
     names: dict[str, Any] = {}
     exec(code, names)
@@ -31,7 +31,7 @@ def test_the_python_on_the_page_runs(catalog: CatalogConnection) -> None:
     assert [(saving.table, saving.data_files) for saving in names["saved"]] == [("shop.orders", 7)]
 
 
-def test_every_column_is_on_the_page() -> None:
+def test_the_page_lists_every_column() -> None:
     for kind in LAKE_TABLES.values():
         (part,) = re.findall(rf"<!-- columns of {kind.name} -->(.*?)<!-- until here -->", PAGE, re.DOTALL)
         listed = re.findall(r"^\| `(\w+)` \| \w+(, required)? \| (.*?) \|$", part, re.MULTILINE)

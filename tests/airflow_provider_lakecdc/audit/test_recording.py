@@ -1,4 +1,4 @@
-"""Rows come into the lake exactly once, whatever becomes of catalogs and writers."""
+"""Rows are written exactly once, whatever happens to catalogs and writers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.readers import duckdb_rows
 
 
 def all_rows(catalog: CatalogConnection) -> list[str]:
-    """Ids of all rows of the audit as another engine reads them."""
+    """Return the ids of all audit rows, read by another engine."""
     location = catalog.load().load_table(AUDIT.name).metadata_location
     return sorted(row[0] for row in duckdb_rows(location, "row_id"))
 
@@ -45,8 +45,8 @@ def test_another_engine_reads_the_rows(catalog: CatalogConnection, tmp_path: Pat
     done = TableReport("shop.orders", "done", snapshot_before="9007199254740993", metrics=facts)
     conflict = TableReport("shop.items", "conflict", "password=x1 was faster", "conflict", job="sort_data_files")
     predicted = {"compact_data_files": {"shop.orders": 3}, "sort_data_files": {"shop.orders": 4.0}}
-    found = application(done, conflict, predicted_core_seconds=predicted)
-    assert record_application(catalog, found)
+    recorded = application(done, conflict, predicted_core_seconds=predicted)
+    assert record_application(catalog, recorded)
     columns = '"table", job, outcome, reason, snapshot_before, predicted_core_seconds, core_seconds, bytes_read, proof'
     orders, items = duckdb_rows(catalog.load().load_table(AUDIT.name).metadata_location, columns)
     assert orders == (
@@ -57,7 +57,7 @@ def test_another_engine_reads_the_rows(catalog: CatalogConnection, tmp_path: Pat
     assert waiting(tmp_path) == []
 
 
-def test_the_tables_explain_themselves(catalog: CatalogConnection) -> None:
+def test_the_tables_have_comments(catalog: CatalogConnection) -> None:
     opened = catalog.load()
     for kind in LAKE_TABLES.values():
         table = kind.open(opened)
@@ -69,14 +69,14 @@ def test_the_tables_explain_themselves(catalog: CatalogConnection) -> None:
 
 def test_an_application_is_one_commit_with_its_id(catalog: CatalogConnection) -> None:
     first = application(*(TableReport(f"shop.t{number}", "nothing") for number in range(3)))
-    assert all(record_application(catalog, found) for found in (first, first, application()))
+    assert all(record_application(catalog, recorded) for recorded in (first, first, application()))
     snapshots = catalog.load().load_table(AUDIT.name).metadata.snapshots
     assert [summary_of(snapshot)["added-records"] for snapshot in snapshots] == ["3", "1"]
     assert summary_of(snapshots[0])[names.COMMIT_ID] == first.id
     assert len(all_rows(catalog)) == 4
 
 
-def test_health_is_one_commit_and_keeps_what_has_no_column(catalog: CatalogConnection) -> None:
+def test_health_is_one_commit_and_keeps_facts_without_a_column(catalog: CatalogConnection) -> None:
     health = measured([], target_file_bytes=1, snapshots=2, manifests=[10, 20])
     rows: dict[str, dict[str, Any]] = {
         "shop.orders": {**health.facts(), "age": 5},
@@ -93,18 +93,18 @@ def test_health_is_one_commit_and_keeps_what_has_no_column(catalog: CatalogConne
     assert record_health(catalog, moment, {}) and len(health_history(catalog)) == 2
 
 
-def test_of_twenty_applications_at_once_none_is_lost(
+def test_twenty_concurrent_applications_are_all_recorded(
     catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # however slow the machine is
+    # on slow machines too
     monkeypatch.setattr(recording, "_OWN", 600)
     monkeypatch.setattr(recording, "_ALL", 600)
     catalog.load().close()
     ready = threading.Barrier(20)
 
-    def run(found: Application) -> bool:
+    def run(recorded: Application) -> bool:
         ready.wait()
-        return record_application(catalog, found)
+        return record_application(catalog, recorded)
 
     applications = [application() for _ in range(20)]
     with ThreadPoolExecutor(20) as pool:
@@ -114,36 +114,36 @@ def test_of_twenty_applications_at_once_none_is_lost(
 
 
 @pytest.mark.parametrize("kind", [catalogs.Refusing, catalogs.Silent])
-def test_a_commit_without_its_answer_counts_once(
+def test_a_commit_with_a_lost_answer_counts_once(
     catalog: CatalogConnection, tmp_path: Path, kind: type[catalogs.Refusing | catalogs.Silent]
 ) -> None:
     AUDIT.open(catalog.load())
-    found = application()
+    recorded = application()
     is_known = kind is catalogs.Refusing
-    assert record_application(catalogs.of_class(catalog, kind), found) is is_known
+    assert record_application(catalogs.of_class(catalog, kind), recorded) is is_known
     assert len(waiting(tmp_path)) == (0 if is_known else 1)
     left_long_ago(tmp_path)
     second = application()
     assert record_application(catalog, second)
-    assert all_rows(catalog) == sorted([f"{found.id}/0", f"{second.id}/0"])
+    assert all_rows(catalog) == sorted([f"{recorded.id}/0", f"{second.id}/0"])
     assert waiting(tmp_path) == []
 
 
-def test_a_commit_that_comes_late_is_too_late(catalog: CatalogConnection) -> None:
+def test_a_late_commit_is_refused(catalog: CatalogConnection) -> None:
     from pyiceberg.exceptions import CommitFailedException
 
     AUDIT.open(catalog.load())
-    found = application()
-    assert not record_application(catalogs.of_class(catalog, catalogs.Late), found)
-    assert record_application(catalog, found)
+    recorded = application()
+    assert not record_application(catalogs.of_class(catalog, catalogs.Late), recorded)
+    assert record_application(catalog, recorded)
     with pytest.raises(CommitFailedException):
-        catalogs.Late.held.pop()()
-    assert all_rows(catalog) == [f"{found.id}/0"]
+        catalogs.Late.delayed.pop()()
+    assert all_rows(catalog) == [f"{recorded.id}/0"]
 
 
-def test_files_of_commits_that_have_not_landed_are_removed(catalog: CatalogConnection, tmp_path: Path) -> None:
+def test_files_of_refused_commits_are_removed(catalog: CatalogConnection, tmp_path: Path) -> None:
     class Refused(SqlCatalog):
-        """Refuses a commit, as another writer comes first."""
+        """A catalog that refuses a commit because another writer won."""
 
         def commit_table(self, *arguments: Any) -> Any:
             from pyiceberg.exceptions import CommitFailedException
@@ -157,14 +157,14 @@ def test_files_of_commits_that_have_not_landed_are_removed(catalog: CatalogConne
 
     files: list[Path] = []
     AUDIT.open(catalog.load())
-    found = application()
-    batch = Batch.of(found.id, AUDIT, found.rows())
+    recorded = application()
+    batch = Batch.of(recorded.id, AUDIT, recorded.rows())
     append_once(Refused("lake", **catalogs.without_type(catalog)), batch, 5)
     assert len(files) == 3 and not any(path.exists() for path in files)
-    assert all_rows(catalog) == [f"{found.id}/0"]
+    assert all_rows(catalog) == [f"{recorded.id}/0"]
 
 
-def test_rows_are_known_again_when_their_snapshot_has_expired(catalog: CatalogConnection) -> None:
+def test_rows_are_recognized_after_their_snapshot_expired(catalog: CatalogConnection) -> None:
     first, second = application(), application()
     batch = Batch.of(first.id, AUDIT, first.rows())
     opened = catalog.load()
@@ -174,56 +174,58 @@ def test_rows_are_known_again_when_their_snapshot_has_expired(catalog: CatalogCo
     table.maintenance.expire_snapshots().by_ids([table.metadata.snapshots[0].snapshot_id]).commit()
     append_once(opened, batch, 5)
     assert all_rows(catalog) == sorted([f"{first.id}/0", f"{second.id}/0"])
-    # and others are not taken for these
+    # and other rows are not mistaken for these
     third = application()
     append_once(opened, Batch.of(third.id, AUDIT, third.rows()), 5)
     assert len(all_rows(catalog)) == 3
 
 
 class TestOutbox:
-    """What cannot be written waits, and is delivered once."""
+    """Undeliverable rows wait and are delivered once."""
 
     @pytest.fixture
     def broken(self, catalog: CatalogConnection, tmp_path: Path) -> Callable[[], None]:
-        """Makes the catalog unreadable; what it returns mends it."""
+        """Make the catalog unreadable and return the function that repairs it."""
         database = tmp_path / "catalog.db"
         database.write_text("This is no database, and longer than the header of one.")
         return database.unlink
 
-    def test_the_next_writer_delivers_what_is_left(
+    def test_the_next_writer_delivers_the_leftovers(
         self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None]
     ) -> None:
         applications = [application() for _ in range(3)]
-        assert not any(record_application(catalog, found) for found in applications[:2])
+        assert not any(record_application(catalog, recorded) for recorded in applications[:2])
         broken()
         assert len(waiting(tmp_path)) == 2
-        # which a writer may still have in its hands
+        # another writer may still own the documents
         record_application(catalog, applications[2])
         assert len(all_rows(catalog)) == 1
         left_long_ago(tmp_path)
         record_health(catalog, datetime.now(UTC), {"shop.orders": {"score": 100.0}})
-        assert all_rows(catalog) == sorted(f"{found.id}/0" for found in applications)
+        assert all_rows(catalog) == sorted(f"{recorded.id}/0" for recorded in applications)
         assert waiting(tmp_path) == []
 
-    def test_two_deliver_at_once(self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None]) -> None:
+    def test_concurrent_writers_deliver_once(
+        self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None]
+    ) -> None:
         applications = [application() for _ in range(4)]
-        assert not any(record_application(catalog, found) for found in applications)
+        assert not any(record_application(catalog, recorded) for recorded in applications)
         broken()
         left_long_ago(tmp_path)
         AUDIT.open(catalog.load())
         own = [application() for _ in range(3)]
         ready = threading.Barrier(len(own))
 
-        def run(found: Application) -> bool:
+        def run(recorded: Application) -> bool:
             ready.wait()
-            return record_application(catalog, found)
+            return record_application(catalog, recorded)
 
         with ThreadPoolExecutor(len(own)) as pool:
             assert all(pool.map(run, own))
-        assert all_rows(catalog) == sorted(f"{found.id}/0" for found in (*applications, *own))
+        assert all_rows(catalog) == sorted(f"{recorded.id}/0" for recorded in (*applications, *own))
         assert waiting(tmp_path) == []
 
-    def test_an_unreadable_document_does_not_keep_others_from_removal(
+    def test_an_unreadable_document_does_not_prevent_the_removal_of_others(
         self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None]
     ) -> None:
         assert not record_application(catalog, application())
@@ -236,7 +238,7 @@ class TestOutbox:
         assert len(all_rows(catalog)) == 2
         assert waiting(tmp_path) == [cut]
 
-    def test_a_catalog_of_the_same_name_elsewhere_gets_none_of_it(
+    def test_a_catalog_of_the_same_name_elsewhere_receives_nothing(
         self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None]
     ) -> None:
         from dataclasses import replace
@@ -260,7 +262,7 @@ class TestOutbox:
         (document,) = waiting(tmp_path)
         assert str(document) in capsys.readouterr().out
 
-    def test_without_an_outbox_rows_are_written_all_the_same(self, catalog: CatalogConnection, tmp_path: Path) -> None:
+    def test_without_an_outbox_rows_are_written_anyway(self, catalog: CatalogConnection, tmp_path: Path) -> None:
         (tmp_path / "documents").write_text("a file, no folder")
         assert record_application(catalog, application())
         assert len(all_rows(catalog)) == 1
@@ -280,22 +282,22 @@ def test_history_is_empty_where_nothing_is_recorded(catalog: CatalogConnection) 
 
 
 class TestReading:
-    """The newest rows first, and no more days than are asked for."""
+    """The newest rows come first, and only the requested days are read."""
 
     @pytest.fixture
     def days(self, catalog: CatalogConnection) -> datetime:
-        """Rows of a measurement today, yesterday, and 40 and 400 days ago; the moment of today's."""
+        """Record measurements of today, yesterday, and 40 and 400 days ago; return the time of today's."""
         from dataclasses import replace
 
         now = datetime.now(UTC)
         for age in (0, 1, 40, 400):
             at = (now - timedelta(days=age)).isoformat()
-            found = application(*(TableReport(f"shop.t{number}", "done", metrics={"age": age}) for number in range(2)))
-            assert found.report is not None
-            assert record_application(catalog, replace(found, report=replace(found.report, finished_at=at)))
+            ended = application(*(TableReport(f"shop.t{number}", "done", metrics={"age": age}) for number in range(2)))
+            assert ended.report is not None
+            assert record_application(catalog, replace(ended, report=replace(ended.report, finished_at=at)))
         return now
 
-    def test_the_newest_come_first(self, catalog: CatalogConnection, days: datetime) -> None:
+    def test_the_newest_rows_come_first(self, catalog: CatalogConnection, days: datetime) -> None:
         ages = [row.metrics["age"] for row in history(catalog)]
         assert ages == [0, 0, 1, 1, 40, 40, 400, 400]
         assert [row.metrics["age"] for row in history(catalog, limit=3)] == [0, 0, 1]

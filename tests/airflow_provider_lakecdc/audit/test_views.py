@@ -1,4 +1,4 @@
-"""What people ask of the rows."""
+"""Queries over the rows of audit and health."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ ROW = AuditRow(
 )
 
 
-def test_the_latest_health_of_each_table_the_worst_first() -> None:
+def test_the_latest_health_of_each_table_is_sorted_by_score() -> None:
     rows = [HealthRow(f"m/{table}{age}", table, NOON - timedelta(days=age), score)
             for table, age, score in (("a", 1, 10.0), ("a", 0, 90.0), ("b", 0, 50.0), ("b", 3, 99.0))]  # fmt: skip
     assert [(row.table, row.score) for row in hurting(rows)] == [("b", 50.0), ("a", 90.0)]
 
 
-def test_costs_by_day_table_and_job() -> None:
+def test_costs_are_summed_by_day_table_and_job() -> None:
     failed = replace(ROW, outcome="failed", core_seconds=None, bytes_read=None, bytes_written=None)
     planned = replace(ROW, predicted_core_seconds=1.5)
     before = replace(ROW, finished_at=NOON - timedelta(days=1), core_seconds=99.0)
@@ -53,7 +53,7 @@ def test_costs_by_day_table_and_job() -> None:
     ]
 
 
-def test_costs_of_runs_and_what_was_not_measured() -> None:
+def test_costs_of_runs_include_unmeasured_ones() -> None:
     night = replace(ROW, table="shop.items", started_at=NOON - timedelta(hours=1), core_seconds=1.25)
     fed = replace(ROW, job="ingest", core_seconds=None)
     later = replace(ROW, run_id="r2", finished_at=NOON + timedelta(days=1))
@@ -63,7 +63,7 @@ def test_costs_of_runs_and_what_was_not_measured() -> None:
     ]
 
 
-def test_costs_of_tables_and_what_readers_were_spared() -> None:
+def test_costs_of_tables_include_the_read_cost_removed() -> None:
     deletes = {
         "data_files_before": 4,
         "data_files_after": 4,
@@ -71,7 +71,7 @@ def test_costs_of_tables_and_what_readers_were_spared() -> None:
         "delete_file_reads_after": 4,
     }
     converted = replace(ROW, job="rewrite_delete_files", finished_at=NOON - timedelta(days=1), metrics=deletes)
-    # rows that are removed spare readers nothing that they wanted
+    # expiring live rows saves readers no cost
     expired, dry = replace(ROW, job="expire_partitions"), replace(ROW, is_dry_run=True)
     failed = replace(ROW, table="shop.items", outcome="failed", core_seconds=None)
     rows, now = [ROW, converted, expired, dry, failed], NOON + timedelta(days=1)
@@ -83,7 +83,7 @@ def test_costs_of_tables_and_what_readers_were_spared() -> None:
     assert orders.requests_spared == 24 * (7 * 1 + 5 * 2) and items.requests_spared == 0
 
 
-def test_savings_of_what_was_changed() -> None:
+def test_savings_are_summed_by_table_and_job() -> None:
     idle, dry = replace(ROW, outcome="nothing"), replace(ROW, is_dry_run=True)
     expiry = replace(ROW, job="expire_snapshots", metrics={"data_files_before": 2})
     assert savings([ROW, idle, dry, expiry, ROW]) == [
@@ -92,7 +92,7 @@ def test_savings_of_what_was_changed() -> None:
     ]
 
 
-def test_orphans_are_those_that_the_last_search_has_left() -> None:
+def test_orphans_are_those_left_by_the_last_search() -> None:
     def search(table: str, hours: int, **metrics: int) -> AuditRow:
         at = NOON - timedelta(hours=hours)
         return replace(ROW, job="remove_orphan_files", table=table, finished_at=at, metrics=metrics)
@@ -101,7 +101,7 @@ def test_orphans_are_those_that_the_last_search_has_left() -> None:
         search("a", 1, orphan_files=3, orphan_bytes=30, files_taken=0, bytes_taken=0),
         search("a", 9, orphan_files=9, orphan_bytes=90),
         search("b", 2, orphan_files=5, orphan_bytes=50, files_taken=4, bytes_taken=45),
-        # bringing files back is no search
+        # restoring files is not a search
         search("b", 1, files_to_restore=4),
         search("gone", 1, orphan_files=5, orphan_bytes=50, files_taken=5, bytes_taken=50),
         ROW,

@@ -1,4 +1,4 @@
-"""Runs commands in this process, by the parser of ``python -m airflow_provider_lakecdc``."""
+"""Run commands in this process with the parser of ``python -m airflow_provider_lakecdc``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_lakecdc.__main__ import main
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command has ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -22,7 +22,7 @@ class Ended:
 
     @property
     def document(self) -> Any:
-        """What it has printed, as JSON."""
+        """Return the output as JSON."""
         return json.loads(self.out)
 
 
@@ -31,7 +31,7 @@ Lakecdc = Callable[..., Ended]
 
 @pytest.fixture
 def lakecdc(capsys: pytest.CaptureFixture[str]) -> Lakecdc:
-    """Runs a command; gives back exit code and output."""
+    """Return a function that runs a command and returns exit code and output."""
 
     def run(*arguments: str) -> Ended:
         capsys.readouterr()

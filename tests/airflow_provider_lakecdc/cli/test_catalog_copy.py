@@ -1,4 +1,4 @@
-"""The command ``catalog copy``: between a catalog in a database and one in a folder, both ways."""
+"""The command ``catalog copy`` between a catalog in a database and one in a folder, both ways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPY = ("catalog", "copy", "--from")
 
 @pytest.fixture
 def catalogs(lake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Catalog]:
-    """A catalog ``lake`` in SQLite and a catalog ``bare`` in a folder, each empty."""
+    """Return an empty catalog ``lake`` in SQLite and an empty catalog ``bare`` in a folder."""
     extra = {"type": "object_store", "warehouse": (tmp_path / "bare").as_uri()}
     connection(monkeypatch, "bare", conn_type="iceberg", extra=extra)
     return {name: get_catalog(name).load() for name in ("lake", "bare")}
@@ -55,9 +55,9 @@ def test_the_other_catalog_has_the_tables_and_commits_to_them(
     assert dry.code == 0 and "shop.orders copy " in " ".join(dry.out.split()) and not after.list_namespaces()
 
     ended = lakecdc(*COPY, old, "--to", new, "shop", "--json")
-    wanted = {"shop.orders", "shop.orders__changes"} | ({"shop.eu.orders"} if old == "bare" else set())
+    expected = {"shop.orders", "shop.orders__changes"} | ({"shop.eu.orders"} if old == "bare" else set())
     assert ended.code == 0 and {name: each["outcome"] for name, each in ended.document.items()} == dict.fromkeys(
-        wanted, "copied"
+        expected, "copied"
     )
     assert after.list_namespaces() == [("shop",)] and not after.table_exists("crm.people")
     assert after.load_namespace_properties("shop")["owner"] == "shop-team"
@@ -66,21 +66,21 @@ def test_the_other_catalog_has_the_tables_and_commits_to_them(
 
     copy.append(ROW)
     assert after.load_table("shop.orders").scan().to_arrow().num_rows == 2
-    # it stays in the first catalog, and dropping it there leaves the new one whole
+    # the table stays in the first catalog, and dropping it there leaves the copy intact
     assert before.load_table("shop.orders").scan().to_arrow().num_rows == 1
     before.drop_table("shop.orders")
     assert after.load_table("shop.orders").scan().to_arrow().num_rows == 2
-    # and the way back is open
+    # and it can be copied back
     assert lakecdc(*COPY, new, "--to", old, "shop.orders").code == 0
     back = before.load_table("shop.orders")
     back.append(ROW)
     assert before.load_table("shop.orders").scan().to_arrow().num_rows == 3
 
 
-def test_a_second_copy_finds_the_first_one_unless_one_was_written(
+def test_a_second_copy_recognizes_the_first_one_unless_one_was_written(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, tmp_path: Path
 ) -> None:
-    # without properties, which a database marks
+    # without properties, as a database marks them
     catalogs["lake"].create_namespace("shop")
     # a catalog in an object store does not let clients delete its metadata
     _create_table(catalogs["lake"], "shop.orders", **{"write.metadata.delete-after-commit.enabled": "true"})
@@ -100,7 +100,7 @@ def test_a_second_copy_finds_the_first_one_unless_one_was_written(
     assert catalogs["bare"].load_table("shop.orders").scan().to_arrow().num_rows == 1
 
 
-def test_another_table_of_the_name_is_left_alone_and_the_others_are_copied(
+def test_another_table_of_the_same_name_is_not_overwritten_and_the_others_are_copied(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc
 ) -> None:
     _create_table(catalogs["lake"], "shop.items")
@@ -112,7 +112,7 @@ def test_another_table_of_the_name_is_left_alone_and_the_others_are_copied(
     assert catalogs["bare"].load_table("shop.orders").metadata == other.metadata
 
 
-def test_a_table_written_meanwhile_is_reported(
+def test_a_concurrently_written_table_is_reported(
     catalogs: Mapping[str, Catalog], lakecdc: Lakecdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, register = _create_table(catalogs["lake"], "shop.orders"), ObjectStoreCatalog.register_table
@@ -127,7 +127,7 @@ def test_a_table_written_meanwhile_is_reported(
 
 
 class OtherStore(PyArrowFileIO):
-    """A store that has something else at each location, as another server's bucket of the same name."""
+    """A store with other contents at each location, like another server's bucket of the same name."""
 
     there: ClassVar[str] = ""
 
@@ -174,7 +174,7 @@ def test_a_warehouse_in_another_kind_of_storage_is_refused(catalogs: Mapping[str
         (("lake", "--to", "bare", "crm.*"), "No table matches crm.*"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_bad_input_is_reported_in_one_line(
     catalogs: Mapping[str, Catalog],
     lakecdc: Lakecdc,
     monkeypatch: pytest.MonkeyPatch,
@@ -188,7 +188,7 @@ def test_bad_input_is_one_line(
     assert not catalogs["bare"].list_namespaces()
 
 
-def test_airflow_knows_the_command() -> None:
+def test_airflow_has_the_command() -> None:
     from argparse import ArgumentParser
 
     from airflow.cli.cli_parser import _add_command
@@ -196,5 +196,5 @@ def test_airflow_knows_the_command() -> None:
     parser = ArgumentParser()
     (group,) = get_lakecdc_commands()
     _add_command(parser.add_subparsers(), group)
-    found = parser.parse_args(["lakecdc", *COPY, "lake", "--to", "bare", "shop", "!shop.tmp_*", "--dry-run"])
-    assert (found.source, found.target, found.tables) == ("lake", "bare", ["shop", "!shop.tmp_*"]) and found.dry_run
+    parsed = parser.parse_args(["lakecdc", *COPY, "lake", "--to", "bare", "shop", "!shop.tmp_*", "--dry-run"])
+    assert (parsed.source, parsed.target, parsed.tables) == ("lake", "bare", ["shop", "!shop.tmp_*"]) and parsed.dry_run

@@ -1,4 +1,4 @@
-"""The command ``costs``, over rows that operators have written, with prices and a log of reads."""
+"""The command ``costs`` over rows recorded by operators, with prices and a log of reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def config(tmp_path: Path, lake: dict[str, str]) -> str:
     return str(path)
 
 
-def test_nights_and_months_in_money(lakecdc: Lakecdc, config: str) -> None:
+def test_nights_and_months_have_a_price(lakecdc: Lakecdc, config: str) -> None:
     for days in (1, 10):
         orders = TableReport("shop.orders", "done", metrics=METRICS)
         ran(
@@ -58,7 +58,7 @@ def test_nights_and_months_in_money(lakecdc: Lakecdc, config: str) -> None:
     assert "0.50 EUR" in shown and "extrapolated from 10.0 days" in shown and "0.44 EUR" in shown
 
 
-def test_without_prices_and_log_there_is_no_money(lakecdc: Lakecdc) -> None:
+def test_without_prices_and_log_no_money_is_shown(lakecdc: Lakecdc) -> None:
     assert lakecdc("costs", "--catalog", "lake").out.strip() == "No matching rows are recorded."
     ran("compact_data_files", timedelta(hours=1), TableReport("shop.orders", "done", metrics=METRICS))
     (table,) = lakecdc("costs", "--catalog", "lake", "--json").document["tables"]

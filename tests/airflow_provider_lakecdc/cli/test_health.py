@@ -24,7 +24,7 @@ LONG = "shop.orders_of_customers_from_before_the_second_migration"
 
 @pytest.fixture
 def shop(lake: dict[str, str]) -> FedTable:
-    """A healthy table, one in debt, and one that nobody has written to."""
+    """Make a healthy table, one with debt, and one without writes."""
     FedTable(lake, "shop.items").ingest(FIVE)
     orders = FedTable(lake)
     for _ in range(4):
@@ -58,7 +58,7 @@ def test_a_table_later_than_its_freshness_is_reported(
 
 
 @pytest.mark.usefixtures("shop")
-def test_the_worst_table_comes_first_with_its_reason(lakecdc: Lakecdc) -> None:
+def test_the_worst_table_is_first_with_its_reason(lakecdc: Lakecdc) -> None:
     ended = lakecdc("health", "--catalog", "lake")
     assert (ended.code, ended.err) == (0, "")
     heading, _, orders, items, empty, *_ = ended.out.splitlines()
@@ -68,11 +68,11 @@ def test_the_worst_table_comes_first_with_its_reason(lakecdc: Lakecdc) -> None:
     assert orders.split()[:2] == ["shop.orders", f"{known['health']['score']:.0f}"] and named in orders
     assert re.findall(r"\b\d+\b", orders)[-6:-1] == ["4", "1", "2", "0", "0"]
     assert items.startswith("shop.items") and " 100 " in items and empty.startswith("shop.empty")
-    # columns of numbers end below their headings
+    # numeric columns are right-aligned with their headings
     assert orders.index(" 4 ") + 2 == heading.index("files") + len("files")
 
 
-def test_a_table_that_its_readers_cannot_read_is_reported(shop: FedTable, lakecdc: Lakecdc) -> None:
+def test_a_table_unreadable_by_its_readers_is_reported(shop: FedTable, lakecdc: Lakecdc) -> None:
     assert "set_readers" not in lakecdc("health", "--catalog", "lake").out
     with shop.table.transaction() as transaction:
         transaction.set_properties({names.READERS: "snowflake,trino"})
@@ -83,33 +83,31 @@ def test_a_table_that_its_readers_cannot_read_is_reported(shop: FedTable, lakecd
 
 
 @pytest.mark.usefixtures("shop")
-def test_json_is_what_the_metadata_says(lakecdc: Lakecdc) -> None:
-    found = lakecdc("health", "shop.items", "shop.orders", "--catalog", "lake", "--json", "--partitions").document
-    assert list(found) == ["shop.orders", "shop.items"]
-    assert _then(found["shop.orders"]) == _known(partitions=True)
-    assert found["shop.orders"]["last_write"]["source_time"] == FIVE
+def test_json_matches_the_metadata(lakecdc: Lakecdc) -> None:
+    document = lakecdc("health", "shop.items", "shop.orders", "--catalog", "lake", "--json", "--partitions").document
+    assert list(document) == ["shop.orders", "shop.items"]
+    assert _then(document["shop.orders"]) == _known(partitions=True)
+    assert document["shop.orders"]["last_write"]["source_time"] == FIVE
 
 
-def test_a_table_that_cannot_be_read_does_not_stop_the_others(
-    lakecdc: Lakecdc, shop: FedTable, lake: dict[str, str]
-) -> None:
+def test_an_unreadable_table_does_not_stop_the_others(lakecdc: Lakecdc, shop: FedTable, lake: dict[str, str]) -> None:
     FedTable(lake, "shop.broken").break_metadata()
     ended = lakecdc("health", "shop.*", "x.absent", "--catalog", "lake")
     assert ended.code == 1 and "shop.orders " in ended.out and "shop.items " in ended.out
-    told = [line for line in ended.out.splitlines() if "cannot be read" in line]
-    assert len(told) == 2 and "Invalid JSON" in "".join(told) and "Traceback" not in ended.out + ended.err
-    assert "x.absent cannot be read: The table does not exist." in told
+    errors = [line for line in ended.out.splitlines() if "cannot be read" in line]
+    assert len(errors) == 2 and "Invalid JSON" in "".join(errors) and "Traceback" not in ended.out + ended.err
+    assert "x.absent cannot be read: The table does not exist." in errors
     document = lakecdc("health", "shop.*", "x.absent", "--catalog", "lake", "--json")
     assert document.code == 1 and list(document.document)[:2] == ["x.absent", "shop.broken"]
 
 
 @pytest.mark.usefixtures("shop")
-def test_the_tables_of_the_configuration(
+def test_it_covers_the_tables_of_the_configuration(
     lakecdc: Lakecdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
 ) -> None:
     path = config(tmp_path, monkeypatch, tables=["shop.*", "!shop.empty"])
     assert list(lakecdc("health", "--json").document) == ["shop.orders", "shop.items"]
-    # its catalog goes for tables that are named too
+    # its catalog also applies to named tables
     assert list(lakecdc("health", "shop.empty", "--json").document) == ["shop.empty"]
     config(tmp_path, monkeypatch, targets=[{"table": "shop.{table}", "key": ["id"]}])
     monkeypatch.delenv("LAKECDC_CONFIG")
@@ -129,14 +127,16 @@ def test_the_tables_of_the_configuration(
     ],
 )
 @pytest.mark.usefixtures("lake")
-def test_bad_input_is_one_line_with_a_remedy(lakecdc: Lakecdc, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_reported_in_one_line_with_a_remedy(
+    lakecdc: Lakecdc, arguments: tuple[str, ...], said: str
+) -> None:
     ended = lakecdc("health", *arguments)
     assert (ended.code, ended.out) == (4, "")
     assert ended.err.startswith(f"Error: {said}") and ended.err.count("\n") == 1
 
 
 @pytest.mark.sqlite
-def test_a_catalog_that_does_not_answer_is_one_line_too(lakecdc: Lakecdc, shop: FedTable, tmp_path: Path) -> None:
+def test_an_unreachable_catalog_is_reported_in_one_line(lakecdc: Lakecdc, shop: FedTable, tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("no database")
     ended = lakecdc("health", "shop.*", "--catalog", "lake")
     assert ended.code == 1 and ended.err.startswith("Error: DatabaseError: ") and ended.err.count("\n") == 1
@@ -153,12 +153,12 @@ def test_a_terminal_of_80_columns_shows_everything(
     rows = lines[: lines.index("")]
     assert max(map(len, rows)) <= 80 and "…" not in "".join(rows)
     assert LONG in "".join(line.split(" ")[0] for line in rows)
-    # each reason has a line of its own
+    # each reason is on a separate line
     assert [line for line in rows if "small_files" in line and "deletes" in line] == []
 
 
 def test_airflow_has_the_command(installed: dict[str, str], shop: FedTable, lake: dict[str, str]) -> None:
-    """By Airflow's own parser, with a connection that only Airflow's database has."""
+    """Run Airflow's parser with a connection that only Airflow's database has."""
     from airflow.models.connection import Connection
     from airflow.utils.session import create_session
 
@@ -171,7 +171,7 @@ def test_airflow_has_the_command(installed: dict[str, str], shop: FedTable, lake
     assert _then(json.loads(done.stdout)["shop.orders"]) == _known()
 
 
-def test_telling_airflow_of_the_commands_imports_none_of_them() -> None:
+def test_registering_the_commands_imports_none_of_them() -> None:
     code = (
         "import sys, airflow.cli.cli_config; before = {*sys.modules};"
         "from airflow_provider_lakecdc.cli.definition import get_lakecdc_commands; get_lakecdc_commands();"
@@ -188,6 +188,6 @@ def _known(*, partitions: bool = False) -> dict[str, Any]:
 
 
 def _then(status: dict[str, Any]) -> dict[str, Any]:
-    """A status without what changes from one look to the next."""
+    """Return a status without the members that change between measurements."""
     assert status["last_write"]["source_lag_seconds"] > 0
     return {**status, "last_write": {**status["last_write"], "source_lag_seconds": None}}

@@ -1,4 +1,4 @@
-"""The command ``history``, over rows that operators and others have written."""
+"""The command ``history`` over rows recorded by operators and others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.airflow_provider_lakecdc.tables import FedTable
 
 @pytest.fixture(autouse=True)
 def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]) -> None:
-    """The audit is on, its outbox a folder of the test's own, its catalog there."""
+    """Enable the audit, with outbox and catalog in a folder of the test."""
     monkeypatch.setenv("AIRFLOW__LAKECDC__AUDIT", "True")
     monkeypatch.setenv("AIRFLOW__LAKECDC__DOCUMENTS_URI", f"file://{tmp_path}/documents")
     FedTable(lake)
 
 
 def ran(job: str, ago: timedelta, *tables: TableReport, **parts: Any) -> None:
-    """Record an application that has ended some time ago."""
+    """Record an application that ended some time ago."""
     moment = (datetime.now(UTC) - ago).isoformat()
     report = JobReport(job, moment, moment, "local-1", tables)
     names = tuple(table.table for table in tables)
@@ -44,7 +44,7 @@ def jobs(ended: Ended) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def days() -> None:
-    """What three days have brought."""
+    """Record the applications of three days."""
     orders, items = (
         TableReport("shop.orders", "done", metrics={"core_seconds": 3.25}),
         TableReport("shop.items", "done"),
@@ -57,12 +57,12 @@ def days() -> None:
 
 
 @pytest.mark.usefixtures("days")
-def test_the_newest_first_and_some_of_them(lakecdc: Lakecdc) -> None:
+def test_the_newest_are_first_and_can_be_filtered(lakecdc: Lakecdc) -> None:
     last, compacted = ("expire_snapshots", "crm.people"), ("compact_data_files", "shop.orders")
     first = [("sort_data_files", "shop.items"), ("sort_data_files", "shop.orders")]
     every = jobs(lakecdc("history", "--catalog", "lake", "--json"))
     assert every[:2] == [last, compacted] and sorted(every[2:]) == first
-    for arguments, found in {
+    for arguments, expected in {
         ("shop.orders",): [compacted, first[1]],
         ("shop.orders", "crm.people"): [last, compacted, first[1]],
         ("shop.*", "!shop.items"): [compacted, first[1]],
@@ -72,11 +72,11 @@ def test_the_newest_first_and_some_of_them(lakecdc: Lakecdc) -> None:
         ("shop.orders", "shop.items", "--limit", "1"): [compacted],
         ("nothing.*",): [],
     }.items():
-        assert jobs(lakecdc("history", *arguments, "--catalog", "lake", "--json")) == found, arguments
+        assert jobs(lakecdc("history", *arguments, "--catalog", "lake", "--json")) == expected, arguments
 
 
 @pytest.mark.usefixtures("days")
-def test_people_see_what_it_cost_and_why(lakecdc: Lakecdc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_and_reasons_are_shown(lakecdc: Lakecdc, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, newest, compacted, *_ = lakecdc("history", "--catalog", "lake").out.splitlines()
     assert newest.split()[:5] == ["2", "h", "expire_snapshots", "crm.people", "conflict"]
     assert newest.endswith("  Another writer was faster.")
@@ -87,7 +87,7 @@ def test_people_see_what_it_cost_and_why(lakecdc: Lakecdc, monkeypatch: pytest.M
     assert max(map(len, out.splitlines())) <= 80 and "…" not in out
 
 
-def test_a_job_that_was_run_by_hand_is_in_it(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
+def test_a_job_run_by_hand_is_included(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
     lakecdc("run", "tag_snapshots", "--catalog", "lake", "--tables", "shop.orders", "--dry-run")
     lakecdc("run", "remove_orphan_files", "--catalog", "lake", "--tables", "shop.orders", "--dry-run")
     assert spark_submit.calls
@@ -97,13 +97,13 @@ def test_a_job_that_was_run_by_hand_is_in_it(lakecdc: Lakecdc, spark_submit: Fak
     assert "done (dry)" in lakecdc("history", "--catalog", "lake").out
 
 
-def test_where_nothing_has_been_recorded(lakecdc: Lakecdc) -> None:
+def test_an_empty_history_has_a_message(lakecdc: Lakecdc) -> None:
     ended = lakecdc("history", "--catalog", "lake")
     assert (ended.code, ended.out) == (0, "No matching rows are recorded.\n")
     assert lakecdc("history", "--catalog", "lake", "--json").document == []
 
 
 @pytest.mark.parametrize("since", ["yesterday", "7", "d"])
-def test_a_moment_that_is_none(lakecdc: Lakecdc, since: str) -> None:
+def test_an_invalid_moment_is_refused(lakecdc: Lakecdc, since: str) -> None:
     ended = lakecdc("history", "--catalog", "lake", "--since", since)
     assert ended.code == 4 and f"Invalid --since '{since}'. Use " in ended.err

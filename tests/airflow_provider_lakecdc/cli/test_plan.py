@@ -18,7 +18,7 @@ ALL = {"shop.*": {"allow": ["*"]}}
 
 @pytest.fixture
 def plan(lakecdc: Lakecdc, tmp_path: Path, lake: dict[str, str]) -> Plan:
-    """Plans a configuration over a table with many small files, one with deletes, and one that needs nothing."""
+    """Return a function that plans a table with many small files, one with deletes, and one without work."""
     for name, files in {"orders": 12, "items": 1, "people": 1}.items():
         table = FedTable(lake, f"shop.{name}")
         for _ in range(files):
@@ -38,7 +38,7 @@ def chosen(ended: Ended) -> set[tuple[str, str]]:
     return {(each["table"].removeprefix("shop."), each["job"]) for each in ended.document["chosen"]}
 
 
-def test_what_a_run_would_do_and_why(plan: Plan) -> None:
+def test_planned_work_is_listed_with_its_reasons(plan: Plan) -> None:
     ended = plan("--dag", "hourly")
     assert (ended.code, ended.err) == (0, "")
     lines = ended.out.splitlines()
@@ -53,20 +53,20 @@ def test_what_a_run_would_do_and_why(plan: Plan) -> None:
     priced = plan("--dag", "hourly", "--json", prices=prices).document
     assert priced["cost"] == pytest.approx(10 * priced["core_seconds"]) and priced["currency"] == "EUR"
     assert " EUR of CPU time; " in plan("--dag", "hourly", prices=prices).out.splitlines()[-1]
-    # the night has steps of its own, and is what is asked for without a word
+    # the night has different steps, and is the default
     night = plan("--json")
     assert night.document["dag"] == "lakecdc_nightly_governance"
     assert ("orders", "rewrite_manifests") in chosen(night) and ("items", "compact_data_files") not in chosen(night)
 
 
-def test_a_table_that_does_not_exist_is_one_line(plan: Plan) -> None:
+def test_a_missing_table_is_reported_in_one_line(plan: Plan) -> None:
     ended = plan("--dag", "nightly", tables=["shop.missing", "shop.items"])
     assert ended.code == 0 and [line for line in ended.out.splitlines() if "missing" in line] == [
         "shop.missing does not exist yet."
     ]
 
 
-def test_only_some_tables(plan: Plan) -> None:
+def test_tables_can_be_selected(plan: Plan) -> None:
     assert chosen(plan("--json", "--dag", "hourly", "shop.p*")) == {("people", "rewrite_delete_files")}
     ended = plan("crm.*")
     assert ended.code == 4 and ended.err.startswith("Error: Governance works on none of crm.*.")
@@ -88,14 +88,14 @@ def test_forbidden_work_is_not_planned(plan: Plan) -> None:
     }
 
 
-def test_a_table_that_cannot_be_looked_at(plan: Plan, lake: dict[str, str]) -> None:
+def test_an_unreadable_table_is_reported(plan: Plan, lake: dict[str, str]) -> None:
     FedTable(lake, "shop.broken").break_metadata()
     ended = plan("--dag", "hourly")
     assert ended.code == 1 and "shop.orders" in ended.out
-    (told,) = [line for line in ended.out.splitlines() if line.startswith("shop.broken")]
-    assert told.startswith("shop.broken cannot be assessed: ValidationError: ")
+    (error,) = [line for line in ended.out.splitlines() if line.startswith("shop.broken")]
+    assert error.startswith("shop.broken cannot be assessed: ValidationError: ")
 
 
-def test_it_needs_a_configuration(lakecdc: Lakecdc) -> None:
+def test_a_configuration_is_required(lakecdc: Lakecdc) -> None:
     ended = lakecdc("plan")
     assert (ended.code, ended.out) == (4, "") and "No configuration is set" in ended.err

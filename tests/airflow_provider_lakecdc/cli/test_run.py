@@ -1,4 +1,4 @@
-"""The command ``run``: jobs through their operators, with a stand-in for spark-submit and, on demand, with Spark."""
+"""The command ``run``: jobs through their operators, with a fake spark-submit and, on demand, with Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = {"orders": "ordered_at", "items": "changed_at"}
 
 @pytest.fixture
 def shop(lake: dict[str, str]) -> FedTable:
-    """A table with many small files, one that needs nothing, and one of which nobody has said anything."""
+    """Make a table with many small files, one without work, and one that is not configured."""
     for name in ("items", "tmp"):
         FedTable(lake, f"shop.{name}").ingest(None)
     orders = FedTable(lake)
@@ -54,8 +54,8 @@ def test_a_job_is_submitted_for_the_tables_that_need_it(
     assert call["spec"]["options"]["small_file_ratio"] == 0.5 and call["spec"]["options"]["verify"] == "full"
     rows = {line.split()[0]: line for line in ended.out.splitlines() if line.startswith("shop.")}
     assert rows["shop.items"].split()[1] == "nothing" and "rows=3" in rows["shop.orders"]
-    (told,) = [line for line in ended.out.splitlines() if line.startswith("report at file://")]
-    report = json.loads(Path(told.removeprefix("report at file://")).read_text())
+    (report_line,) = [line for line in ended.out.splitlines() if line.startswith("report at file://")]
+    report = json.loads(Path(report_line.removeprefix("report at file://")).read_text())
     assert report["tables"][0]["outcome"] == "done"
 
 
@@ -86,7 +86,7 @@ def test_misspelt_tables_are_refused_before_spark_starts(
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_table_of_the_configuration_that_does_not_exist_is_skipped(
+def test_a_missing_table_of_the_configuration_is_skipped(
     lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path
 ) -> None:
     configured = config(tmp_path, tables=["shop.orders", "shop.later"])
@@ -96,7 +96,7 @@ def test_a_table_of_the_configuration_that_does_not_exist_is_skipped(
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_dry_run(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
+def test_a_dry_run_is_submitted_as_one(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
     lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.orders", "--dry-run")
     assert spark_submit.calls[0]["spec"]["options"]["dry_run"] is True
 
@@ -111,8 +111,8 @@ def test_an_approval_is_optional(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_
     approved = {"shop.orders": {"uri": "file:///found.jsonl", "sha256": "4f"}}
     assert lakecdc(*run, "--options", json.dumps({"approved": approved})).code == 0
     assert lakecdc(*run, "--dry-run").code == 0
-    held, dry = [call["spec"]["options"] for call in spark_submit.calls]
-    assert (held["approved"], held["dry_run"], dry["dry_run"]) == (approved, False, True)
+    approved_run, dry = [call["spec"]["options"] for call in spark_submit.calls]
+    assert (approved_run["approved"], approved_run["dry_run"], dry["dry_run"]) == (approved, False, True)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_job_without_a_report_shows_the_error_of_spark(lakecdc: Lakecdc, spark
 
 
 @pytest.mark.usefixtures("shop")
-def test_tables_that_only_a_pattern_finds_need_a_policy(
+def test_tables_selected_only_by_a_pattern_need_a_policy(
     lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path, lake: dict[str, str]
 ) -> None:
     ended = lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.*")
@@ -148,14 +148,14 @@ def test_tables_that_only_a_pattern_finds_need_a_policy(
     policy = {"shop.o*": {"allow": ["compact_data_files"]}}
     lakecdc("run", "compact_data_files", "--config", config(tmp_path, tables=["shop.*"], policy=policy))
     assert [call["spec"]["tables"] for call in spark_submit.calls] == [["shop.orders"]]
-    # and the team of one that is named has its say
+    # and a named table is subject to its team's policy
     with FedTable.open(lake).load_table("shop.orders").transaction() as change:
         change.set_properties({"lakecdc.policy.allow": "rewrite_delete_files"})
     ended = lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.orders")
     assert ended.code == 4 and "lakecdc.policy" in ended.err
 
 
-def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
+def test_nothing_is_removed_from_an_unreadable_table(
     lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path, shop: FedTable
 ) -> None:
     with shop.table.transaction() as change:
@@ -176,21 +176,21 @@ def test_a_job_receives_the_configured_window(lakecdc: Lakecdc, spark_submit: Fa
     policy = {"*": {"window": {"begins": "00:00", "ends": "23:59:59.999"}}}
     run = ("run", "expire_snapshots", "--tables", "shop.orders", "--options", '{"max_age": 0, "retain_last": 1}')
     ended = lakecdc(*run, "--config", config(tmp_path, policy=policy, schedules={"timezone": "Asia/Tokyo"}))
-    told = spark_submit.calls[0]["spec"]["options"]["protection"]["shop.orders"]
-    assert ended.code == 0 and (told["windows"], told["zone"]) == ([policy["*"]["window"]], "Asia/Tokyo")
+    protection = spark_submit.calls[0]["spec"]["options"]["protection"]["shop.orders"]
+    assert ended.code == 0 and (protection["windows"], protection["zone"]) == ([policy["*"]["window"]], "Asia/Tokyo")
 
 
 @pytest.mark.usefixtures("shop")
-def test_what_differs_by_table_has_applications_of_its_own(
+def test_tables_with_different_options_have_separate_applications(
     lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path
 ) -> None:
     retention = {f"shop.{name}": {"time_column": column, "max_age": 86400} for name, column in COLUMNS.items()}
     failed = {"outcome": "failed", "failure_class": "bad input", "reason": "no column"}
     spark_submit.behave({"shop.orders": failed}, exit=4)
     ended = lakecdc("run", "expire_partitions", "--config", config(tmp_path, retention=retention), "--json")
-    asked = {call["spec"]["tables"][0]: call["spec"]["options"]["time_column"] for call in spark_submit.calls}
-    assert asked == {f"shop.{name}": column for name, column in COLUMNS.items()}
-    # one that fails does not keep the other from its own
+    column_by_table = {call["spec"]["tables"][0]: call["spec"]["options"]["time_column"] for call in spark_submit.calls}
+    assert column_by_table == {f"shop.{name}": column for name, column in COLUMNS.items()}
+    # a failing one does not prevent the other
     assert ended.code == 4
     assert {name: facts["outcome"] for name, facts in ended.document["tables"].items()} == {
         "shop.orders": "failed",
@@ -205,7 +205,7 @@ def test_tables_are_fed(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Pat
     ended = lakecdc("run", "ingest", "--config", configured, "--tables", "shop.items", "--json")
     assert ended.code == 0 and spark_submit.calls[0]["spec"]["tables"] == ["shop.items"]
     assert len(spark_submit.calls[0]["spec"]["target"]) == 2
-    # what is wrong is told before Spark is started
+    # errors are reported before Spark is started
     ended = lakecdc("run", "ingest", "--config", config(tmp_path, **FILES))
     assert ended.code == 4 and "the folder /nowhere does not exist" in ended.out and len(spark_submit.calls) == 1
 
@@ -231,7 +231,7 @@ def test_tables_are_fed(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Pat
     ],
 )
 @pytest.mark.usefixtures("shop")
-def test_what_cannot_be_run(
+def test_invalid_requests_are_refused(
     lakecdc: Lakecdc,
     spark_submit: FakeSpark,
     tmp_path: Path,
@@ -245,7 +245,7 @@ def test_what_cannot_be_run(
 
 
 @pytest.mark.soak
-def test_by_spark(
+def test_a_job_runs_on_spark(
     lakecdc: Lakecdc, shop: FedTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lake: dict[str, str]
 ) -> None:
     connection(monkeypatch, "spark_default", conn_type="spark", host="local[2]")

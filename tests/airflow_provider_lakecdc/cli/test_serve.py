@@ -1,4 +1,4 @@
-"""The command ``serve``: what clients may do, and where their token comes from."""
+"""The command ``serve``: rights of clients, and the source of their token."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SERVE = ("serve", "--catalog", "bare", "--port", "0")
 
 @pytest.fixture(autouse=True)
 def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A catalog with one table, as the connection ``bare``."""
-    found = (tmp_path / "lake").as_uri()
-    here = ObjectStoreCatalog("bare", warehouse=found)
+    """Return a catalog with one table, as the connection ``bare``."""
+    location = (tmp_path / "lake").as_uri()
+    here = ObjectStoreCatalog("bare", warehouse=location)
     here.create_namespace("shop")
     here.create_table("shop.orders", Schema())
-    connection = {"conn_type": "iceberg", "extra": {"type": "object_store", "warehouse": found}}
+    connection = {"conn_type": "iceberg", "extra": {"type": "object_store", "warehouse": location}}
     monkeypatch.setenv("AIRFLOW_CONN_BARE", json.dumps(connection))
     monkeypatch.setenv("LAKE_TOKEN", TOKEN)
-    return found
+    return location
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, str]]:
-    """Let a client come to each server, which then ends; whether the client could write, and the token."""
+    """Let a client connect to each server, then stop it; record whether it could write, and the token."""
     clients: list[tuple[bool, str]] = []
     forever = Endpoint.serve
 
@@ -67,17 +67,17 @@ def test_it_only_reads_by_default(lakecdc: Lakecdc, served: list[tuple[bool, str
     ended = lakecdc(*SERVE, "--token-env", "LAKE_TOKEN")
     assert ended.code == 0 and "for reads on http://127.0.0.1:" in ended.out
     assert TOKEN not in ended.out + ended.err and served == [(False, TOKEN)]
-    assert sorted(tmp_path.rglob("*")) == files, "neither a proof of the store nor a hint is written"
+    assert sorted(tmp_path.rglob("*")) == files, "a proof of the store or a hint was written"
 
 
-def test_writes_with_a_token_of_a_file(lakecdc: Lakecdc, served: list[tuple[bool, str]], tmp_path: Path) -> None:
+def test_it_writes_with_a_token_from_a_file(lakecdc: Lakecdc, served: list[tuple[bool, str]], tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     ended = lakecdc(*SERVE, "--token-file", str(file), "--write", "--json")
     assert ended.document.keys() == {"uri", "writable"} and served == [(True, TOKEN)]
 
 
-def test_a_generated_token_is_shown_on_a_terminal_alone(
+def test_a_generated_token_is_shown_only_on_a_terminal(
     lakecdc: Lakecdc, served: list[tuple[bool, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = lakecdc(*SERVE)
@@ -99,7 +99,7 @@ def test_a_generated_token_is_shown_on_a_terminal_alone(
     ],
 )
 @pytest.mark.usefixtures("lake")
-def test_what_is_refused(lakecdc: Lakecdc, options: tuple[str, ...], message: str) -> None:
+def test_invalid_options_are_refused(lakecdc: Lakecdc, options: tuple[str, ...], message: str) -> None:
     ended = lakecdc(*SERVE, *options)
     assert ended.code == EXIT_CODES["bad input"] and message in ended.err
     assert TOKEN not in ended.out + ended.err

@@ -1,4 +1,4 @@
-"""Runs of the provider's own DAGs inside Airflow, with a stand-in for spark-submit."""
+"""Run the provider's DAGs inside Airflow, with a fake spark-submit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ FIVE, SIX = "2026-01-01T05:00:00+00:00", "2026-01-01T06:00:00+00:00"
 
 
 def dag_file(name: str) -> str:
-    # those of dags/ import these, and a module is imported once per process, whatever the configuration is by then
+    # the files of dags/ import these, and a module is imported once per process, despite changes of the configuration
     return (home.REPOSITORY / "airflow_provider_lakecdc" / "example_dags" / f"{name}.py").read_text()
 
 
 def states(run: Any) -> dict[str, list[str]]:
-    """States of the run's task instances by task, in the order of their map indexes."""
-    found: dict[str, list[str]] = {}
+    """Return the states of the run's task instances by task, ordered by map index."""
+    states_by_task: dict[str, list[str]] = {}
     for ti in sorted(run.get_task_instances(), key=lambda ti: (ti.task_id, ti.map_index)):
-        found.setdefault(ti.task_id, []).append(str(ti.state))
-    return found
+        states_by_task.setdefault(ti.task_id, []).append(str(ti.state))
+    return states_by_task
 
 
 def asset_events(run_id: str) -> dict[str, dict[str, Any]]:
-    """Extras by URI of the asset events that a run has raised."""
+    """Return the extras by URI of the asset events that a run has raised."""
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
 
@@ -33,13 +33,13 @@ def asset_events(run_id: str) -> dict[str, dict[str, Any]]:
 
 
 def xcoms(run_id: str) -> dict[str, list[Any]]:
-    """A run's XCom values by key, in the order of their map indexes."""
+    """Return a run's XCom values by key, ordered by map index."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
 
-    found: dict[str, list[Any]] = {}
+    values_by_key: dict[str, list[Any]] = {}
     with create_session() as session:
         rows = session.query(XComModel).filter(XComModel.run_id == run_id).order_by(XComModel.map_index).all()
         for row in rows:
-            found.setdefault(row.key, []).append(row.value)
-    return found
+            values_by_key.setdefault(row.key, []).append(row.value)
+    return values_by_key

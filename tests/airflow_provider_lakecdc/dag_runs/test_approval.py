@@ -1,4 +1,4 @@
-"""Runs in which a person is asked."""
+"""Runs that ask a person for approval."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, dag_file, stat
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 ORPHANS = "remove_orphan_files"
-#: what a dry run reports of a table in which it has found something
-FOUND = {"orphan_files": 3, "orphan_bytes": 4096, "findings": {"uri": "file:///found.jsonl", "sha256": "4f"}}
+#: what a dry run reports of a table with findings
+WITH_FINDINGS = {"orphan_files": 3, "orphan_bytes": 4096, "findings": {"uri": "file:///found.jsonl", "sha256": "4f"}}
 
 
 class TestAnApproval:
-    """A run of the weekly DAG in which a person is asked about two of three tables."""
+    """A run of the weekly DAG that asks a person about two of three tables."""
 
     @pytest.fixture
     def run(
@@ -36,7 +36,7 @@ class TestAnApproval:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> Callable[[Callable[[Any, Any], None]], Any]:
-        """Runs the DAG; what it is given answers when the run waits for nothing else."""
+        """Return a function that runs the DAG and calls its argument to answer when the run only waits for that."""
         changes = {
             "tables": ["shop.orders", "shop.items", "shop.free"],
             "options": {ORPHANS: {"dry_run": False}},
@@ -49,7 +49,7 @@ class TestAnApproval:
             FedTable(lake, f"shop.{name}").ingest(FIVE)
         with FedTable.open(lake).load_table("shop.items").transaction() as transaction:
             transaction.set_properties({APPROVE: ORPHANS})
-        spark_submit.behave({f"shop.{name}": {"metrics": FOUND} for name in ("orders", "items", "free")})
+        spark_submit.behave({f"shop.{name}": {"metrics": WITH_FINDINGS} for name in ("orders", "items", "free")})
         return lambda answer: self.ran(install, monkeypatch, answer)
 
     def ran(self, install: Install, monkeypatch: pytest.MonkeyPatch, answer: Callable[[Any, Any], None]) -> Any:
@@ -86,18 +86,18 @@ class TestAnApproval:
         ((options, body, meanwhile),) = seen
         assert options == ["none of them", "shop.orders", "shop.items"]
         assert "| shop.orders | sales | 3 | 4,096 |  |  | file:///found.jsonl | 4f |" in body
-        # who needs no approval does not wait for it
+        # tables without approval do not wait for it
         assert (meanwhile[ORPHANS], meanwhile["report"]) == (["success"], ["success"])
         free, dry, real = spark_submit.calls
-        asked = {call["spec"]["tables"][0]: call["spec"]["options"] for call in (free, real)}
+        options_by_table = {call["spec"]["tables"][0]: call["spec"]["options"] for call in (free, real)}
         assert dry["spec"]["tables"] == ["shop.orders", "shop.items"] and dry["spec"]["options"]["dry_run"] is True
-        assert (free["spec"]["tables"], asked["shop.free"]["approved"]) == (["shop.free"], None)
-        assert real["spec"]["tables"] == ["shop.items"] and asked["shop.items"]["dry_run"] is False
-        assert asked["shop.items"]["approved"] == {"shop.items": FOUND["findings"]}
-        told = [x["outcomes"] for x in xcoms(ended.run_id)["return_value"] if "outcomes" in x]
-        assert {"done": 1, "a person is asked": 2} in told and {"done": 1, "not approved": 1} in told
+        assert (free["spec"]["tables"], options_by_table["shop.free"]["approved"]) == (["shop.free"], None)
+        assert real["spec"]["tables"] == ["shop.items"] and options_by_table["shop.items"]["dry_run"] is False
+        assert options_by_table["shop.items"]["approved"] == {"shop.items": WITH_FINDINGS["findings"]}
+        outcomes = [x["outcomes"] for x in xcoms(ended.run_id)["return_value"] if "outcomes" in x]
+        assert {"done": 1, "a person is asked": 2} in outcomes and {"done": 1, "not approved": 1} in outcomes
 
-    def test_no_answer_is_a_no(self, run: Any, spark_submit: FakeSpark) -> None:
+    def test_a_missing_answer_is_a_no(self, run: Any, spark_submit: FakeSpark) -> None:
         from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
 
         def time_is_up(request: Any, session: Any) -> None:
@@ -115,9 +115,9 @@ class TestAnApproval:
     @pytest.mark.soak
     def test_no_approval_is_requested_without_findings(self, run: Any, spark_submit: FakeSpark) -> None:
         spark_submit.behave()
-        ended = run(lambda *_: pytest.fail("nobody is to be asked"))
+        ended = run(lambda *_: pytest.fail("approval was requested"))
         assert ended.state == "success"
         assert states(ended)[f"{ORPHANS}_approval"] == states(ended)[f"{ORPHANS}_approved"] == ["skipped"]
         # of the dry run
-        told = [x["outcomes"] for x in xcoms(ended.run_id)["return_value"] if "outcomes" in x]
-        assert {"done": 2} in told
+        outcomes = [x["outcomes"] for x in xcoms(ended.run_id)["return_value"] if "outcomes" in x]
+        assert {"done": 2} in outcomes

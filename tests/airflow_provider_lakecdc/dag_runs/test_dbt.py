@@ -1,4 +1,4 @@
-"""The DAG of the page on dbt, run as it is printed, with its project."""
+"""The DAG of the page on dbt, run as printed, with its project."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NAMED = ("shop.orders", "shop.items")
 
 @pytest.mark.usefixtures("config")
 class TestGovernance:
-    """The three DAG files, run as they stand."""
+    """The three DAG files, run unchanged."""
 
     @pytest.mark.parametrize(
         ("name", "steps"),
@@ -43,16 +43,16 @@ class TestGovernance:
             ),
         ],
     )
-    def test_governance(
-        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None], name: str, steps: list[str]
+    def test_all_steps_run(
+        self, install: Install, spark_submit: FakeSpark, unassessable: Callable[..., None], name: str, steps: list[str]
     ) -> None:
-        untold(*NAMED)
+        unassessable(*NAMED)
         run = install(name, dag_file(name)).test()
         assert run.state == "success"
         once = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
         if "nightly" in name:
             once["remove_documents"] = ["success"]
-        # nothing stands beside the tables, and the audit has no old rows
+        # the tables have no side tables, and the audit has no old rows
         ran = [step for step in steps if step not in ("clean_side_tables", "expire_partitions")]
         done = {step: ["success" if step in ran else "skipped"] * 2 for step in steps}
         assert states(run) == {**done, **once}
@@ -62,7 +62,7 @@ class TestGovernance:
         "name",
         [pytest.param("lakecdc_hourly_governance", marks=pytest.mark.soak), "lakecdc_nightly_governance"],
     )
-    def test_tables_that_need_nothing(
+    def test_idle_tables_are_skipped(
         self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], name: str
     ) -> None:
         for table in ("shop.orders", "shop.items"):
@@ -70,7 +70,7 @@ class TestGovernance:
         run = install(name, dag_file(name)).test()
         assert run.state == "success"
         ran = {"assess", "plan", "report", "finished", "remove_documents"}
-        assert {(task in ran, state) for task, found in states(run).items() for state in found} == {
+        assert {(task in ran, state) for task, task_states in states(run).items() for state in task_states} == {
             (True, "success"),
             (False, "skipped"),
         }
@@ -85,9 +85,9 @@ class TestGovernance:
         config: dict[str, Any],
         lake: dict[str, str],
         tmp_path: Path,
-        untold: Callable[..., None],
+        unassessable: Callable[..., None],
     ) -> None:
-        untold(*NAMED, "a.b")
+        unassessable(*NAMED, "a.b")
         together = {
             **config,
             "tables_per_application": 0,
@@ -116,20 +116,20 @@ class TestGovernance:
         assert [call["spec"]["tables"] for call in spark_submit.calls] == [
             ["shop.orders", "shop.items", "a.b"],
             *[["shop.orders", "a.b"]] * 5,
-            # of these alone it is known that something stands beside them
+            # only these are known to have side tables
             ["a.b"],
         ]
-        # the plan has it for the manifests as well
+        # the plan expects it for the manifests as well
         beside = [call["spec"]["options"].get("side_tables") or [] for call in spark_submit.calls]
         assert beside == [[], [], ["a.lakecdc_quarantine"], [], [], [], []]
-        (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
-        assert told["outcomes"] == {"done": 13, "failed": 2, "left out": 6}
-        assert told["failed"] == {
+        (report,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
+        assert report["outcomes"] == {"done": 13, "failed": 2, "left out": 6}
+        assert report["failed"] == {
             "rewrite_delete_files shop.items": "no",
             "compact_data_files a.lakecdc_quarantine": "no",
         }
 
-    def test_one_application_does_what_is_planned(
+    def test_one_application_runs_all_planned_work(
         self,
         install: Install,
         spark_submit: FakeSpark,
@@ -152,18 +152,18 @@ class TestGovernance:
         (step,) = call["spec"]["options"]["steps"]
         assert (call["spec"]["job"], step["job"], step["tables"]) == ("govern", "compact_data_files", ["shop.orders"])
         assert step["options"]["min_input_files"] == 8
-        (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
-        assert told["outcomes"] == {"done": 1}
-        # what the plan has predicted is held against what the job takes
+        (report,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
+        assert report["outcomes"] == {"done": 1}
+        # the plan's prediction is compared with the job's actual cost
         (row,) = history(get_catalog("lake"))
         assert (row.job, row.table, row.outcome) == ("compact_data_files", "shop.orders", "done")
         assert row.guessed_core_seconds and row.predicted_core_seconds == row.guessed_core_seconds
         assert {each.table for each in health_history(get_catalog("lake"))} == {"shop.orders", "shop.items"}
 
-    def test_an_unknown_group_is_left_alone(
-        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None]
+    def test_an_unknown_group_is_ignored(
+        self, install: Install, spark_submit: FakeSpark, unassessable: Callable[..., None]
     ) -> None:
-        untold(*NAMED)
+        unassessable(*NAMED)
         spark_submit.behave(report=False, exit=1)
         run = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
         assert run.state == "failed"
@@ -176,9 +176,9 @@ class TestGovernance:
         spark_submit: FakeSpark,
         config: dict[str, Any],
         tmp_path: Path,
-        untold: Callable[..., None],
+        unassessable: Callable[..., None],
     ) -> None:
-        untold(*NAMED)
+        unassessable(*NAMED)
         retention = {"shop.items": {"time_column": "at", "max_age": 86400}}
         (tmp_path / "config.json").write_text(json.dumps({**config, "retention": retention}))
         run = install("lakecdc_weekly_governance", dag_file("lakecdc_weekly_governance")).test()
@@ -192,16 +192,16 @@ class TestGovernance:
             "finished": ["success"],
         }
 
-    def test_tables_that_a_pattern_finds(
+    def test_tables_matching_a_pattern_are_governed(
         self,
         install: Install,
         spark_submit: FakeSpark,
         config: dict[str, Any],
         lake: dict[str, str],
         tmp_path: Path,
-        untold: Callable[..., None],
+        unassessable: Callable[..., None],
     ) -> None:
-        untold("crm.people")
+        unassessable("crm.people")
         for name in ("orders", "items", "tmp_1", "others"):
             FedTable(lake, f"shop.{name}").delete(1)
         changes = {
@@ -214,11 +214,11 @@ class TestGovernance:
         assert run.state == "success"
         done = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
         assert states(run) == {"rewrite_delete_files": ["success"], "compact_data_files": ["success"], **done}
-        asked = sorted((call["spec"]["job"], call["spec"]["tables"]) for call in spark_submit.calls)
-        assert asked == [("compact_data_files", ["crm.people"]), ("rewrite_delete_files", ["crm.people"])]
-        (told,) = xcoms(run.run_id)["tables"]
-        assert told["shop.others"]["jobs"] == [] and "shop.tmp_1" not in told
-        # one that comes later needs no other DAG
+        submitted = sorted((call["spec"]["job"], call["spec"]["tables"]) for call in spark_submit.calls)
+        assert submitted == [("compact_data_files", ["crm.people"]), ("rewrite_delete_files", ["crm.people"])]
+        (assessment,) = xcoms(run.run_id)["tables"]
+        assert assessment["shop.others"]["jobs"] == [] and "shop.tmp_1" not in assessment
+        # a table created later needs no DAG change
         later = FedTable(lake, "shop.later")
         for _ in range(12):
             later.ingest(None)
@@ -226,7 +226,7 @@ class TestGovernance:
         assert ["shop.later"] in [call["spec"]["tables"] for call in spark_submit.calls]
 
     @pytest.mark.soak
-    def test_a_pattern_that_finds_nothing(
+    def test_a_pattern_without_matches_succeeds(
         self, install: Install, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
     ) -> None:
         FedTable(lake).delete(1)
@@ -244,19 +244,19 @@ class TestGovernance:
         (tmp_path / "catalog.db").write_text("no database")
         run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
         assert run.state == "failed" and spark_submit.calls == []
-        found = states(run)
-        assert found.pop("assess") == ["failed"]
-        assert [found.pop(task) for task in ("remove_documents", "report")] == [["success"]] * 2
-        assert {tuple(of_step) for of_step in found.values()} == {("upstream_failed",)}
+        states_by_task = states(run)
+        assert states_by_task.pop("assess") == ["failed"]
+        assert [states_by_task.pop(task) for task in ("remove_documents", "report")] == [["success"]] * 2
+        assert {tuple(of_step) for of_step in states_by_task.values()} == {("upstream_failed",)}
 
-    def test_a_run_is_narrowed_by_its_conf(
-        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None]
+    def test_the_run_conf_selects_tables(
+        self, install: Install, spark_submit: FakeSpark, unassessable: Callable[..., None]
     ) -> None:
-        untold(*NAMED)
+        unassessable(*NAMED)
         dag = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance"))
         run = dag.test(run_conf={"tables": ["shop.items"], "dry_run": True})
         assert run.state == "success"
-        found = states(run)
-        assert {tuple(of_step) for of_step in found.values()} == {("success",)}
+        states_by_task = states(run)
+        assert {tuple(of_step) for of_step in states_by_task.values()} == {("success",)}
         assert {tuple(call["spec"]["tables"]) for call in spark_submit.calls} == {("shop.items",)}
         assert all(call["spec"]["options"]["dry_run"] is True for call in spark_submit.calls)

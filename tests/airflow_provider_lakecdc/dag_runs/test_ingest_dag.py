@@ -1,4 +1,4 @@
-"""Runs of the DAG that feeds tables."""
+"""Runs of the ingest DAG."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.airflow_provider_lakecdc.tables import FedTable
 
 @pytest.mark.usefixtures("config")
 class TestIngestion:
-    """The DAG file, run as it stands."""
+    """The DAG file, run unchanged."""
 
-    def test_ingestion(
+    def test_tables_are_fed_and_announced(
         self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], capfd: pytest.CaptureFixture[str]
     ) -> None:
         snapshot = str(FedTable(lake).ingest(FIVE))
@@ -34,14 +34,14 @@ class TestIngestion:
         assert (extra["snapshot_after"], extra["metrics"]) == (snapshot, {"rows": 3})
         mapped = sorted((ti for ti in run.get_task_instances() if ti.task_id == "ingest"), key=lambda ti: ti.map_index)
         assert [ti.rendered_map_index for ti in mapped] == ["shop.orders", "shop.items"]
-        found = xcoms(run.run_id)
-        assert found["report"][0]["shop.orders"]["snapshot_after"] == snapshot
-        assert CATALOG_SECRET not in json.dumps(found)
+        xcom_values = xcoms(run.run_id)
+        assert xcom_values["report"][0]["shop.orders"]["snapshot_after"] == snapshot
+        assert CATALOG_SECRET not in json.dumps(xcom_values)
         output = capfd.readouterr()
         assert "shop.orders" in output.out + output.err
         assert CATALOG_SECRET not in output.out + output.err
 
-    def test_what_was_committed_is_announced_whatever_became_of_the_task(
+    def test_committed_writes_are_announced_despite_a_failed_task(
         self, install: Install, spark_submit: FakeSpark, lake: dict[str, str]
     ) -> None:
         orders, items = FedTable(lake), FedTable(lake, "shop.items")
@@ -56,20 +56,20 @@ class TestIngestion:
             ended.append(run.state)
             return {uri[-6:]: extra["snapshot_after"] for uri, extra in asset_events(run.run_id).items()}
 
-        # the worker is lost while its Spark goes on and commits
+        # the worker is lost while its Spark application goes on and commits
         first = str(orders.ingest(FIVE))
         spark_submit.behave(report=False, exit=137)
         assert announced() == {"orders": first}
-        # the next run finds nothing to do and has nothing to add
+        # the next run has nothing to do and nothing to add
         spark_submit.behave({name: {"outcome": "nothing"} for name in ("shop.orders", "shop.items")})
         assert announced() == {}
-        # one table fails, the other has been written; maintenance is no news
+        # one table fails, the other was written; maintenance is not announced
         second = str(orders.ingest(FIVE))
         orders.delete(1, summary={names.JOB: "rewrite_delete_files"})
         failed = {"outcome": "failed", "failure_class": "unknown", "reason": "x"}
         spark_submit.behave({"shop.items": failed, "shop.orders": {"snapshot_after": second}}, exit=1)
         assert announced() == {"orders": second}
-        # what an earlier run has missed, the next one announces; a table that cannot be looked at keeps nothing back
+        # the next run announces what an earlier one missed; an unreadable table does not block others
         third = str(orders.ingest(FIVE))
         Path(items.table.metadata_location.removeprefix("file://")).unlink()
         spark_submit.behave({name: {"outcome": "nothing"} for name in ("shop.orders", "shop.items")})
@@ -87,7 +87,7 @@ class TestIngestion:
         run = install(name, dag_file(name)).test(run_conf={"table": ["shop.items"], "dry_run": True})
         assert run.state == "failed" and spark_submit.calls == []
         assert "Did you mean 'tables'" in capfd.readouterr().out
-        # what goes on after failures has not been told what was meant either
+        # tasks that run after failures do not get the refused options either
         assert states(run).get("remove_documents", ["failed"]) == ["failed"]
 
     def test_a_cleared_run_submits_again(self, install: Install, spark_submit: FakeSpark) -> None:

@@ -56,7 +56,7 @@ with DAG("waiting", schedule=None):
 
 
 class TestTheSensor:
-    """Both ways of waiting, in a DAG run and against a real catalog."""
+    """Both ways of waiting, in a DAG run and with a real catalog."""
 
     def test_it_passes_once_the_moment_is_reached(self, install: Install, lake: dict[str, str]) -> None:
         orders = FedTable(lake)
@@ -66,7 +66,7 @@ class TestTheSensor:
         assert states(run) == {"deferrable_false": ["success"], "deferrable_true": ["success"]}
         assert xcoms(run.run_id)["return_value"] == [SIX, SIX]
 
-    def test_a_deferred_one_goes_on_when_the_table_is_fed(
+    def test_a_deferred_sensor_resumes_when_the_table_is_fed(
         self, install: Install, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         orders = FedTable(lake)
@@ -74,10 +74,10 @@ class TestTheSensor:
         looks: list[Any] = []
 
         def feed_after_the_first_look(*arguments: Any) -> Any:
-            looks.append(found := read_watermark(*arguments))
+            looks.append(watermark := read_watermark(*arguments))
             if len(looks) == 1:
                 orders.ingest(SIX)
-            return found
+            return watermark
 
         monkeypatch.setattr("airflow_provider_lakecdc.sensors.watermark.read_watermark", feed_after_the_first_look)
         source = WAITING.replace("TIMEOUT", "60").replace("(False, True)", "(True,)")
@@ -100,7 +100,7 @@ with DAG("debt", schedule=None):
 """
 
 
-def test_the_tables_in_debt_are_handed_to_an_operator(
+def test_the_tables_in_debt_are_passed_to_an_operator(
     install: Install, spark_submit: FakeSpark, lake: dict[str, str]
 ) -> None:
     orders, items = FedTable(lake), FedTable(lake, "shop.items")

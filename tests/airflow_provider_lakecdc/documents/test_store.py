@@ -1,4 +1,4 @@
-"""Where spec and report lie."""
+"""The documents of a try: spec and report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_mapped_task_has_a_folder_per_index(context: Any) -> None:
     assert Documents.of_try("file:///x/", context).folder == "file:///x/d/r/t/0/try-1"
 
 
-def test_each_run_has_a_folder_of_its_own_below_the_dags(context: Any) -> None:
+def test_each_run_has_its_own_folder_below_the_dags(context: Any) -> None:
     def folder(run_id: str) -> str:
         context["ti"].run_id = run_id
         return Documents.of_try("file:///x", context).folder.removeprefix("file:///x/d/").removesuffix("/t/try-1")
@@ -40,7 +40,7 @@ def test_each_run_has_a_folder_of_its_own_below_the_dags(context: Any) -> None:
     folders = [folder(each) for each in ids]
     assert len(set(folders)) == len(ids)
     assert folders[2] == "a_b" and folders[0].startswith("a_b~")
-    # what Airflow's ids and stores' names have in common stays, and no name is another id's
+    # characters valid in both ids and paths are preserved, and a name never equals that of another id
     assert folder(folders[0]) != folders[0]
     assert all("/" not in each and each.strip(".") for each in folders)
 
@@ -57,6 +57,6 @@ def test_without_a_context_it_is_a_preview() -> None:
         ("file:///home/me@work/x", "file:///home/me@work/x"),
     ],
 )
-def test_the_job_knows_nothing_of_airflows_connections(uri: str, seen_by_the_job: str) -> None:
+def test_the_job_gets_no_airflow_connection(uri: str, seen_by_the_job: str) -> None:
     assert without_connection(uri) == seen_by_the_job
     assert Documents(uri).report_uri == f"{seen_by_the_job}/report.json"

@@ -1,4 +1,4 @@
-"""What people are told in runs of the provider's own DAGs."""
+"""Alerts sent in runs of the provider's DAGs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_alerts_are_sent_at_the_start_and_at_the_end(
     FedTable(lake, "shop.items").ingest(FIVE)
     for _ in range(12):
         orders.ingest(FIVE)
-    # a run's conf stays with the DAG that it was tested on
+    # a run's conf stays with the DAG it was tested on
     dry, dag = (install(HOURLY, dag_file(HOURLY)) for _ in range(2))
 
     def run_report(state: str = "failed", **conf: Any) -> dict[str, list[str]]:
@@ -58,9 +58,9 @@ def test_alerts_are_sent_at_the_start_and_at_the_end(
         return xcoms(run.run_id).get("hurts", [{}])[0]
 
     spark_submit.behave({"shop.orders": {"outcome": "failed", "failure_class": "bad input", "reason": "no"}}, exit=4)
-    # a dry run pays nothing and tells nothing
+    # a dry run repairs nothing and sends no alert
     assert run_report(dry_run=True) == {}
-    # what the notifier does not take is told by the next run
+    # the next run repeats what the notifier rejected
     assert states(dag.test())["report"] == ["failed"]
     mail.parent.mkdir()
     assert run_report() == {"began": [LOW], "over": []}
@@ -70,7 +70,7 @@ def test_alerts_are_sent_at_the_start_and_at_the_end(
     assert mail.read_text().splitlines() == [f"{HOURLY}: {line}" for line in (LOW, UNDONE, OVER)]
 
 
-def test_missed_freshness_alerts_once_and_once_more_on_recovery(
+def test_missed_freshness_alerts_once_and_again_on_recovery(
     install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
 ) -> None:
     mail = tmp_path / "mail"
@@ -111,7 +111,7 @@ def test_an_alert_is_forgotten_with_its_target_but_not_that_of_another_configura
     other = "other_hourly_governance"
     assert alerted(HOURLY, late) == (1, {"shop.orders": [HOURLY]})
     assert alerted(other) == alerted(HOURLY, is_partial=True) == (0, {"shop.orders": [HOURLY]})
-    # both have it, until one drops it
+    # both have it until one drops it
     assert alerted(other, late) == (0, {"shop.orders": [HOURLY, other]})
     assert alerted(HOURLY) == alerted(other, late) == (0, {"shop.orders": [other]})
     assert alerted(other) == (0, {})
@@ -158,7 +158,7 @@ def test_airflow_alerts_on_a_run_later_than_the_freshness(
         session.flush()
         deadline = session.query(Deadline).filter(Deadline.dagrun_id == run.id).one()
         assert run.queued_at and deadline.deadline_time == run.queued_at + timedelta(minutes=30)
-        # what the scheduler does once the time has passed, and the triggerer then
+        # imitate the scheduler once the time has passed, and then the triggerer
         deadline.handle_miss(session)
         called = asyncio.run(call(deadline.callback.trigger.kwargs))
         run_id = run.run_id
@@ -170,7 +170,7 @@ def test_airflow_alerts_on_a_run_later_than_the_freshness(
 
 def test_deadlines_of_backfills_do_not_alert(tmp_path: Path) -> None:
     context = {"dag_run": {"dag_id": INGEST, "dag_run_id": "backfill__1", "run_type": "backfill"}}
-    # there is no such notifier
+    # the notifier does not exist
     asyncio.run(alert_missed_deadline("30m", "no.Notifier", {}, context))
 
 

@@ -1,4 +1,4 @@
-"""Tables that patterns find, and what may be done to them."""
+"""Tables that match patterns, and the jobs allowed on them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def catalog(lake: dict[str, str]) -> Any:
     catalog = FedTable(lake, "shop.orders").catalog
     catalog.create_namespace("crm")
     catalog.create_namespace("crm.eu")
-    made = {names.LAYOUT: "1"}
+    layout = {names.LAYOUT: "1"}
     FedTable(lake, "shop.items").ingest(None)
     for name, properties in {
-        "shop.lakecdc_quarantine": made,
-        "shop.items_lakecdc_deletes": made,
-        "shop.tmp_1": made,
+        "shop.lakecdc_quarantine": layout,
+        "shop.items_lakecdc_deletes": layout,
+        "shop.tmp_1": layout,
         "crm.people": {ALLOW: "rewrite_manifests"},
         "crm.eu.people": {ALLOW: "compaction"},
     }.items():
@@ -45,25 +45,25 @@ def catalog(lake: dict[str, str]) -> Any:
 
 def assessed(catalog: Any, *tables: str, fed: tuple[str, ...] = (), **policies: tuple[str, ...]) -> dict[str, Assessed]:
     policy = {"shop.*" if name == "shop" else name: TablePolicy(jobs) for name, jobs in policies.items()}
-    wanted = TableSelection(tables, fed, policy)
-    told = {each.table: each for each in assess(catalog, wanted, Steps({})).tables}
-    assert select_tables(catalog, wanted).tables == list(told)
-    return told
+    selection = TableSelection(tables, fed, policy)
+    tables_by_name = {each.table: each for each in assess(catalog, selection, Steps({})).tables}
+    assert select_tables(catalog, selection).tables == list(tables_by_name)
+    return tables_by_name
 
 
-def test_named_tables_come_first_and_everything_may_be_done_to_them(catalog: Any) -> None:
-    told = assessed(catalog, "x.absent", "shop.orders")
-    assert list(told) == ["x.absent", "shop.orders"]
-    assert [each.jobs for each in told.values()] == [(), ALL]
-    assert told["x.absent"].is_absent and told["x.absent"].error is None
+def test_named_tables_come_first_and_allow_every_job(catalog: Any) -> None:
+    tables = assessed(catalog, "x.absent", "shop.orders")
+    assert list(tables) == ["x.absent", "shop.orders"]
+    assert [each.jobs for each in tables.values()] == [(), ALL]
+    assert tables["x.absent"].is_absent and tables["x.absent"].error is None
 
 
-def test_what_a_pattern_finds_may_only_be_looked_at(catalog: Any) -> None:
+def test_tables_matching_a_pattern_are_only_assessed(catalog: Any) -> None:
     tables = assessed(catalog, "*", "!*.tmp_*", "shop.orders")
     assert list(tables) == ["shop.orders", "crm.eu.people", "crm.people", "shop.items"]
     assert tables["shop.orders"].jobs == ALL
     assert tables["shop.items"].jobs == ()
-    # a team may let its table be kept
+    # a team may allow maintenance of its table
     assert tables["crm.people"].jobs == ("rewrite_manifests",)
     error = tables["crm.eu.people"].error
     assert error and "compaction" in error and not tables["crm.eu.people"].jobs
@@ -77,8 +77,8 @@ def test_policies_add_conditions(catalog: Any) -> None:
     )
 
 
-def test_what_ingestion_feeds_is_governed_like_targets(catalog: Any, lake: dict[str, str]) -> None:
-    # a property makes no table a fed one, nor do changes of another table that are exported to it
+def test_tables_fed_by_ingestion_are_governed_like_targets(catalog: Any, lake: dict[str, str]) -> None:
+    # neither a property nor exported changes of another table make a table a fed one
     orders = FedTable(lake, "shop.exported")
     orders.take_changes(orders, 1)
     tables = assessed(catalog, fed=("shop.*",))
@@ -87,12 +87,12 @@ def test_what_ingestion_feeds_is_governed_like_targets(catalog: Any, lake: dict[
 
 
 def logged(lake: dict[str, str], rows: Sequence[tuple[str | None, Any]], kind: pa.DataType) -> CatalogConnection:
-    """A catalog with a query log of these rows."""
+    """Return a catalog with a query log of these rows."""
     catalog = FedTable.open(lake)
     catalog.create_namespace_if_not_exists("ops")
     names, moments = zip(*rows, strict=True)
-    found = pa.table({"read": pa.array(names, pa.string()), "at": pa.array(moments, kind)})
-    catalog.create_table(LOG.table, found.schema).append(found)
+    rows_of_log = pa.table({"read": pa.array(names, pa.string()), "at": pa.array(moments, kind)})
+    catalog.create_table(LOG.table, rows_of_log.schema).append(rows_of_log)
     return get_catalog("lake")
 
 
@@ -109,8 +109,8 @@ def test_reads_of_the_last_week_count(lake: dict[str, str], kind: pa.DataType, o
     rows: list[tuple[str | None, Any]] = [("shop.a", young)] * 4
     rows += [("LAKE.Shop.B", young), ("lake.shop.b", young), ("shop.c", old)]
     rows += [("other.shop.x", young), ("a", young), (None, young)]
-    found = LOG.reads(logged(lake, rows, kind), TABLES, NOW)
-    assert found == {"shop.a": 2, "shop.b": 1, "shop.c": 0}
+    reads = LOG.reads(logged(lake, rows, kind), TABLES, NOW)
+    assert reads == {"shop.a": 2, "shop.b": 1, "shop.c": 0}
 
 
 def test_a_log_of_other_tables_proves_nothing(lake: dict[str, str]) -> None:
@@ -120,7 +120,7 @@ def test_a_log_of_other_tables_proves_nothing(lake: dict[str, str]) -> None:
         QueryLog("ops.queries", "read", "at", 0)
 
 
-def test_what_is_read_most_is_worth_most(lake: dict[str, str]) -> None:
+def test_the_most_read_table_has_the_largest_benefit(lake: dict[str, str]) -> None:
     for name in (*TABLES, "shop.d"):
         table = FedTable(lake, name)
         for _ in range(6):
@@ -135,7 +135,7 @@ def test_what_is_read_most_is_worth_most(lake: dict[str, str]) -> None:
             each.benefit for each in assess(catalog, TableSelection(tables, (), policies, query_log=log), steps).actions
         ]
 
-    # 3 reads of 4 tables, and each is spared five files
+    # 3 reads of 4 tables, each without five files
     assert benefits(LOG) == [13.33, 6.67, 0, 35]
-    # nothing can be told from a log that is not there
+    # a missing log changes nothing
     assert benefits(QueryLog("ops.nowhere", "read", "at")) == [5, 5, 5, 35]

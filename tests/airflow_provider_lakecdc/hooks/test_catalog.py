@@ -28,23 +28,23 @@ def described(**fields: Any) -> Connection:
 
 
 def test_a_rest_catalog_takes_uri_and_credential_from_the_fields() -> None:
-    found = catalog_from_connection(
+    catalog = catalog_from_connection(
         described(host="https://c.example.com/", login="me", password="pw", extra={"warehouse": "s3://b/w"})
     )
-    assert found.name == "lake"
-    assert found.properties == {
+    assert catalog.name == "lake"
+    assert catalog.properties == {
         "warehouse": "s3://b/w",
         "uri": "https://c.example.com",
         "type": "rest",
         "credential": "me:pw",
     }
-    (variable,) = found.secrets.values
+    (variable,) = catalog.secrets.values
     assert variable.startswith("LAKECDC_SECRET_LAKE_CREDENTIAL_")
-    assert found.references["credential"] == {"env": variable}
-    assert found.secrets.values == {variable: "me:pw"}
+    assert catalog.references["credential"] == {"env": variable}
+    assert catalog.secrets.values == {variable: "me:pw"}
 
 
-def test_airflows_own_hook_sees_the_same_catalog(lake: dict[str, str]) -> None:
+def test_airflows_own_hook_opens_the_same_catalog(lake: dict[str, str]) -> None:
     from airflow.providers.apache.iceberg.hooks.iceberg import IcebergHook
 
     theirs = dict(IcebergHook("lake").catalog.properties)
@@ -71,30 +71,30 @@ def test_airflows_own_hook_sees_the_same_catalog(lake: dict[str, str]) -> None:
         ("s3.endpoint", "http://localhost:9000", False),
     ],
 )
-def test_what_counts_as_a_secret(key: str, value: str, secret: bool) -> None:
-    found = catalog_from_connection(described(extra={"type": "sql", key: value}))
-    assert (found.references[key] != value) is secret
-    refuse_literals(found.references, "properties")
-    assert value not in repr(found) or not secret
+def test_secret_properties_are_recognized(key: str, value: str, secret: bool) -> None:
+    catalog = catalog_from_connection(described(extra={"type": "sql", key: value}))
+    assert (catalog.references[key] != value) is secret
+    refuse_literals(catalog.references, "properties")
+    assert value not in repr(catalog) or not secret
 
 
 def test_two_properties_never_share_a_variable() -> None:
-    found = catalog_from_connection(described(extra={"adls.sas-token.a.b": "1", "adls.sas-token.a_b": "2"}))
+    first = catalog_from_connection(described(extra={"adls.sas-token.a.b": "1", "adls.sas-token.a_b": "2"}))
     other = catalog_from_connection(described(conn_id="lake_adls", extra={"sas-token.a.b": "3"}))
-    for catalog in (found, other):
+    for catalog in (first, other):
         named = {key: value for key, value in catalog.references.items() if "token" in key}
         values = {key: catalog.secrets.values[value["env"]] for key, value in named.items()}
         assert values == {key: catalog.properties[key] for key in named}
-    assert not set(found.secrets.values) & set(other.secrets.values)
+    assert not set(first.secrets.values) & set(other.secrets.values)
 
 
 def test_the_extra_may_name_the_catalog() -> None:
-    found = catalog_from_connection(described(conn_id="my-lake", extra={"catalog_name": "lake"}))
-    assert found.name == "lake"
-    assert "catalog_name" not in found.properties
+    catalog = catalog_from_connection(described(conn_id="my-lake", extra={"catalog_name": "lake"}))
+    assert catalog.name == "lake"
+    assert "catalog_name" not in catalog.properties
 
 
-def test_a_connection_id_that_cannot_be_a_catalogs_name_is_refused_with_the_remedy() -> None:
+def test_a_connection_id_unusable_as_catalog_name_is_refused_with_the_remedy() -> None:
     with pytest.raises(JobBadInputError, match="catalog_name"):
         catalog_from_connection(described(conn_id="my-lake"))
 
@@ -104,25 +104,25 @@ def test_another_type_of_connection_is_refused() -> None:
         catalog_from_connection(described(conn_type="postgres"))
 
 
-def test_switches_are_text_as_pyiceberg_wants_them_and_not_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = catalog_from_connection(described(extra={"token-refresh-enabled": False, "s3.timeout": 5}))
-    assert found.properties["token-refresh-enabled"] == "false"
-    assert found.properties["s3.timeout"] == "5"
+def test_switches_become_text_for_pyiceberg_and_are_not_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = catalog_from_connection(described(extra={"token-refresh-enabled": False, "s3.timeout": 5}))
+    assert catalog.properties["token-refresh-enabled"] == "false"
+    assert catalog.properties["s3.timeout"] == "5"
     masked: list[str] = []
     monkeypatch.setattr("airflow.sdk.log.mask_secret", masked.append)
-    found.secrets.hide_from_logs()
+    catalog.secrets.hide_from_logs()
     assert masked == []
 
 
-def test_references_are_kept_and_resolved_only_to_open_the_catalog(
+def test_references_are_resolved_only_when_the_catalog_is_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     reference = {"env": "CATALOG_URI"}
-    found = catalog_from_connection(described(extra={"type": "sql", "uri": reference}))
-    assert found.references["uri"] == reference
-    assert found.secrets.values == {}
+    catalog = catalog_from_connection(described(extra={"type": "sql", "uri": reference}))
+    assert catalog.references["uri"] == reference
+    assert catalog.secrets.values == {}
     monkeypatch.setenv("CATALOG_URI", f"sqlite:///{tmp_path}/c.db")
-    opened = found.load()
+    opened = catalog.load()
     assert opened.properties["uri"] == f"sqlite:///{tmp_path}/c.db"
     opened.close()
 
@@ -137,7 +137,7 @@ def test_an_object_store_is_opened_in_process_and_checked(monkeypatch: pytest.Mo
     assert {each.state for each in checked.values()} == {"ok"}, checked
     assert "a catalog of type object_store" in checked["catalog connection"].found
     assert "one of 16 creates at once wins" in checked["object store"].found
-    # it tries anew, whatever was proven before
+    # it is tested again, whatever was proven before
     monkeypatch.setattr(LocalStorage, "create", lambda *_: Answer.WRITTEN)
-    (found,) = [each for each in findings("objects", []) if each.check == "object store"]
-    assert found.state == "fail" and "created an object twice" in found.found
+    (finding,) = [each for each in findings("objects", []) if each.check == "object store"]
+    assert finding.state == "fail" and "created an object twice" in finding.found

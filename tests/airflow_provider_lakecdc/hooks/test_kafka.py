@@ -1,4 +1,4 @@
-"""Connections of type kafka as settings of the source, their secrets aside."""
+"""Connections of type kafka become settings of the source, with their secrets separate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def described(**extra: Any) -> Connection:
     return Connection(conn_id="bus", conn_type="kafka", extra=json.dumps(extra))
 
 
-def test_settings_go_on_and_those_of_a_group_stay_out() -> None:
+def test_client_settings_are_passed_on_and_group_settings_are_not() -> None:
     secrets = SecretEnvironment("bus")
     connection = described(
         **{
@@ -49,6 +49,6 @@ def test_settings_go_on_and_those_of_a_group_stay_out() -> None:
 
 
 @pytest.mark.parametrize("extra", [{}, {"bootstrap.servers": "a:9092", "error_cb": {"a": 1}}])
-def test_what_cannot_be_used_is_refused(extra: dict[str, Any]) -> None:
+def test_unusable_settings_are_refused(extra: dict[str, Any]) -> None:
     with pytest.raises(JobBadInputError, match="bus"):
         kafka_address(described(**extra), SecretEnvironment("bus"))

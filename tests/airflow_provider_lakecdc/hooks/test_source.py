@@ -1,4 +1,4 @@
-"""Connections of type postgres as libpq strings, of type mysql as settings of the source."""
+"""Connections of type postgres become libpq strings, those of type mysql settings of the source."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def described(**fields: Any) -> Connection:
         {"host": "h", "extra": {"sslmode": "verify-full", "connect_timeout": 3}},
     ],
 )
-def test_libpq_reads_back_what_the_connection_says(fields: dict[str, Any]) -> None:
+def test_libpq_parses_the_settings_of_the_connection(fields: dict[str, Any]) -> None:
     read = psycopg.conninfo.conninfo_to_dict(conninfo(described(**fields)))
     expected = {"host": fields.get("host"), "port": fields.get("port"), "user": fields.get("login")}
     expected |= {"dbname": fields.get("schema"), **fields.get("extra", {})}
     assert {key: str(value) for key, value in read.items()} == {k: str(v) for k, v in expected.items() if v is not None}
 
 
-def test_passwords_and_what_is_not_libpqs_stay_out() -> None:
+def test_passwords_and_settings_unknown_to_libpq_are_omitted() -> None:
     text = conninfo(
         described(host="h", password="pw", extra={"sslpassword": "pw2", "cursor": "dictcursor", "iam": True})
     )
@@ -50,7 +50,7 @@ def mysql(**fields: Any) -> Connection:
     return Connection(conn_id="db", conn_type="mysql", extra=extra, **fields)
 
 
-def test_a_mysql_connection_becomes_settings_that_the_source_takes() -> None:
+def test_a_mysql_connection_becomes_settings_of_the_source() -> None:
     files = {"ca": "/ca.pem", "cert": "/c.pem", "key": "/k.pem"}
     connection = mysql(host="h", port=3307, login="u", password="pw", schema="shop", extra={"ssl": files})
     assert mysql_address(connection) == {
@@ -81,20 +81,20 @@ def test_a_mysql_connection_becomes_settings_that_the_source_takes() -> None:
         ({"conn_type": "jdbc", "host": "jdbc:mysql://h/shop"}, "jdbc:mysql://h/shop"),
     ],
 )
-def test_a_jdbc_source_takes_the_connection_of_a_database(
+def test_a_jdbc_source_uses_the_connection_of_a_database(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], url: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({**fields, "login": "me", "password": "hush"}))
     source, secrets = source_from_connection({"type": "jdbc", "cursor_column": "changed"}, "shop")
-    found = parse_source(source, ())
-    assert isinstance(found, JdbcSource)
-    assert (found.url, found.user, list(secrets.values.values())) == (url, "me", ["hush"])
+    parsed = parse_source(source, ())
+    assert isinstance(parsed, JdbcSource)
+    assert (parsed.url, parsed.user, list(secrets.values.values())) == (url, "me", ["hush"])
     assert parse_source({"type": "jdbc", "cursor_column": "c", **placeholder_address("jdbc")}, ())
     with pytest.raises(JobBadInputError, match="Both the source and source_conn_id=.* set url"):
         source_from_connection({"type": "jdbc", "url": "jdbc:mysql://h/s"}, "shop")
 
 
-def test_the_password_travels_as_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_is_passed_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "mysql", "host": "h", "password": "hush"}))
     source, secrets = source_from_connection({"type": "mysql", "chunk_rows": 5}, "shop")
     assert "hush" not in json.dumps(source) and source["password"] == {"env": next(iter(secrets.values))}
@@ -106,13 +106,13 @@ def test_the_password_travels_as_a_reference(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "kafka"])
-def test_a_connection_of_another_type_names_what_brings_the_right_one(
+def test_a_connection_of_another_type_names_the_package_of_the_right_one(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "generic", "host": "h"}))
-    with pytest.raises(JobBadInputError) as told:
+    with pytest.raises(JobBadInputError) as error:
         source_from_connection({"type": kind}, "shop")
-    assert f"pip install 'airflow-provider-lakecdc[{kind}]'" in str(told.value)
+    assert f"pip install 'airflow-provider-lakecdc[{kind}]'" in str(error.value)
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
     assert f"-{kind}>=" in setup["options.extras_require"][kind]

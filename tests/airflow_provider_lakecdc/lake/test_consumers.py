@@ -1,4 +1,4 @@
-"""Consumers: registered, moved on, never back, and stopped by a rollback."""
+"""Consumers are registered, advance, never go back, and are stopped by a rollback."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def registered(fed: FedTable) -> dict[str, Consumer]:
     return read_consumers(fed.catalog.load_table(TABLE).properties)
 
 
-def test_a_consumer_moves_on_and_never_back(catalog: CatalogConnection, fed: FedTable) -> None:
+def test_a_consumer_advances_and_never_goes_back(catalog: CatalogConnection, fed: FedTable) -> None:
     first, second = fed.ingest(None), fed.ingest(None)
-    found = consumers.register_consumer(catalog, TABLE, "mart", snapshot_id=first, limit=3600)
-    assert registered(fed) == {"mart": found}
+    consumer = consumers.register_consumer(catalog, TABLE, "mart", snapshot_id=first, limit=3600)
+    assert registered(fed) == {"mart": consumer}
     assert consumers.unread(catalog, TABLE, "mart") == (first, second)
     assert consumers.move_consumer(catalog, TABLE, "mart", second).snapshot_id == second
     assert consumers.unread(catalog, TABLE, "mart") is None
@@ -62,13 +62,15 @@ def test_a_consumer_moves_on_and_never_back(catalog: CatalogConnection, fed: Fed
         '{"snapshot": 1e999, "limit": 9, "moved_at": "2026-03-01T00:00:00Z"}',
     ],
 )
-def test_a_consumer_whose_property_cannot_be_read_is_never_silent(text: str) -> None:
-    found = read_consumers({"lakecdc.consumer.mart": text, "lakecdc.consumer.b": Consumer("b", 1, 9, NOW).encode()})
-    assert found["b"].is_readable and not found["mart"].is_readable
-    assert not found["mart"].is_silent([(2, 0), (1, 0)], NOW)
+def test_an_unreadable_consumer_property_is_never_silent(text: str) -> None:
+    consumers_by_name = read_consumers(
+        {"lakecdc.consumer.mart": text, "lakecdc.consumer.b": Consumer("b", 1, 9, NOW).encode()}
+    )
+    assert consumers_by_name["b"].is_readable and not consumers_by_name["mart"].is_readable
+    assert not consumers_by_name["mart"].is_silent([(2, 0), (1, 0)], NOW)
 
 
-def test_a_consumer_whose_property_cannot_be_read_is_dropped_and_registered_again(
+def test_an_unreadable_consumer_property_is_dropped_and_registered_again(
     catalog: CatalogConnection, fed: FedTable
 ) -> None:
     first = fed.ingest(None)
@@ -85,7 +87,7 @@ def test_a_consumer_whose_property_cannot_be_read_is_dropped_and_registered_agai
     assert consumers.register_consumer(catalog, TABLE, "mart").snapshot_id == first
 
 
-def test_registering_again_leaves_it_where_it_is(catalog: CatalogConnection, fed: FedTable) -> None:
+def test_registering_again_keeps_the_position(catalog: CatalogConnection, fed: FedTable) -> None:
     first = fed.ingest(None)
     consumers.register_consumer(catalog, TABLE, "mart")
     fed.ingest(None)
@@ -93,7 +95,9 @@ def test_registering_again_leaves_it_where_it_is(catalog: CatalogConnection, fed
     assert (again.snapshot_id, again.limit) == (first, 60)
 
 
-def test_what_is_gone_cannot_be_registered_and_a_rollback_stops_it(catalog: CatalogConnection, fed: FedTable) -> None:
+def test_an_expired_snapshot_cannot_be_registered_and_a_rollback_stops_a_consumer(
+    catalog: CatalogConnection, fed: FedTable
+) -> None:
     with pytest.raises(InputError, match="no snapshot yet"):
         consumers.register_consumer(catalog, TABLE, "mart")
     first, second = fed.ingest(None), fed.ingest(None)
@@ -111,7 +115,7 @@ def test_what_is_gone_cannot_be_registered_and_a_rollback_stops_it(catalog: Cata
         consumers.unread(catalog, TABLE, "mart")
 
 
-def test_a_move_goes_through_although_another_writer_comes_first(
+def test_a_move_succeeds_despite_a_concurrent_writer(
     catalog: CatalogConnection, fed: FedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = fed.ingest(None), fed.ingest(None)
@@ -139,14 +143,14 @@ def test_a_move_goes_through_although_another_writer_comes_first(
         (1, timedelta(hours=1), False),
     ],
 )
-def test_who_has_nothing_to_read_is_not_silent(snapshot: int, moved: timedelta, silent: bool) -> None:
+def test_only_a_consumer_with_old_unread_snapshots_is_silent(snapshot: int, moved: timedelta, silent: bool) -> None:
     at = [NOW - timedelta(days=30), NOW - timedelta(days=20), NOW - timedelta(hours=2)]
     ancestors = [(n, int(t.timestamp() * 1000)) for n, t in enumerate(at, 1)][::-1]
     consumer = Consumer("mart", snapshot, timedelta(days=7).total_seconds(), NOW - moved)
     assert consumer.is_silent(ancestors, NOW) is silent
 
 
-def test_the_operator(fed: FedTable) -> None:
+def test_the_operator_registers_moves_and_drops(fed: FedTable) -> None:
     first = fed.ingest(None)
     second = fed.ingest(None)
 
@@ -168,11 +172,11 @@ async def first_event(trigger: PollingTrigger) -> dict[str, Any]:
     async for event in trigger.run():
         payload: dict[str, Any] = event.payload
         return payload
-    raise AssertionError("The trigger has ended without an event.")
+    raise AssertionError("The trigger ended without an event.")
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_the_sensor_waits_for_what_is_unread(fed: FedTable, context: Any, deferrable: bool) -> None:
+def test_the_sensor_waits_for_unread_snapshots(fed: FedTable, context: Any, deferrable: bool) -> None:
     def sensor() -> SnapshotSensor:
         arguments: dict[str, Any] = {"table": TABLE, "consumer": "mart", "catalog_conn_id": "lake"}
         return SnapshotSensor(task_id="t", poke_interval=0.01, timeout=0.05, deferrable=deferrable, **arguments)

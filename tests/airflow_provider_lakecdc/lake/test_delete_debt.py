@@ -24,18 +24,18 @@ def orders(lake: dict[str, str]) -> FedTable:
 @pytest.fixture
 def no_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("A manifest list has been opened.")
+        raise AssertionError("A manifest list was opened.")
 
     monkeypatch.setattr("pyiceberg.table.snapshots.Snapshot.manifests", refuse)
 
 
-def test_there_is_none_without_a_table_or_a_branch(orders: FedTable) -> None:
+def test_a_missing_table_or_branch_has_no_debt(orders: FedTable) -> None:
     assert read("shop.nothing") is None
     assert read("elsewhere.nothing") is None
     assert read(branch="audit") is None
 
 
-def test_an_empty_table_owes_nothing(orders: FedTable) -> None:
+def test_an_empty_table_has_no_debt(orders: FedTable) -> None:
     assert read() == DeleteDebt()
 
 
@@ -49,7 +49,7 @@ def test_row_counts_come_from_summaries(orders: FedTable, request: pytest.Fixtur
     assert read() == DeleteDebt(3, 35, 2, 6)
 
 
-def test_where_expiry_has_cut_the_way_back_manifests_are_read(orders: FedTable) -> None:
+def test_manifests_are_read_where_expiry_cut_the_history(orders: FedTable) -> None:
     first = orders.ingest(None)
     added = orders.delete(10, 20)
     orders.delete(3, by_position=True)
@@ -57,7 +57,7 @@ def test_where_expiry_has_cut_the_way_back_manifests_are_read(orders: FedTable) 
     assert read() == DeleteDebt(2, 30, 1, 3)
 
 
-def test_a_branch_has_a_debt_of_its_own(orders: FedTable) -> None:
+def test_a_branch_has_its_own_debt(orders: FedTable) -> None:
     clean = orders.ingest(None)
     orders.delete(10)
     orders.table.manage_snapshots().create_branch(snapshot_id=clean, branch_name="audit").commit()

@@ -1,4 +1,4 @@
-"""What workers take a table to be sorted by."""
+"""The columns by which workers consider a table sorted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FIELDS = (NestedField(1, "a", StringType(), required=True), NestedField(2, "b", 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> SqlCatalog:
-    found = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
-    found.create_namespace("shop")
-    return found
+    opened = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    opened.create_namespace("shop")
+    return opened
 
 
 def table(catalog: SqlCatalog, *order: SortField, key: bool = False, **recorded: Any) -> Table:
@@ -34,19 +34,19 @@ def table(catalog: SqlCatalog, *order: SortField, key: bool = False, **recorded:
     return catalog.create_table("shop.orders", schema, sort_order=SortOrder(*order), properties=properties)
 
 
-def by(found: Table, **options: Any) -> list[int] | None:
-    return sorted_columns(found, SortDataFilesOptions(**options))
+def by(table: Table, **options: Any) -> list[int] | None:
+    return sorted_columns(table, SortDataFilesOptions(**options))
 
 
 B = SortField(2, IdentityTransform())
 BUCKET = SortField(2, BucketTransform(4))
 
 
-def test_options_go_before_everything(catalog: SqlCatalog) -> None:
-    found = table(catalog, B, key=True)
-    assert by(found, columns=("b", "a")) == [2, 1]
-    assert by(found, columns=("b", "c")) is None
-    assert by(found, columns=("a", "b"), curve="hilbert") is None
+def test_options_take_precedence(catalog: SqlCatalog) -> None:
+    unsorted = table(catalog, B, key=True)
+    assert by(unsorted, columns=("b", "a")) == [2, 1]
+    assert by(unsorted, columns=("b", "c")) is None
+    assert by(unsorted, columns=("a", "b"), curve="hilbert") is None
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_options_go_before_everything(catalog: SqlCatalog) -> None:
         ((), True, {"fields": [2], "curve": "linear"}, [2]),
         ((), True, {"fields": [2, 1], "curve": "zorder"}, None),
         ((), True, {"fields": [7]}, [1, 2]),
-        # the table has been given another order since
+        # the sort order has changed since
         ((B,), False, {"fields": [1], "table_order": 0}, [2]),
     ],
 )
-def test_what_the_table_says(
+def test_properties_sort_order_and_key_decide(
     catalog: SqlCatalog, order: tuple[SortField, ...], key: bool, recorded: dict[str, Any], columns: list[int] | None
 ) -> None:
     assert by(table(catalog, *order, key=key, **recorded)) == columns
 
 
-def test_another_curve_than_the_one_recorded(catalog: SqlCatalog) -> None:
-    found = table(catalog, fields=[2, 1], curve="zorder")
-    assert by(found, curve="linear") == [2, 1]
-    assert by(found, curve="hilbert") is None
+def test_a_curve_other_than_the_recorded_one_is_unsorted(catalog: SqlCatalog) -> None:
+    recorded_table = table(catalog, fields=[2, 1], curve="zorder")
+    assert by(recorded_table, curve="linear") == [2, 1]
+    assert by(recorded_table, curve="hilbert") is None

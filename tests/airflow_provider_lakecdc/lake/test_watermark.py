@@ -12,8 +12,8 @@ FIVE, SIX, SEVEN = (f"2026-01-01T0{hour}:00:00+00:00" for hour in (5, 6, 7))
 
 
 def read(table: str = "shop.orders") -> str | None:
-    found = read_watermark(get_catalog("lake"), table)
-    return found.isoformat() if found else None
+    watermark = read_watermark(get_catalog("lake"), table)
+    return watermark.isoformat() if watermark else None
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ def orders(lake: dict[str, str]) -> FedTable:
     return FedTable(lake)
 
 
-def test_there_is_none_without_a_table_or_a_namespace(orders: FedTable) -> None:
+def test_a_missing_table_or_namespace_has_no_watermark(orders: FedTable) -> None:
     assert read("shop.nothing") is None
     assert read("elsewhere.nothing") is None
 
 
-def test_there_is_none_before_the_first_position(orders: FedTable) -> None:
+def test_there_is_no_watermark_before_the_first_position(orders: FedTable) -> None:
     assert read() is None
     orders.maintain()
     assert read() is None
@@ -47,7 +47,7 @@ def test_the_newest_position_counts(orders: FedTable) -> None:
     assert read() == SIX
 
 
-def test_a_quiet_stretch_moves_it_on_only_behind_its_carrier(orders: FedTable) -> None:
+def test_an_idle_source_advances_it_only_behind_its_carrier(orders: FedTable) -> None:
     carrier = orders.ingest(FIVE)
     orders.stay_idle(carrier, SEVEN)
     orders.maintain()

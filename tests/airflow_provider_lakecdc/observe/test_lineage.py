@@ -1,4 +1,4 @@
-"""What OpenLineage is told, asked as Airflow's OpenLineage provider asks an operator."""
+"""Lineage that operators emit through Airflow's OpenLineage provider."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.airflow_provider_lakecdc.conftest import FakeSpark
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 Context = Any
-Tell = Callable[..., OperatorLineage[Any, Any]]
+LineageOf = Callable[..., OperatorLineage[Any, Any]]
 ORDERS = [{"table": "shop.orders", "key": ["id"]}]
 POSTGRES = {"type": "postgres", "dsn": "host=db.example.com dbname=web user=reader", "slot": "s"}
 DRY = {"dry_run": True}
@@ -46,9 +46,11 @@ ARGUMENTS: dict[str, Any] = {"task_id": "t", "catalog_conn_id": "lake", "look_fi
 
 
 @pytest.fixture
-def tell(spark_submit: FakeSpark, context: Context, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Tell:
-    """Executes an operator over real tables and returns what the provider's extractors make of it."""
-    # nothing listens at the source's address
+def lineage_of(
+    spark_submit: FakeSpark, context: Context, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> LineageOf:
+    """Return a function that executes an operator over real tables and returns the extracted lineage."""
+    # no server listens at the source's address
     monkeypatch.setattr(source_precheck, "precheck_source", lambda *given, **how: Precheck())
     for name in ("shop.orders", "shop.orders_history", "shop.versions"):
         FedTable(lake, name)
@@ -69,16 +71,16 @@ def names(datasets: list[Any]) -> list[tuple[str, str]]:
 
 
 def located(tmp_path: Path, table: str) -> tuple[str, str]:
-    """The name of a table of the test's catalog."""
+    """Return the namespace and name of a table of the test's catalog."""
     return "file", f"{tmp_path}/warehouse/shop/{table}"
 
 
 def test_an_ingest_reads_its_source_and_writes_a_table_with_columns_rows_and_snapshot(
-    tell: Tell, tmp_path: Path
+    lineage_of: LineageOf, tmp_path: Path
 ) -> None:
-    found = tell(IngestOperator(source=POSTGRES, targets=ORDERS, **ARGUMENTS), **WRITTEN)
-    assert names(found.inputs) == [("postgres://db.example.com:5432", "web.shop.orders")]
-    (output,) = found.outputs
+    lineage = lineage_of(IngestOperator(source=POSTGRES, targets=ORDERS, **ARGUMENTS), **WRITTEN)
+    assert names(lineage.inputs) == [("postgres://db.example.com:5432", "web.shop.orders")]
+    (output,) = lineage.outputs
     assert names([output]) == [located(tmp_path, "orders")]
     assert [(field.name, field.type) for field in output.facets["schema"].fields] == [("id", "long")]
     assert output.facets["version"].datasetVersion == "9007199254740995"
@@ -88,19 +90,19 @@ def test_an_ingest_reads_its_source_and_writes_a_table_with_columns_rows_and_sna
     assert (statistics.rowCount, statistics.size, statistics.fileCount) == (7, 900, 2)
 
 
-def test_a_history_table_is_written_too(tell: Tell, tmp_path: Path) -> None:
+def test_a_history_table_is_written_too(lineage_of: LineageOf, tmp_path: Path) -> None:
     targets = [{**ORDERS[0], "history_table": "shop.orders_history"}]
     metrics = {**WRITTEN["metrics"], "history_rows": 9, "history_data_files": 1}
-    found = tell(IngestOperator(source=POSTGRES, targets=targets, **ARGUMENTS), metrics=metrics)
-    assert names(found.outputs) == [located(tmp_path, "orders"), located(tmp_path, "orders_history")]
-    assert [output.outputFacets["outputStatistics"].rowCount for output in found.outputs] == [7, 9]
+    lineage = lineage_of(IngestOperator(source=POSTGRES, targets=targets, **ARGUMENTS), metrics=metrics)
+    assert names(lineage.outputs) == [located(tmp_path, "orders"), located(tmp_path, "orders_history")]
+    assert [output.outputFacets["outputStatistics"].rowCount for output in lineage.outputs] == [7, 9]
 
 
-def test_commits_before_a_failure_are_reported(tell: Tell, tmp_path: Path) -> None:
+def test_commits_before_a_failure_are_reported(lineage_of: LineageOf, tmp_path: Path) -> None:
     failed = {"outcome": "failed", "failure_class": "unknown", "reason": "x", **WRITTEN}
-    found = tell(IngestOperator(source=POSTGRES, targets=ORDERS, **ARGUMENTS), **failed)
-    assert names(found.outputs) == [located(tmp_path, "orders")]
-    assert names(found.inputs) == [("postgres://db.example.com:5432", "web.shop.orders")]
+    lineage = lineage_of(IngestOperator(source=POSTGRES, targets=ORDERS, **ARGUMENTS), **failed)
+    assert names(lineage.outputs) == [located(tmp_path, "orders")]
+    assert names(lineage.inputs) == [("postgres://db.example.com:5432", "web.shop.orders")]
 
 
 @pytest.mark.parametrize(
@@ -108,74 +110,76 @@ def test_commits_before_a_failure_are_reported(tell: Tell, tmp_path: Path) -> No
     [({"outcome": "nothing", "snapshot_before": None, "snapshot_after": None}, {}), ({}, {"dry_run": True})],
     ids=["nothing", "dry run"],
 )
-def test_what_has_not_changed_was_not_written(tell: Tell, reported: Any, arguments: Any) -> None:
-    found = tell(CompactDataFilesOperator(tables=["shop.orders"], **ARGUMENTS, **arguments), **reported)
-    assert found.inputs == found.outputs == []
+def test_unchanged_tables_have_no_lineage(lineage_of: LineageOf, reported: Any, arguments: Any) -> None:
+    lineage = lineage_of(CompactDataFilesOperator(tables=["shop.orders"], **ARGUMENTS, **arguments), **reported)
+    assert lineage.inputs == lineage.outputs == []
 
 
-def test_a_table_that_is_gone_is_left_out(tell: Tell) -> None:
-    assert tell(CompactDataFilesOperator(tables=["shop.gone"], **ARGUMENTS)).outputs == []
+def test_a_missing_table_has_no_lineage(lineage_of: LineageOf) -> None:
+    assert lineage_of(CompactDataFilesOperator(tables=["shop.gone"], **ARGUMENTS)).outputs == []
 
 
-def test_a_job_without_a_report_emits_nothing(tell: Tell) -> None:
+def test_a_job_without_a_report_emits_nothing(lineage_of: LineageOf) -> None:
     operator = CompactDataFilesOperator(tables=["shop.orders"], **ARGUMENTS)
     assert operator.get_openlineage_facets_on_complete(None) is None
 
 
-def test_checks_and_comparisons_only_read(tell: Tell, tmp_path: Path) -> None:
+def test_checks_and_comparisons_only_read(lineage_of: LineageOf, tmp_path: Path) -> None:
     passed = {"outcome": "nothing", "reason": "all checks have passed"}
     checks = {"shop.orders": [{"type": "not_null", "columns": ["id"]}]}
-    found = tell(CheckTablesOperator(tables=["shop.orders"], checks=checks, **ARGUMENTS), **passed)
-    assert (names(found.inputs), found.outputs) == ([located(tmp_path, "orders")], [])
+    lineage = lineage_of(CheckTablesOperator(tables=["shop.orders"], checks=checks, **ARGUMENTS), **passed)
+    assert (names(lineage.inputs), lineage.outputs) == ([located(tmp_path, "orders")], [])
     source = {"type": "iceberg"}
     targets = [{**ORDERS[0], "source_table": "shop.versions"}]
-    found = tell(ReconcileOperator(source=source, targets=targets, **ARGUMENTS), **passed)
-    assert names(found.inputs) == [located(tmp_path, "orders"), located(tmp_path, "versions")]
-    assert found.outputs == []
+    lineage = lineage_of(ReconcileOperator(source=source, targets=targets, **ARGUMENTS), **passed)
+    assert names(lineage.inputs) == [located(tmp_path, "orders"), located(tmp_path, "versions")]
+    assert lineage.outputs == []
 
 
 @pytest.mark.parametrize("destination", ["table", "folder"])
-def test_changes_go_from_the_table_to_their_destination(tell: Tell, tmp_path: Path, destination: str) -> None:
+def test_changes_go_from_the_table_to_their_destination(
+    lineage_of: LineageOf, tmp_path: Path, destination: str
+) -> None:
     where = {"table": "shop.versions"} if destination == "table" else {"folder": "s3://bucket/changes/orders"}
     operator = ExportChangesOperator(tables=["shop.orders"], destinations={"shop.orders": where}, **ARGUMENTS)
-    found = tell(operator, metrics={"rows_written": 4, "files_written": 1, "exported_as": "42"})
-    assert names(found.inputs) == [located(tmp_path, "orders")]
-    wanted = located(tmp_path, "versions") if destination == "table" else ("s3://bucket", "changes/orders")
-    assert names(found.outputs) == [wanted]
-    assert found.outputs[0].outputFacets["outputStatistics"].rowCount == 4
+    lineage = lineage_of(operator, metrics={"rows_written": 4, "files_written": 1, "exported_as": "42"})
+    assert names(lineage.inputs) == [located(tmp_path, "orders")]
+    expected = located(tmp_path, "versions") if destination == "table" else ("s3://bucket", "changes/orders")
+    assert names(lineage.outputs) == [expected]
+    assert lineage.outputs[0].outputFacets["outputStatistics"].rowCount == 4
 
 
-def test_versions_come_from_the_history_table(tell: Tell, tmp_path: Path) -> None:
+def test_versions_come_from_the_history_table(lineage_of: LineageOf, tmp_path: Path) -> None:
     operator = Scd2Operator(
         tables=["shop.orders"],
         history_tables={"shop.orders": "shop.orders_history"},
         dimensions={"shop.orders": "shop.versions"},
         **ARGUMENTS,
     )
-    found = tell(operator, outcome="done", snapshot_before=None, snapshot_after=None)
-    assert names(found.inputs) == [located(tmp_path, "orders_history")]
-    assert names(found.outputs) == [located(tmp_path, "versions")]
+    lineage = lineage_of(operator, outcome="done", snapshot_before=None, snapshot_after=None)
+    assert names(lineage.inputs) == [located(tmp_path, "orders_history")]
+    assert names(lineage.outputs) == [located(tmp_path, "versions")]
 
 
-def test_an_aggregated_table_is_made_of_its_history_table(tell: Tell, tmp_path: Path) -> None:
+def test_an_aggregated_table_has_its_history_table_as_input(lineage_of: LineageOf, tmp_path: Path) -> None:
     merge = {"engine": "aggregate", "group_by": ["id"], "columns": {"rows": "count(*)"}}
     targets = [{"table": "shop.orders", "key": ["id"], "history_table": "shop.orders_history", "merge": merge}]
-    found = tell(IngestOperator(source=POSTGRES, targets=targets, **ARGUMENTS), **WRITTEN)
-    assert names(found.inputs) == [located(tmp_path, "orders_history")]
-    assert names(found.outputs) == [located(tmp_path, "orders")]
+    lineage = lineage_of(IngestOperator(source=POSTGRES, targets=targets, **ARGUMENTS), **WRITTEN)
+    assert names(lineage.inputs) == [located(tmp_path, "orders_history")]
+    assert names(lineage.outputs) == [located(tmp_path, "orders")]
 
 
-def test_steps_are_reported_as_jobs_of_their_own(tell: Tell, tmp_path: Path) -> None:
+def test_steps_are_reported_as_separate_jobs(lineage_of: LineageOf, tmp_path: Path) -> None:
     steps: list[dict[str, Any]] = [
         {"job": "compact_data_files"},
         {"job": "expire_snapshots", "options": DRY},
     ]
-    found = tell(GovernOperator(tables=["shop.orders"], steps=steps, **ARGUMENTS))
-    assert names(found.outputs) == [located(tmp_path, "orders")]
+    lineage = lineage_of(GovernOperator(tables=["shop.orders"], steps=steps, **ARGUMENTS))
+    assert names(lineage.outputs) == [located(tmp_path, "orders")]
 
 
-def test_the_clients_own_transport_takes_it(tell: Tell, tmp_path: Path) -> None:
-    found = tell(IngestOperator(source=POSTGRES, targets=ORDERS, **ARGUMENTS), **WRITTEN)
+def test_the_clients_transport_accepts_it(lineage_of: LineageOf, tmp_path: Path) -> None:
+    lineage = lineage_of(IngestOperator(source=POSTGRES, targets=ORDERS, **ARGUMENTS), **WRITTEN)
     path = tmp_path / "events.json"
     client = OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(path), append=True)))
     event = RunEvent(
@@ -184,8 +188,8 @@ def test_the_clients_own_transport_takes_it(tell: Tell, tmp_path: Path) -> None:
         eventType=RunState.COMPLETE,
         run=Run(str(generate_new_uuid())),
         job=Job("airflow", "d.t"),
-        inputs=[*found.inputs],
-        outputs=[*found.outputs],
+        inputs=[*lineage.inputs],
+        outputs=[*lineage.outputs],
     )
     client.emit(event)
     (line,) = map(json.loads, path.read_text().splitlines())

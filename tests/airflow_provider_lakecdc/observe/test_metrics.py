@@ -48,7 +48,7 @@ REPORT = JobReport("ingest", "2026-01-01T05:59:00+00:00", "2026-01-01T06:00:00+0
 
 
 class UdpClient:
-    """What Airflow asks of the package ``statsd``, in StatsD's line protocol over UDP."""
+    """The methods of the package ``statsd`` that Airflow uses, in StatsD's line protocol over UDP."""
 
     def __init__(self, host: str, port: int, prefix: str, ipv6: bool) -> None:
         self._socket, self._address, self._prefix = (
@@ -72,45 +72,45 @@ class UdpClient:
 
 @dataclass
 class StatsdServer:
-    """A StatsD server that keeps what comes."""
+    """A StatsD server that records what it receives."""
 
     socket: socket.socket
 
     def lines(self) -> dict[str, str]:
-        """Value and type by name and tags; everything has arrived, as it is the same machine."""
-        found: dict[str, str] = {}
+        """Return value and type by name and tags; everything has arrived, as both run on one machine."""
+        metrics: dict[str, str] = {}
         while True:
             try:
                 name, _, value = self.socket.recv(65536).decode().rpartition(":")
             except TimeoutError:
-                return found
-            # Airflow has metrics of its own to send
+                return metrics
+            # Airflow sends its own metrics as well
             if ".lakecdc." in name:
-                found[name] = value
+                metrics[name] = value
 
 
 @pytest.fixture
 def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdServer]:
-    """A server, and Airflow configured for it as its task processes are."""
+    """Start a server and configure Airflow for it like its task processes."""
     from airflow.sdk.observability import stats
     from airflow.sdk.observability.metrics import stats_utils
 
     module = types.ModuleType("statsd")
     module.StatsClient = UdpClient  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "statsd", module)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        found.bind(("127.0.0.1", 0))
-        found.settimeout(0.2)
-        settings = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(found.getsockname()[1])}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(0.2)
+        settings = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(server.getsockname()[1])}
         for name, value in {**settings, "STATSD_INFLUXDB_ENABLED": "True"}.items():
             monkeypatch.setenv(f"AIRFLOW__METRICS__{name}", value)
         stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
-        yield StatsdServer(found)
+        yield StatsdServer(server)
         monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
         stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
 
 
-def test_statsd_gets_what_the_report_says(statsd: StatsdServer, context: Any) -> None:
+def test_statsd_receives_the_metrics_of_the_report(statsd: StatsdServer, context: Any) -> None:
     emit(changed(context, ti=TaskInstance(stats_tags={"dag_id": "d"})), "lake", REPORT)
     tags = "dag_id=d,job=ingest,catalog=lake,table=shop.orders"
     assert statsd.lines() == {
@@ -136,7 +136,9 @@ def operator(**arguments: Any) -> RewriteDeleteFilesOperator:
 
 
 @pytest.mark.usefixtures("lake")
-def test_operators_send_them_but_not_of_a_dry_run(statsd: StatsdServer, spark_submit: FakeSpark, context: Any) -> None:
+def test_operators_send_metrics_but_not_of_a_dry_run(
+    statsd: StatsdServer, spark_submit: FakeSpark, context: Any
+) -> None:
     facts = {"positions": 7, "groups_left": 2, "seconds": {"match": 1.0, "total": 1.5}}
     spark_submit.behave({"shop.orders": {"outcome": "conflict", "failure_class": "conflict", "metrics": facts}})
     with pytest.raises(Exception, match="conflict"):
@@ -154,9 +156,7 @@ def test_operators_send_them_but_not_of_a_dry_run(statsd: StatsdServer, spark_su
 
 
 @pytest.mark.usefixtures("lake")
-def test_what_steps_have_done_is_sent_as_of_their_jobs(
-    statsd: StatsdServer, spark_submit: FakeSpark, context: Any
-) -> None:
+def test_metrics_of_steps_are_sent_for_their_jobs(statsd: StatsdServer, spark_submit: FakeSpark, context: Any) -> None:
     facts = {"rewrite_delete_files shop.orders": {"metrics": {"positions": 7, "seconds": 1.5}}}
     spark_submit.behave({**facts, "remove_orphan_files shop.orders": {"metrics": {"orphan_files": 3}}})
     steps = [{"job": "rewrite_delete_files"}, {"job": "remove_orphan_files"}]
@@ -170,7 +170,7 @@ def test_what_steps_have_done_is_sent_as_of_their_jobs(
     }
 
 
-def test_without_metrics_and_with_broken_ones_nothing_happens(
+def test_disabled_or_broken_metrics_do_no_harm(
     context: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     emit(context, "lake", REPORT)
@@ -182,17 +182,17 @@ def test_without_metrics_and_with_broken_ones_nothing_happens(
 
 @dataclass
 class Collector:
-    """An OpenTelemetry collector that keeps bodies of requests."""
+    """An OpenTelemetry collector that stores the bodies of requests."""
 
     url: str
     bodies: list[bytes] = field(default_factory=list)
 
     def points(self) -> dict[str, list[tuple[dict[str, str], float]]]:
-        """Tags and values by name."""
+        """Return tags and values by name."""
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-        found: dict[str, list[tuple[dict[str, str], float]]] = {}
-        # each body holds everything so far
+        points_by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
+        # each body contains everything so far
         for body in self.bodies[-1:]:
             for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
@@ -200,15 +200,15 @@ class Collector:
                     for point in data.data_points:
                         tags = {a.key: a.value.string_value for a in point.attributes}
                         value = point.sum if hasattr(point, "sum") else point.as_double or point.as_int
-                        found.setdefault(metric.name, []).append((tags, value))
-        return found
+                        points_by_name.setdefault(metric.name, []).append((tags, value))
+        return points_by_name
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            found.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            receiver.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
             self.end_headers()
 
@@ -216,10 +216,10 @@ def collector() -> Iterator[Collector]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        found = Collector(f"http://127.0.0.1:{server.server_port}")
+        receiver = Collector(f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield found
+        yield receiver
         server.shutdown()
         thread.join()
 
@@ -237,7 +237,7 @@ emit({"ti": SimpleNamespace(stats_tags={"dag_id": "d"})}, "lake", parse_report(j
 """
 
 
-def test_opentelemetry_gets_the_same(collector: Collector) -> None:
+def test_opentelemetry_receives_the_same(collector: Collector) -> None:
     environment = {
         **os.environ,
         "AIRFLOW__METRICS__OTEL_ON": "True",
@@ -257,8 +257,8 @@ def test_opentelemetry_gets_the_same(collector: Collector) -> None:
 
 
 def sent_metrics() -> set[tuple[str, str]]:
-    """Names and kinds of all metrics that the code sends."""
-    # what a job of several steps has done is sent as its steps'
+    """Return names and kinds of all metrics that the code sends."""
+    # metrics of a job of several steps are sent for its steps
     sent = {(TABLES, "counter")} | {(f"lakecdc.{job}.{DURATION}", "timer") for job in OPTIONS if job != GOVERN}
     for kind, by_job in (("counter", COUNTERS), ("gauge", GAUGES)):
         sent |= {(f"lakecdc.{job}.{name}", kind) for job, names in by_job.items() for name in names}

@@ -1,4 +1,4 @@
-"""The board and the alert rules that the package ships use metrics that the code sends."""
+"""The packaged board and alert rules use metrics that the code sends."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tests.airflow_provider_lakecdc.observe.test_metrics import sent_metrics
 
 SHIPPED = home.REPOSITORY / "airflow_provider_lakecdc" / "observe" / "monitoring"
 PAGE = (home.REPOSITORY / "docs" / "guides" / "monitoring.md").read_text()
-#: kinds by the names that Prometheus has, with Airflow's prefix
+#: kinds by Prometheus' names, with Airflow's prefix
 KINDS = {f"airflow_{name.replace('.', '_')}": kind for name, kind in sent_metrics()}
 _LABELS = {"catalog", "table", "job", "op", "outcome"}
 _SELECTORS = ("VectorSelector", "MatrixSelector")
 
 
 def rules() -> list[dict[str, Any]]:
-    """All alert rules."""
+    """Return all alert rules."""
     groups = yaml.safe_load((SHIPPED / "prometheus-rules.yaml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
 def board() -> dict[str, Any]:
-    """The board as Grafana imports it."""
-    found: dict[str, Any] = json.loads((SHIPPED / "grafana-board.json").read_text())
-    return found
+    """Return the board as Grafana imports it."""
+    loaded: dict[str, Any] = json.loads((SHIPPED / "grafana-board.json").read_text())
+    return loaded
 
 
 def expressions() -> Iterator[Any]:
-    """Every expression of PromQL with where it stands."""
+    """Yield every PromQL expression with its place."""
     for rule in rules():
         yield pytest.param(rule["expr"], id=rule["alert"])
     for panel in board()["panels"]:
@@ -46,7 +46,7 @@ def expressions() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("expression", [*expressions()])
-def test_expressions_use_metrics_that_are_sent_as_their_kind(expression: str) -> None:
+def test_expressions_use_sent_metrics_according_to_their_kind(expression: str) -> None:
     # Grafana replaces its variables before Prometheus parses
     parts: list[Any] = []
     promql.walk(promql.parse(expression.replace("$__rate_interval", "5m")), parts.append)
@@ -54,7 +54,7 @@ def test_expressions_use_metrics_that_are_sent_as_their_kind(expression: str) ->
     selectors = [getattr(each, "vector_selector", each) for each in parts if type(each).__name__ in _SELECTORS]
     names = {each.name for each in selectors}
     assert names and names <= set(KINDS)
-    # a counter says something by its growth, a gauge by its value
+    # a counter is used by its growth, a gauge by its value
     assert {name for name in names if KINDS[name] == "counter"} == grows
     assert {KINDS[name] for name in names} <= {"counter", "gauge"}
     labels = {each.name for selector in selectors for each in selector.matchers.matchers}
@@ -64,13 +64,13 @@ def test_expressions_use_metrics_that_are_sent_as_their_kind(expression: str) ->
     assert labels <= _LABELS
 
 
-def test_the_board_has_only_members_that_grafana_knows() -> None:
+def test_the_board_has_only_members_known_to_grafana() -> None:
     read = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(board())))
     assert [*_lost(board(), read)] == []
 
 
 def _lost(given: Any, read: Any, place: str = "") -> Iterator[str]:
-    """Places of what Grafana's own types do not keep."""
+    """Yield the places that Grafana's types lose."""
     if isinstance(given, dict) and isinstance(read, dict):
         for name, value in given.items():
             yield from _lost(value, read.get(name), f"{place}.{name}")
@@ -81,7 +81,7 @@ def _lost(given: Any, read: Any, place: str = "") -> Iterator[str]:
         yield place
 
 
-def test_variables_of_the_board_are_labels_of_metrics_that_are_sent() -> None:
+def test_variables_of_the_board_are_labels_of_sent_metrics() -> None:
     queries = [each["query"]["query"] for each in board()["templating"]["list"] if each["type"] == "query"]
     assert {name for query in queries for name in re.findall(r"airflow_lakecdc_\w+", query)} <= set(KINDS)
     assert [re.findall(r", (\w+)\)$", query) for query in queries] == [["catalog"], ["table"]]
@@ -104,7 +104,7 @@ def test_every_alert_is_documented_with_a_remedy() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}
 
 
-def test_a_promised_target_that_was_never_fed_alerts_though_it_has_no_source_moment() -> None:
+def test_a_promised_target_without_data_alerts_although_it_has_no_source_moment() -> None:
     texts = [rules()[0]["expr"], board()["panels"][0]["targets"][0]["expr"]]
     for text in (re.sub(r"{.*?}|max by \(catalog, table\) ", "", each) for each in texts):
         promised, moment = "(airflow_lakecdc_ingest_freshness_promised_seconds)", "(airflow_lakecdc_ingest_source_time)"

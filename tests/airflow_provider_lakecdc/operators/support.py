@@ -1,4 +1,4 @@
-"""Operators that tests make, and what they hand to spark-submit."""
+"""Make operators for tests and read their spark-submit arguments."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDelet
 
 
 def rewrite(*tables: str, **arguments: Any) -> RewriteDeleteFilesOperator:
-    """An operator over some tables of the test's catalog."""
+    """Return an operator over some tables of the test's catalog."""
     defaults = {"task_id": "t", "catalog_conn_id": "lake", "tables": list(tables) or ["shop.orders"]}
     return RewriteDeleteFilesOperator(**{**defaults, **arguments})
 
 
 def option(arguments: list[str], name: str) -> str:
-    """The value after an argument of spark-submit."""
+    """Return the value after an argument of spark-submit."""
     return arguments[arguments.index(name) + 1]

@@ -1,4 +1,4 @@
-"""Which writes of a table have not been announced."""
+"""Writes of a table that were not announced yet."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def catalog(lake: dict[str, str]) -> CatalogConnection:
 
 
 def new(catalog: CatalogConnection, announced: int | None) -> int | None:
-    found = unannounced_write(catalog, "shop.orders", str(announced) if announced else None)
-    return int(found.snapshot_id) if found else None
+    write = unannounced_write(catalog, "shop.orders", str(announced) if announced else None)
+    return int(write.snapshot_id) if write else None
 
 
 def maintain(table: FedTable) -> int:
@@ -42,18 +42,18 @@ def test_writes_are_distinguished_from_maintenance(orders: FedTable, catalog: Ca
     assert (new(catalog, first), new(catalog, second), new(catalog, third)) == (third, third, None)
 
 
-def test_a_snapshot_that_is_gone_was_before_all_others(orders: FedTable, catalog: CatalogConnection) -> None:
+def test_a_missing_snapshot_precedes_all_others(orders: FedTable, catalog: CatalogConnection) -> None:
     first, second = orders.ingest(MOMENT), orders.ingest(MOMENT)
     orders.expire(first)
     assert (new(catalog, first), new(catalog, second)) == (second, None)
 
 
-def test_a_rollback_is_news(orders: FedTable, catalog: CatalogConnection) -> None:
+def test_a_rollback_is_announced(orders: FedTable, catalog: CatalogConnection) -> None:
     first, second = orders.ingest(MOMENT), orders.ingest(MOMENT)
     orders.roll_back(first)
     assert new(catalog, second) == first
 
 
-def test_a_table_that_is_not_there_has_no_news(orders: FedTable, catalog: CatalogConnection) -> None:
+def test_a_missing_table_has_nothing_to_announce(orders: FedTable, catalog: CatalogConnection) -> None:
     assert unannounced_write(catalog, "shop.nowhere", None) is None
     assert unannounced_write(catalog, "nowhere.orders", None) is None

@@ -1,4 +1,4 @@
-"""The base operator against a stand-in for spark-submit."""
+"""The base operator with a fake spark-submit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_job_is_submitted_with_the_spec(spark_submit: FakeSpark, context: Co
     assert "sqlite-jdbc" in option(arguments, "--packages")
 
 
-def test_the_library_travels_as_a_zip(spark_submit: FakeSpark, context: Context) -> None:
+def test_the_library_is_submitted_as_a_zip(spark_submit: FakeSpark, context: Context) -> None:
     rewrite(py_files="/more.py").execute(context)
     more, library = option(spark_submit.calls[0]["arguments"], "--py-files").split(",")
     assert more == "/more.py"
@@ -57,18 +57,18 @@ def test_the_library_travels_as_a_zip(spark_submit: FakeSpark, context: Context)
     assert not [name for name in names if "__pycache__" in name or name.startswith("lakecdc/jobs")]
 
 
-def test_the_return_value_holds_facts_by_table(spark_submit: FakeSpark, context: Context) -> None:
+def test_the_return_value_has_facts_by_table(spark_submit: FakeSpark, context: Context) -> None:
     spark_submit.behave({"shop.items": {"outcome": "nothing", "reason": "no deletes", "metrics": {}}})
-    found = rewrite("shop.orders", "shop.items").execute(context)
-    assert found["shop.orders"] == {
+    returned = rewrite("shop.orders", "shop.items").execute(context)
+    assert returned["shop.orders"] == {
         "outcome": "done",
         "snapshot_before": "9007199254740993",
         "snapshot_after": "9007199254740995",
         "metrics": {"rows": 3},
     }
-    assert found["shop.items"]["outcome"] == "nothing"
-    assert found["shop.items"]["reason"] == "no deletes"
-    assert json.loads(json.dumps(found)) == found
+    assert returned["shop.items"]["outcome"] == "nothing"
+    assert returned["shop.items"]["reason"] == "no deletes"
+    assert json.loads(json.dumps(returned)) == returned
 
 
 def test_every_try_has_its_own_documents(spark_submit: FakeSpark, context: Context) -> None:
@@ -81,32 +81,30 @@ def test_every_try_has_its_own_documents(spark_submit: FakeSpark, context: Conte
     assert not set(uris[0]) & set("+?# ")
 
 
-def test_a_report_of_an_earlier_run_is_not_taken_for_this_ones(spark_submit: FakeSpark, context: Context) -> None:
+def test_a_report_of_an_earlier_run_is_not_used(spark_submit: FakeSpark, context: Context) -> None:
     rewrite().execute(context)
     spark_submit.behave(report=False, exit=1)
     with pytest.raises(LakecdcJobError, match="left no report"):
         rewrite().execute(context)
 
 
-def test_the_reports_uri_and_the_links_are_in_xcom_although_the_job_fails(
-    spark_submit: FakeSpark, context: Context
-) -> None:
+def test_report_uri_and_links_are_in_xcom_although_the_job_fails(spark_submit: FakeSpark, context: Context) -> None:
     spark_submit.behave(report=False, exit=1)
     with pytest.raises(LakecdcJobError):
         rewrite().execute(context)
     uri = option(spark_submit.calls[0]["arguments"], "--report")
-    told = context["ti"].xcom
-    assert told[REPORT_URI_KEY] == uri
-    # relative, so that they hold below any sub-path
-    assert told["lakecdc_report_link"] == "lakehouse/report?dag_id=d&run_id=r&task_id=t"
-    assert told["lakecdc_table_link"] == "lakehouse/table?lake=lake&name=shop.orders"
+    xcom = context["ti"].xcom
+    assert xcom[REPORT_URI_KEY] == uri
+    # relative, so that they work below any sub-path
+    assert xcom["lakecdc_report_link"] == "lakehouse/report?dag_id=d&run_id=r&task_id=t"
+    assert xcom["lakecdc_table_link"] == "lakehouse/table?lake=lake&name=shop.orders"
 
 
-def test_the_links_of_a_mapped_task_over_several_tables(spark_submit: FakeSpark, context: Context) -> None:
+def test_links_of_a_mapped_task_cover_its_tables(spark_submit: FakeSpark, context: Context) -> None:
     ti = TaskInstance(run_id="manual__2026-01-01T00:00:00+00:00", map_index=0)
     rewrite("shop.orders", "shop.items").execute(changed(context, ti=ti))
-    asked = parse_qs(urlsplit(ti.xcom["lakecdc_report_link"]).query)
-    assert asked == {"dag_id": ["d"], "run_id": [ti.run_id], "task_id": ["t"], "map_index": ["0"]}
+    query = parse_qs(urlsplit(ti.xcom["lakecdc_report_link"]).query)
+    assert query == {"dag_id": ["d"], "run_id": [ti.run_id], "task_id": ["t"], "map_index": ["0"]}
     assert ti.xcom["lakecdc_table_link"] == "lakehouse/tables?lake=lake"
 
 
@@ -144,20 +142,20 @@ def test_the_address_of_sparks_page_is_in_xcom_while_the_job_runs(spark_submit: 
 
 
 @pytest.mark.parametrize(
-    ("server", "kept", "link"),
+    ("server", "has_events", "link"),
     [
         ("https://history/", True, "https://history/history/local-7/jobs/"),
         ("https://history/", False, ""),
         ("", True, ""),
     ],
 )
-def test_sparks_page_is_the_history_servers_or_none_once_the_job_has_ended(
-    spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch, server: str, kept: bool, link: str
+def test_sparks_page_is_on_the_history_server_or_nowhere_after_the_job(
+    spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch, server: str, has_events: bool, link: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW__LAKECDC__HISTORY_SERVER", server)
-    said = ["Spark UI at http://worker:4040", *(["Spark keeps the events of local-7"] if kept else [])]
+    said = ["Spark UI at http://worker:4040", *(["Spark keeps the events of local-7"] if has_events else [])]
     output = tuple(f"2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: {each}" for each in said)
-    # a job that has left no report is the one whose events are looked at
+    # the events are those of a job without a report
     spark_submit.behave(report=False, exit=1, output=output)
     with pytest.raises(LakecdcJobError):
         rewrite().execute(context)
@@ -165,7 +163,7 @@ def test_sparks_page_is_the_history_servers_or_none_once_the_job_has_ended(
 
 
 class TestSecrets:
-    """No secret of a connection is written down anywhere."""
+    """No secret of a connection is written anywhere."""
 
     def test_the_value_is_in_the_environment_only(self, spark_submit: FakeSpark, context: Context) -> None:
         rewrite().execute(context)
@@ -175,13 +173,13 @@ class TestSecrets:
         assert reference["env"].startswith("LAKECDC_SECRET_")
         assert CATALOG_SECRET not in json.dumps([call["arguments"], call["spec"], context["ti"].xcom])
 
-    def test_it_is_in_no_field_that_airflow_stores(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_it_is_in_no_field_stored_by_airflow(self, spark_submit: FakeSpark, context: Context) -> None:
         operator = rewrite()
         operator.execute(context)
         stored = {name: getattr(operator, name) for name in operator.template_fields}
         assert CATALOG_SECRET not in json.dumps(stored, default=str)
 
-    def test_it_is_gone_from_the_process_afterwards(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_it_is_removed_from_the_process_afterwards(self, spark_submit: FakeSpark, context: Context) -> None:
         rewrite().execute(context)
         assert not [name for name in os.environ if name.startswith("LAKECDC_SECRET_")]
 
@@ -191,12 +189,12 @@ class TestSecrets:
         rewrite().execute(context)
         assert CATALOG_SECRET not in str(redact(f"the job printed {CATALOG_SECRET}"))
 
-    def test_cluster_mode_refuses_them(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_cluster_mode_refuses_secrets(self, spark_submit: FakeSpark, context: Context) -> None:
         with pytest.raises(JobBadInputError, match="client mode"):
             rewrite(deploy_mode="cluster").execute(context)
         assert spark_submit.calls == []
 
-    def test_a_reference_in_the_connection_is_passed_on_as_it_is(
+    def test_a_reference_in_the_connection_is_passed_on_unchanged(
         self, spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
     ) -> None:
         reference = {"file": "/run/secrets/key"}
@@ -217,15 +215,15 @@ def test_without_a_path_the_submit_command_beside_python_is_used(
 
 
 class TestAssetEvents:
-    """What consumers of the tables are told."""
+    """Events for consumers of the tables."""
 
-    def test_a_plain_outlet_gets_the_tables_facts(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_a_plain_outlet_gets_the_facts_of_its_table(self, spark_submit: FakeSpark, context: Context) -> None:
         outlet = table_asset("lake", "shop.orders")
         events = _Events()
         rewrite(outlets=[outlet, Asset("other")]).execute(changed(context, outlet_events=events))
         assert events[outlet].extra["snapshot_after"] == "9007199254740995"
         assert events[outlet].extra["job"] == "rewrite_delete_files"
-        assert list(events.made) == [outlet.uri]
+        assert list(events.by_uri) == [outlet.uri]
 
     def test_through_the_alias_only_changed_tables_raise_events(
         self, spark_submit: FakeSpark, context: Context
@@ -237,14 +235,14 @@ class TestAssetEvents:
         assert asset == table_asset("lake", "shop.orders")
         assert extra["table"] == "shop.orders" and extra["metrics"] == {"rows": 3}
 
-    def test_a_dry_run_raises_none(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_a_dry_run_raises_no_event(self, spark_submit: FakeSpark, context: Context) -> None:
         alias, events = tables_alias("lake"), _Events()
         rewrite(outlets=[alias], dry_run=True).execute(changed(context, outlet_events=events))
-        assert events.made == {}
+        assert events.by_uri == {}
 
 
 class TestRender:
-    """What would be submitted can be looked at."""
+    """The submission can be rendered without running it."""
 
     def test_it_shows_the_command_and_hides_secrets(self, spark_submit: FakeSpark) -> None:
         shown = rewrite(conf={"spark.executor.memory": "1g"}).render()
@@ -256,7 +254,7 @@ class TestRender:
         assert shown["environment"][variable] == "***"
         assert CATALOG_SECRET not in json.dumps(shown)
 
-    def test_it_is_what_is_submitted(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_it_equals_the_submission(self, spark_submit: FakeSpark, context: Context) -> None:
         shown = rewrite().render(context)
         rewrite().execute(context)
         assert spark_submit.calls[0]["arguments"] == shown["command"][1:]
@@ -277,7 +275,7 @@ def test_a_second_execution_of_the_same_object_adds_nothing_twice(spark_submit: 
     assert option(first["arguments"], "--packages").startswith("a:b:1,")
 
 
-def test_a_run_can_be_narrowed(spark_submit: FakeSpark, context: Context) -> None:
+def test_tables_of_a_run_can_be_selected(spark_submit: FakeSpark, context: Context) -> None:
     beside = ["a.b_lakecdc_files", "a.lakecdc_parked", "c.d_lakecdc_files"]
     expire("a.b", "c.d", only="a.b,x.y", side_tables=beside).execute(context)
     spec = spark_submit.calls[0]["spec"]
@@ -292,7 +290,7 @@ def expire(*tables: str, **arguments: Any) -> ExpireSnapshotsOperator:
     return ExpireSnapshotsOperator(task_id="t", catalog_conn_id="lake", tables=list(tables), **arguments)
 
 
-def test_templates_that_leave_text_are_typed(spark_submit: FakeSpark, context: Context) -> None:
+def test_rendered_text_becomes_typed_options(spark_submit: FakeSpark, context: Context) -> None:
     operator = ExpireSnapshotsOperator(
         task_id="t", catalog_conn_id="lake", tables="['shop.orders', 'shop.items']", retain_last="7", dry_run="True"
     )
@@ -323,7 +321,7 @@ class _Event:
 
 class _Events:
     def __init__(self) -> None:
-        self.made: dict[str, _Event] = {}
+        self.by_uri: dict[str, _Event] = {}
 
     def __getitem__(self, outlet: Any) -> _Event:
-        return self.made.setdefault(getattr(outlet, "uri", outlet.name), _Event())
+        return self.by_uri.setdefault(getattr(outlet, "uri", outlet.name), _Event())

@@ -1,4 +1,4 @@
-"""The governance DAG that the page of the operators shows, run by Airflow with a stand-in for spark-submit."""
+"""The governance DAG on the page of the operators, run by Airflow with a fake spark-submit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PAGE = (home.REPOSITORY / "docs" / "reference" / "operators.md").read_text()
 (EXAMPLE,) = [text for text in re.findall(r"```python dag\n(.*?)```", PAGE, re.DOTALL) if '"own_governance"' in text]
 
 
-def test_a_plan_without_the_templates(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -> None:
+def test_the_example_without_templates_runs(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -> None:
     orders, items = FedTable(lake), FedTable(lake, "shop.items")
     for _ in range(12):
         orders.ingest(None)
     items.ingest(None)
-    # nobody is there to answer, so the question is left out
+    # without the question, as no person can answer
     run = install("own_governance", EXAMPLE.partition("    # beside the others")[0]).test()
     states = {(ti.task_id, str(ti.state)) for ti in run.get_task_instances()}
     assert ("compact_data_files", "success") in states and ("remove_documents", "success") in states

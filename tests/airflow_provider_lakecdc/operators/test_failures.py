@@ -1,4 +1,4 @@
-"""What the base operator makes of a job that fails, and of arguments that cannot work."""
+"""How the base operator treats a failed job and arguments that cannot work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Context = Any
 pytestmark = pytest.mark.usefixtures("lake")
 
 
-HELD = {
+LEASE_HELD = {
     "outcome": "conflict",
     "failure_class": "conflict",
     "reason": "held",
@@ -32,13 +32,13 @@ HELD = {
 
 
 def rescheduled_since(context: Context, hours: int | None) -> None:
-    """Let a scheduler have rescheduled the task for the first time so long ago."""
+    """Pretend that a scheduler first rescheduled the task so many hours ago."""
     first = None if hours is None else datetime.now(UTC) - timedelta(hours=hours)
     context["ti"].get_first_reschedule_date = lambda _: first
 
 
 class TestFailures:
-    """A report's failure becomes the exception whose class tells Airflow whether to try again."""
+    """A report's failure becomes the exception whose class decides on Airflow's retry."""
 
     @pytest.mark.parametrize(
         ("outcome", "failure_class", "error"),
@@ -49,7 +49,7 @@ class TestFailures:
             ("failed", "unknown", LakecdcJobError),
         ],
     )
-    def test_one_table(
+    def test_the_failure_of_one_table_has_its_class(
         self,
         spark_submit: FakeSpark,
         context: Context,
@@ -69,7 +69,7 @@ class TestFailures:
     def test_a_held_lease_reschedules_the_task(
         self, spark_submit: FakeSpark, context: Context, caplog: pytest.LogCaptureFixture, hours: int | None
     ) -> None:
-        spark_submit.behave({"shop.items": HELD}, exit=3)
+        spark_submit.behave({"shop.items": LEASE_HELD}, exit=3)
         rescheduled_since(context, hours)
         with pytest.raises(AirflowRescheduleException) as caught:
             rewrite("shop.orders", "shop.items").execute(context)
@@ -87,26 +87,26 @@ class TestFailures:
     def test_other_failures_beside_a_held_lease_fail_the_task(
         self, spark_submit: FakeSpark, context: Context, others: dict[str, Any], hours: int, error: type[Exception]
     ) -> None:
-        spark_submit.behave({"shop.items": HELD, **others}, exit=3)
+        spark_submit.behave({"shop.items": LEASE_HELD, **others}, exit=3)
         rescheduled_since(context, hours)
         with pytest.raises(error):
             rewrite("shop.orders", "shop.items").execute(context)
 
-    def test_the_report_decides_and_not_the_exit_code(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_the_report_decides_not_the_exit_code(self, spark_submit: FakeSpark, context: Context) -> None:
         spark_submit.behave(exit=1)
         assert rewrite().execute(context)["shop.orders"]["outcome"] == "done"
         spark_submit.behave({"shop.orders": {"outcome": "failed", "failure_class": "cluster"}}, exit=0)
         with pytest.raises(JobClusterError):
             rewrite().execute(context)
 
-    def test_a_job_that_came_to_no_table(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_a_job_without_tables_fails(self, spark_submit: FakeSpark, context: Context) -> None:
         error = "The catalog cannot be opened at postgresql://u:hunter2@h/d"
         spark_submit.behave(tables={}, exit=1, error=error, failure_class="cluster")
         with pytest.raises(JobClusterError, match="cannot be opened") as caught:
             rewrite().execute(context)
         assert "hunter2" not in str(caught.value)
 
-    def test_a_reports_reason_comes_without_the_command_and_sparks_lines(
+    def test_a_reported_reason_excludes_the_command_and_sparks_lines(
         self, spark_submit: FakeSpark, context: Context
     ) -> None:
         facts = {"outcome": "failed", "failure_class": "bad input", "reason": "it has no key"}
@@ -134,30 +134,28 @@ class TestFailures:
         places = [log.index(line) for line in ("::group::Spark", sparks, "::endgroup::", ours, ": 1 done")]
         assert places == sorted(places)
 
-    def test_a_process_that_the_system_has_ended_ran_out_of_memory(
-        self, spark_submit: FakeSpark, context: Context
-    ) -> None:
+    def test_a_process_killed_by_the_system_ran_out_of_memory(self, spark_submit: FakeSpark, context: Context) -> None:
         (spark_submit.folder / "spark-submit").write_text("#!/bin/sh\nkill -9 $$\n")
         with pytest.raises(JobClusterError, match="exit code -9.*\n.*driver_memory"):
             rewrite().execute(context)
 
-    def test_no_report_shows_the_last_lines(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_without_a_report_the_last_lines_are_shown(self, spark_submit: FakeSpark, context: Context) -> None:
         spark_submit.behave(report=False, exit=137, output=("starting", "java.lang.OutOfMemoryError: Java heap space"))
         with pytest.raises(JobClusterError, match="left no report") as caught:
             rewrite().execute(context)
         assert "Java heap space" in str(caught.value) and "driver_memory" in str(caught.value)
 
-    def test_no_report_although_all_went_well(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_a_missing_report_fails_despite_exit_code_0(self, spark_submit: FakeSpark, context: Context) -> None:
         spark_submit.behave(report=False)
         with pytest.raises(LakecdcJobError, match="left no report"):
             rewrite().execute(context)
 
-    def test_half_a_report_is_none(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_an_incomplete_report_is_ignored(self, spark_submit: FakeSpark, context: Context) -> None:
         spark_submit.behave(text='{"version": 1, "job"')
         with pytest.raises(LakecdcJobError, match="left no report"):
             rewrite().execute(context)
 
-    def test_fail_on_widens_what_fails(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_fail_on_adds_failing_outcomes(self, spark_submit: FakeSpark, context: Context) -> None:
         spark_submit.behave({"shop.orders": {"outcome": "skipped", "reason": "too small"}})
         assert rewrite().execute(context)
         with pytest.raises(LakecdcJobError, match="too small"):
@@ -165,31 +163,33 @@ class TestFailures:
 
 
 class TestRefusals:
-    """What cannot work is refused before a Spark application is started."""
+    """Arguments that cannot work are refused before a Spark application starts."""
 
-    def test_a_wrong_option(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_a_wrong_option_is_refused(self, spark_submit: FakeSpark, context: Context) -> None:
         with pytest.raises(JobBadInputError, match="position_deletes"):
             rewrite(position_deletes="magic").execute(context)
         assert spark_submit.calls == []
 
-    def test_no_table(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_an_empty_list_of_tables_is_refused(self, spark_submit: FakeSpark, context: Context) -> None:
         with pytest.raises(JobBadInputError, match="names no table"):
             rewrite(tables=[]).execute(context)
 
-    def test_a_spark_connection_that_is_not_there(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_a_missing_spark_connection_is_refused(self, spark_submit: FakeSpark, context: Context) -> None:
         with pytest.raises(JobBadInputError, match="Connection 'spark_elsewhere' .* does not exist"):
             rewrite(conn_id="spark_elsewhere").execute(context)
         assert spark_submit.calls == []
 
-    def test_a_catalog_connection_that_is_not_there(self, spark_submit: FakeSpark, context: Context) -> None:
+    def test_a_missing_catalog_connection_is_refused(self, spark_submit: FakeSpark, context: Context) -> None:
         with pytest.raises(JobBadInputError, match="Connection 'nowhere' .* does not exist"):
             rewrite(catalog_conn_id="nowhere").execute(context)
 
-    def test_arguments_that_the_operator_sets(self) -> None:
+    def test_arguments_set_by_the_operator_are_refused(self) -> None:
         with pytest.raises(ValueError, match="application_args"):
             rewrite(application_args=["--spec", "x"])
 
-    def test_no_spark_submit_anywhere(self, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_a_missing_spark_submit_is_refused(
+        self, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         connection(
             monkeypatch, "spark_default", conn_type="spark", host="local[2]", extra={"spark-binary": "spark3-submit"}
         )

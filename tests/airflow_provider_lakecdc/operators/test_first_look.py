@@ -1,4 +1,4 @@
-"""Operators look at tables before they start Spark, and start it for those alone that may need the job."""
+"""Operators assess tables before they start Spark, and start it only for those that may need the job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPERATORS = (
 
 @pytest.fixture
 def orders(lake: dict[str, str]) -> FedTable:
-    """A table that needs nothing."""
+    """Make a table that needs no work."""
     table = FedTable(lake)
     table.ingest(None)
     return table
@@ -50,22 +50,22 @@ def operator(kind: type[LakecdcJobOperator], *tables: str, **arguments: Any) -> 
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
-def test_a_table_that_needs_nothing_starts_no_spark(
+def test_an_idle_table_starts_no_spark(
     spark_submit: FakeSpark, context: Context, orders: FedTable, kind: type[LakecdcJobOperator]
 ) -> None:
-    found = operator(kind).execute(context)
+    tables = operator(kind).execute(context)
     assert spark_submit.calls == []
     head = str(orders.table.current_snapshot().snapshot_id)  # type: ignore[union-attr]
-    told = found["shop.orders"]
-    assert (told["outcome"], told["snapshot_before"], told["snapshot_after"]) == ("nothing", head, head)
-    assert told["reason"] and told["metrics"]["data_files_before"] == told["metrics"]["data_files_after"] == 1
-    # it is reported as any other run is
+    facts = tables["shop.orders"]
+    assert (facts["outcome"], facts["snapshot_before"], facts["snapshot_after"]) == ("nothing", head, head)
+    assert facts["reason"] and facts["metrics"]["data_files_before"] == facts["metrics"]["data_files_after"] == 1
+    # it is reported like any other run
     report = parse_report(json.loads(Path(urlsplit(context["ti"].xcom[REPORT_URI_KEY]).path).read_text()))
     assert (report.job, report.spark_application_id, report.tables[0].outcome) == (kind.job_name, None, "nothing")
-    assert context["ti"].xcom[REPORT_KEY] == found
+    assert context["ti"].xcom[REPORT_KEY] == tables
 
 
-def test_what_is_exported_starts_no_spark(
+def test_an_exported_table_starts_no_spark(
     spark_submit: FakeSpark, context: Context, orders: FedTable, lake: dict[str, str]
 ) -> None:
     to_table = {"shop.orders": {"table": "shop.changes"}}
@@ -76,12 +76,12 @@ def test_what_is_exported_starts_no_spark(
         operator(ExportChangesOperator, **arguments | further).execute(context)
         return len(spark_submit.calls) > before
 
-    assert submitted(), "there is no such table yet"
+    assert submitted(), "the table does not exist yet"
     exports = FedTable(lake, "shop.changes")
     exports.take_changes(orders, orders._head())
     assert not submitted()
     assert submitted(destinations={"shop.orders": {"folder": "/exports"}})
-    assert submitted(consumer="export"), "it has to be registered"
+    assert submitted(consumer="export"), "the consumer is not registered yet"
     register_consumer(get_catalog("lake"), "shop.orders", "export")
     assert not submitted(consumer="export")
     orders.table.refresh()
@@ -89,22 +89,25 @@ def test_what_is_exported_starts_no_spark(
     assert submitted()
     exports.take_changes(orders, orders._head())
     assert not submitted()
-    assert submitted(consumer="export"), "it has to be moved"
+    assert submitted(consumer="export"), "the consumer is behind"
 
 
-def test_only_tables_that_may_need_it_go_to_spark(
+def test_only_tables_that_may_need_work_go_to_spark(
     spark_submit: FakeSpark, context: Context, orders: FedTable, lake: dict[str, str]
 ) -> None:
     items = FedTable(lake, "shop.items")
     items.ingest(None)
     items.delete(3)
     task = operator(RewriteDeleteFilesOperator, "shop.orders", "shop.items", side_tables=["shop.orders_lakecdc_files"])
-    found = task.execute(context)
+    tables = task.execute(context)
     (call,) = spark_submit.calls
     assert (call["spec"]["tables"], call["spec"]["options"]["side_tables"]) == (["shop.items"], [])
-    assert {name: facts["outcome"] for name, facts in found.items()} == {"shop.items": "done", "shop.orders": "nothing"}
+    assert {name: facts["outcome"] for name, facts in tables.items()} == {
+        "shop.items": "done",
+        "shop.orders": "nothing",
+    }
     text = Path(urlsplit(context["ti"].xcom[REPORT_URI_KEY]).path).read_text()
-    assert {table["table"] for table in json.loads(text)["tables"]} == set(found)
+    assert {table["table"] for table in json.loads(text)["tables"]} == set(tables)
 
 
 def test_a_side_table_alone_starts_spark(
@@ -115,10 +118,10 @@ def test_a_side_table_alone_starts_spark(
         beside.ingest(None)
     named = ["shop.orders_lakecdc_files", "shop.orders_lakecdc_deletes"]
     spark_submit.behave({"shop.orders": {"outcome": "nothing"}, named[0]: {}})
-    found = operator(CompactDataFilesOperator, side_tables=named).execute(context)
+    tables = operator(CompactDataFilesOperator, side_tables=named).execute(context)
     (call,) = spark_submit.calls
     assert (call["spec"]["tables"], call["spec"]["options"]["side_tables"]) == (["shop.orders"], named[:1])
-    assert {name: facts["outcome"] for name, facts in found.items()} == {"shop.orders": "nothing", named[0]: "done"}
+    assert {name: facts["outcome"] for name, facts in tables.items()} == {"shop.orders": "nothing", named[0]: "done"}
 
 
 def with_small_files(table: FedTable) -> None:
@@ -171,20 +174,20 @@ def test_work_starts_spark(
     assert len(spark_submit.calls) == 1
 
 
-def test_the_job_itself_is_available(
+def test_the_precheck_can_be_skipped(
     spark_submit: FakeSpark, context: Context, orders: FedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator(CompactDataFilesOperator, look_first=False).execute(context)
-    # a dry run is for somebody who wants to see what the job measures
+    # a dry run is for a person who wants the job's own measurement
     operator(CompactDataFilesOperator, dry_run=True).execute(context)
-    # whether a branch is missing is for the job to say
+    # the job itself checks for a missing branch
     operator(CompactDataFilesOperator, branch="audit").execute(context)
     monkeypatch.setenv("AIRFLOW__LAKECDC__LOOK_FIRST", "False")
     operator(CompactDataFilesOperator).execute(context)
     assert len(spark_submit.calls) == 4
 
 
-def test_what_cannot_be_looked_at_is_left_to_spark(
+def test_unreadable_tables_are_left_to_spark(
     spark_submit: FakeSpark,
     context: Context,
     orders: FedTable,
@@ -192,15 +195,15 @@ def test_what_cannot_be_looked_at_is_left_to_spark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     FedTable(lake, "shop.items").break_metadata()
-    found = operator(CompactDataFilesOperator, "shop.orders", "shop.items", "shop.absent").execute(context)
+    tables = operator(CompactDataFilesOperator, "shop.orders", "shop.items", "shop.absent").execute(context)
     assert spark_submit.calls[0]["spec"]["tables"] == ["shop.items", "shop.absent"]
-    assert found["shop.orders"]["outcome"] == "nothing"
+    assert tables["shop.orders"]["outcome"] == "nothing"
     monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
     operator(CompactDataFilesOperator).execute(context)
     assert spark_submit.calls[1]["spec"]["tables"] == ["shop.orders"]
 
 
-def test_a_job_of_an_earlier_try_is_taken_over_without_a_look(
+def test_a_job_of_an_earlier_try_is_resumed_without_a_precheck(
     spark_submit: FakeSpark, context: Context, orders: FedTable
 ) -> None:
     task = operator(CompactDataFilesOperator)
@@ -208,9 +211,7 @@ def test_a_job_of_an_earlier_try_is_taken_over_without_a_look(
     assert not task._precheck(context, task.prepare(context)).idle
 
 
-def test_an_outcome_that_is_to_fail_the_task_fails_it(
-    spark_submit: FakeSpark, context: Context, orders: FedTable
-) -> None:
+def test_an_outcome_in_fail_on_fails_the_task(spark_submit: FakeSpark, context: Context, orders: FedTable) -> None:
     with pytest.raises(LakecdcJobError, match="nothing"):
         operator(CompactDataFilesOperator, fail_on=["nothing"]).execute(changed(context))
     assert spark_submit.calls == []

@@ -1,4 +1,4 @@
-"""The operator of several steps: what is submitted, and what Airflow is told of tables with several outcomes."""
+"""The operator of several steps: its submission, and its result for tables with several outcomes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def govern(*steps: dict[str, Any], **arguments: Any) -> GovernOperator:
 
 
 def steps_of(spark_submit: FakeSpark) -> list[tuple[str, list[str], list[str]]]:
-    """Job, tables and side tables of each step that was submitted last."""
+    """Return job, tables and side tables of each step submitted last."""
     spec = spark_submit.calls[-1]["spec"]
     return [
         (step["job"], step.get("tables", spec["tables"]), step.get("options", {}).get("side_tables", []))
@@ -38,9 +38,7 @@ def steps_of(spark_submit: FakeSpark) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def test_steps_are_submitted_in_one_application_and_text_of_templates_is_typed(
-    spark_submit: FakeSpark, context: Context
-) -> None:
+def test_steps_are_submitted_in_one_application_with_typed_templates(spark_submit: FakeSpark, context: Context) -> None:
     govern(dry_run="True").execute(context)
     (call,) = spark_submit.calls
     assert call["arguments"][-5].endswith("/govern.py")
@@ -50,7 +48,7 @@ def test_steps_are_submitted_in_one_application_and_text_of_templates_is_typed(
     assert options["steps"][1]["tables"] == ["a.b"]
 
 
-def test_the_return_value_holds_the_outcome_by_table_and_step(spark_submit: FakeSpark, context: Context) -> None:
+def test_the_return_value_has_the_outcome_by_table_and_step(spark_submit: FakeSpark, context: Context) -> None:
     spark_submit.behave(
         {
             "rewrite_delete_files a.b": {"snapshot_before": "1", "snapshot_after": "2"},
@@ -59,15 +57,15 @@ def test_the_return_value_holds_the_outcome_by_table_and_step(spark_submit: Fake
             "rewrite_delete_files c.d": {"outcome": "nothing", "reason": "no deletes"},
         }
     )
-    found = govern().execute(context)
-    table = {name: found["a.b"][name] for name in ("outcome", "snapshot_before", "snapshot_after")}
+    returned = govern().execute(context)
+    table = {name: returned["a.b"][name] for name in ("outcome", "snapshot_before", "snapshot_after")}
     assert table == {"outcome": "done", "snapshot_before": "1", "snapshot_after": "3"}
-    assert {job: facts["outcome"] for job, facts in found["a.b"]["steps"].items()} == {
+    assert {job: facts["outcome"] for job, facts in returned["a.b"]["steps"].items()} == {
         **{"rewrite_delete_files": "done", "compact_data_files": "done", "remove_orphan_files": "nothing"},
     }
-    assert found["a.b"]["steps"]["compact_data_files"]["metrics"] == {"commits": 1}
-    assert found["c.d"]["outcome"] == "nothing" and found["c.d"]["reason"] == "rewrite_delete_files: no deletes"
-    assert json.loads(json.dumps(found)) == found == context["ti"].xcom[REPORT_KEY]
+    assert returned["a.b"]["steps"]["compact_data_files"]["metrics"] == {"commits": 1}
+    assert returned["c.d"]["outcome"] == "nothing" and returned["c.d"]["reason"] == "rewrite_delete_files: no deletes"
+    assert json.loads(json.dumps(returned)) == returned == context["ti"].xcom[REPORT_KEY]
 
 
 def test_a_failed_step_is_reported_with_its_table(
@@ -82,7 +80,7 @@ def test_a_failed_step_is_reported_with_its_table(
     lines = str(caught.value).splitlines()
     assert lines[0] == "govern failed (conflict) for 1 of 2 tables:"
     assert lines[1:-1] == ["  rewrite_delete_files: a.b: conflict: too late"]
-    # a step behind this one leaves that table out
+    # a step behind this one skips that table
     left = context["ti"].xcom[REPORT_KEY]
     assert left["a.b"]["outcome"] == "conflict" and left["c.d"]["outcome"] == "done"
     behind = changed(context, ti=TaskInstance(xcom_pull=lambda **_: left))
@@ -96,7 +94,7 @@ def test_a_failed_step_is_reported_with_its_table(
     assert ": 1 conflict, 1 done, 2 skipped" in log
 
 
-def test_a_run_can_be_narrowed(spark_submit: FakeSpark, context: Context) -> None:
+def test_tables_of_a_run_can_be_selected(spark_submit: FakeSpark, context: Context) -> None:
     govern(only="c.d").execute(context)
     assert steps_of(spark_submit) == [
         ("rewrite_delete_files", ["c.d"], []),
@@ -107,7 +105,7 @@ def test_a_run_can_be_narrowed(spark_submit: FakeSpark, context: Context) -> Non
         govern(only="x.y").execute(context)
 
 
-def test_a_table_raises_one_event_and_none_for_what_was_only_planned(spark_submit: FakeSpark, context: Context) -> None:
+def test_a_changed_table_raises_one_event_and_a_planned_one_none(spark_submit: FakeSpark, context: Context) -> None:
     added: list[tuple[Any, dict[str, Any]]] = []
 
     class Events(dict[Any, Any]):
@@ -117,7 +115,7 @@ def test_a_table_raises_one_event_and_none_for_what_was_only_planned(spark_submi
         def add(self, asset: Any, extra: dict[str, Any]) -> None:
             added.append((asset, extra))
 
-    # that of orphans is dry unless it is told otherwise
+    # the step of orphans is dry by default
     steps = [*STEPS[:2], {"job": "remove_orphan_files", "tables": ["a.b", "e.f"]}]
     outlets = [tables_alias("lake")]
     govern(*steps, outlets=outlets).execute(changed(context, outlet_events=Events()))
@@ -129,7 +127,7 @@ def test_a_table_raises_one_event_and_none_for_what_was_only_planned(spark_submi
 
 
 @pytest.mark.parametrize(
-    ("steps", "says"),
+    ("steps", "message"),
     [
         ([{"job": "ingest"}], "options.steps.0., ingest: This job can be no step"),
         (["rewrite_delete_files"], "steps must be a list of objects"),
@@ -137,8 +135,10 @@ def test_a_table_raises_one_event_and_none_for_what_was_only_planned(spark_submi
         ([], "names no step"),
     ],
 )
-def test_refused_before_spark(spark_submit: FakeSpark, context: Context, steps: Any, says: str) -> None:
+def test_invalid_steps_are_refused_before_spark(
+    spark_submit: FakeSpark, context: Context, steps: Any, message: str
+) -> None:
     operator: LakecdcJobOperator = govern(steps=steps)
-    with pytest.raises(JobBadInputError, match=says):
+    with pytest.raises(JobBadInputError, match=message):
         operator.execute(context)
     assert spark_submit.calls == []

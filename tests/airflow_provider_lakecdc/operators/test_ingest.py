@@ -31,7 +31,7 @@ def ingest(**arguments: Any) -> IngestOperator:
 
 @pytest.fixture
 def shop_db(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Postgres connection with a password."""
+    """Create a Postgres connection with a password."""
     connection(
         monkeypatch,
         "shop_db",
@@ -47,7 +47,7 @@ def shop_db(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def any_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources of which nothing is known before Spark is started."""
+    """Let every source pass the precheck."""
     answer = SimpleNamespace(returncode=0, stdout=SourceState().to_json())
     monkeypatch.setattr(launcher, "run_probe", lambda *_: answer)
 
@@ -83,7 +83,7 @@ def test_a_connection_completes_the_source(spark_submit: FakeSpark, context: Any
         (FILES, "cannot use the connection"),
     ],
 )
-def test_a_source_that_does_not_go_with_the_connection(
+def test_a_source_that_contradicts_the_connection_is_refused(
     spark_submit: FakeSpark, context: Any, source: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobBadInputError, match=message):
@@ -99,7 +99,7 @@ def test_a_backfill_is_refused_with_the_remedy(spark_submit: FakeSpark, context:
     assert spark_submit.calls == []
 
 
-def test_a_password_written_out_is_refused_without_repeating_it(spark_submit: FakeSpark, context: Any) -> None:
+def test_a_plain_text_password_is_refused_without_repeating_it(spark_submit: FakeSpark, context: Any) -> None:
     source = {"type": "postgres", "slot": "s", "dsn": "host=x password=hunter2"}
     with pytest.raises(JobBadInputError, match="literal") as caught:
         ingest(source=source).execute(context)
@@ -136,11 +136,11 @@ def test_a_driver_on_the_cluster_sees_other_files(
     assert len(spark_submit.calls) == 1
 
 
-def test_nothing_new_is_a_success_that_names_the_position(spark_submit: FakeSpark, context: Any) -> None:
+def test_an_idle_source_succeeds_and_names_the_position(spark_submit: FakeSpark, context: Any) -> None:
     quiet = {"outcome": "nothing", "reason": "no change since 0/16B3748", "metrics": {"position": "0/16B3748"}}
     spark_submit.behave({"shop.orders": quiet})
-    found = ingest().execute(context)["shop.orders"]
-    assert (found["outcome"], found["metrics"]["position"]) == ("nothing", "0/16B3748")
+    facts = ingest().execute(context)["shop.orders"]
+    assert (facts["outcome"], facts["metrics"]["position"]) == ("nothing", "0/16B3748")
 
 
 JDBC = {"type": "jdbc", "url": "jdbc:postgresql://db/shop", "cursor_column": "changed"}
@@ -173,7 +173,7 @@ def test_a_jdbc_source_without_a_data_interval_is_refused_with_the_remedy(
 
 
 @pytest.mark.usefixtures("any_source")
-def test_a_jdbc_source_by_an_integer_is_a_cursor(spark_submit: FakeSpark, context: Any) -> None:
+def test_a_jdbc_source_with_an_integer_column_uses_a_cursor(spark_submit: FakeSpark, context: Any) -> None:
     source = {**JDBC, "interval": None}
     run = SimpleNamespace(run_type=DagRunType.BACKFILL, run_id="backfill__2026-01-01")
     with pytest.raises(JobBadInputError, match="full load"):

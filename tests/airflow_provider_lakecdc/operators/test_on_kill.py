@@ -1,4 +1,4 @@
-"""Killing a task ends what it has submitted."""
+"""Killing a task ends its submitted job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.airflow_provider_lakecdc.conftest import FakeSpark
 
 
 @pytest.mark.usefixtures("lake")
-def test_the_submit_process_is_gone(spark_submit: FakeSpark, context: Any) -> None:
+def test_the_submit_process_ends(spark_submit: FakeSpark, context: Any) -> None:
     (spark_submit.folder / "spark-submit").write_text("#!/bin/sh\necho started $$\nexec sleep 600\n")
     operator = ExpireSnapshotsOperator(task_id="t", catalog_conn_id="lake", tables=["shop.orders"])
     started = threading.Event()
@@ -35,10 +35,10 @@ def test_the_submit_process_is_gone(spark_submit: FakeSpark, context: Any) -> No
     assert not Path(f"/proc/{processes[0]}").exists()
 
 
-def _wait_for(found: Any) -> Any:
+def _wait_for(condition: Any) -> Any:
     pause = threading.Event()
     for _ in range(3000):
-        if value := found():
+        if value := condition():
             return value
         pause.wait(0.01)
-    raise AssertionError("The stand-in for spark-submit has not been started.")
+    raise AssertionError("The fake spark-submit was not started.")

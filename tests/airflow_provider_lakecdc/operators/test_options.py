@@ -65,7 +65,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         GovernOperator,
     )
 }
-#: arguments that are no options: what a job with a source reads, and its tables
+#: arguments that are not options: source and tables of a job
 PARTS: dict[str, Any] = {"source": {}, "targets": []}
 
 
@@ -83,19 +83,19 @@ def test_each_option_is_a_declared_argument(job: str) -> None:
     declared = inspect.signature(inspect.unwrap(OPERATORS[job].__init__)).parameters
     options = {field.name for field in dataclasses.fields(OPTIONS[job])}
     assert options <= set(declared)
-    # and nothing else is declared that the job would not take
+    # and no other option is declared
     assert set(declared) - options <= {"self", "kwargs", "source", "targets", "source_conn_id"}
 
 
 @pytest.mark.parametrize("job", OPTIONS)
-def test_the_defaults_are_the_jobs_own(job: str) -> None:
+def test_the_defaults_are_those_of_the_job(job: str) -> None:
     assert parse(OPTIONS[job], typed_options(job, build(job).options), "options") == OPTIONS[job]()
 
 
 @pytest.mark.parametrize(
     ("job", "option"), [(job, f.name) for job in OPTIONS for f in dataclasses.fields(OPTIONS[job])]
 )
-def test_an_argument_arrives_as_its_option(job: str, option: str) -> None:
+def test_an_argument_becomes_its_option(job: str, option: str) -> None:
     assert build(job, **{option: "{{ params.x }}"}).options[option] == "{{ params.x }}"
 
 

@@ -1,4 +1,4 @@
-"""A lost worker's job is taken over, but a cleared task really runs again. YARN's REST interface is real HTTP."""
+"""The job of a lost worker is resumed, but a cleared task runs again. YARN's REST interface is real HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APPLICATION = "application_1700000000000_0001"
 
 
 class ResourceManager(ThreadingHTTPServer):
-    """YARN's resource manager as far as the Spark provider asks it."""
+    """The part of YARN's resource manager that the Spark provider uses."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def yarn(monkeypatch: pytest.MonkeyPatch, spark_submit: FakeSpark, lake: dict[str, str]) -> Iterator[ResourceManager]:
-    """A cluster-mode connection, a catalog without secrets, and a resource manager that has finished everything."""
+    """Start a resource manager whose jobs are finished, with a cluster-mode connection and a secret-free catalog."""
     server = ResourceManager()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
@@ -79,7 +79,7 @@ def test_a_job_that_reported_a_failure_runs_again(spark_submit: FakeSpark, conte
     assert len(spark_submit.calls) == 2
 
 
-def test_a_lost_workers_job_is_taken_over_with_its_report(
+def test_the_job_of_a_lost_worker_is_resumed_with_its_report(
     yarn: ResourceManager, spark_submit: FakeSpark, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = compact()
@@ -90,8 +90,8 @@ def test_a_lost_workers_job_is_taken_over_with_its_report(
     stored = context["task_state_store"].values
     assert stored[lost.external_id_key] == APPLICATION and "try-1" in stored[REPORT_URI_KEY]
 
-    found = compact().execute(changed(context, ti=TaskInstance(try_number=2)))
-    assert found["shop.orders"]["outcome"] == "done"
+    facts_by_table = compact().execute(changed(context, ti=TaskInstance(try_number=2)))
+    assert facts_by_table["shop.orders"]["outcome"] == "done"
     assert len(spark_submit.calls) == 1
     assert stored == {}
 

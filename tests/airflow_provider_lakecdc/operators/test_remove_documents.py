@@ -1,4 +1,4 @@
-"""Specs and reports go by age, a try's together, and nothing else goes."""
+"""Specs and reports expire by age, together per try, and nothing else is removed."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ DAY = 24 * 3600.0
 
 
 def documents(folder: Path, name: str, spec: float, report: float | None = None) -> Path:
-    """Documents of a try, so many days old."""
-    found = folder / name
-    found.mkdir(parents=True)
+    """Make documents of a try, so many days old."""
+    place = folder / name
+    place.mkdir(parents=True)
     for file, days in (("spec.json", spec), ("report.json", report)):
         if days is not None:
-            (found / file).write_text("{}")
-            os.utime(found / file, (time.time() - days * DAY,) * 2)
-    return found
+            (place / file).write_text("{}")
+            os.utime(place / file, (time.time() - days * DAY,) * 2)
+    return place
 
 
 def removed(base: str, **arguments: Any) -> dict[str, int]:
     operator = RemoveDocumentsOperator(task_id="t", documents_uri=base, **{"max_age": 10 * DAY, **arguments})
-    found = operator.execute({})
-    assert found.pop("undelivered") == 0
-    return found
+    removed_counts = operator.execute({})
+    assert removed_counts.pop("undelivered") == 0
+    return removed_counts
 
 
-def test_those_of_tries_that_ended_long_ago_go(tmp_path: Path) -> None:
+def test_documents_of_old_tries_are_removed(tmp_path: Path) -> None:
     base, folder = f"file://{tmp_path}/documents", tmp_path / "documents"
     assert removed(base) == {"documents": 0, "bytes": 0, "kept": 0}
     old = documents(folder, "d/old/t/0/try-1", 40, 39)
@@ -45,7 +45,7 @@ def test_those_of_tries_that_ended_long_ago_go(tmp_path: Path) -> None:
     (killed / "findings-a.b=20c.jsonl").write_text("{}")
     os.utime(killed / "findings-a.b=20c.jsonl", (time.time() - 40 * DAY,) * 2)
     young = documents(folder, "d/young/t/try-1", 1, 1)
-    # a job that took long: the spec is old, and what it says belongs to a report that is not
+    # a long job: the spec is old, but its report is not
     long = documents(folder, "e/long/t/try-2", 11, 9)
     other = documents(folder, "e/notes/try", 40)
     (other / "mine.json").write_text("{}")
@@ -53,13 +53,13 @@ def test_those_of_tries_that_ended_long_ago_go(tmp_path: Path) -> None:
     assert old.exists()
     assert removed(base) == {"documents": 4, "bytes": 8, "kept": 4}
     assert not killed.exists() and not (folder / "d/old").exists()
-    assert {path.name for found in (young, long, other) for path in found.iterdir()} == {
+    assert {path.name for removed_counts in (young, long, other) for path in removed_counts.iterdir()} == {
         *("spec.json", "report.json", "mine.json")
     }
     assert removed(base) == {"documents": 0, "bytes": 0, "kept": 4}
 
 
-def test_any_store_of_fsspec_will_do(context: Any) -> None:
+def test_any_store_of_fsspec_works(context: Any) -> None:
     documents = Documents.of_try("memory://lake/documents", context)
     documents.write_spec("{}")
     written = fsspec.filesystem("memory").store[ObjectStoragePath(f"{documents.folder}/spec.json").path]
@@ -69,6 +69,6 @@ def test_any_store_of_fsspec_will_do(context: Any) -> None:
 
 
 @pytest.mark.parametrize("age", ["3600", 0.0, float("nan")])
-def test_within_a_day_none_goes(tmp_path: Path, age: Any) -> None:
+def test_documents_younger_than_a_day_stay(tmp_path: Path, age: Any) -> None:
     with pytest.raises(JobBadInputError, match="a day"):
         removed(f"file://{tmp_path}", max_age=age)

@@ -1,4 +1,4 @@
-"""What came of a plan, and of tables that nobody could look at."""
+"""The results of a plan and of unreadable tables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_unreadable_tables_fail_the_run_by_name(tmp_path: Path) -> None:
     assert report(tmp_path, FINE)["outcomes"] == {}
 
 
-def test_a_run_costs_the_measured_time_of_all_its_actions() -> None:
+def test_the_cost_of_a_run_is_the_measured_time_of_all_its_actions() -> None:
     done, idle = {"outcome": "done", "metrics": {"core_seconds": 1800.0}}, {"outcome": "nothing", "metrics": {}}
     results = [
         (Action("shop.fine", "compact_data_files", ""), facts) for facts in (done, done, idle, {"outcome": "failed"})
@@ -56,16 +56,16 @@ def test_a_run_costs_the_measured_time_of_all_its_actions() -> None:
     assert _cost(results, None) == {}
 
 
-def test_they_are_named_in_the_log_of_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    log = SimpleNamespace(info=lambda *_: None, warning=lambda text, *values: told.append(text % values))
+def test_unreadable_tables_are_named_in_the_log_of_the_assessment(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    log = SimpleNamespace(info=lambda *_: None, warning=lambda text, *values: lines.append(text % values))
     monkeypatch.setattr(AssessTablesOperator, "log", log)
     context: Any = {"ti": SimpleNamespace(xcom_push=lambda **_: None)}
     AssessTablesOperator(task_id="assess")._report(context, Assessment("2026-01-31", TABLES))
-    assert [line.split()[2].rstrip(",") for line in told] == ["shop.found", "shop.own"] and "503 Slow Down" in told[0]
+    assert [line.split()[2].rstrip(",") for line in lines] == ["shop.found", "shop.own"] and "503 Slow Down" in lines[0]
 
 
-def test_unread_tables_count_in_alerts_until_they_are_read() -> None:
+def test_unreadable_tables_count_in_alerts_until_they_are_readable() -> None:
     unseen, seen = Assessment("2026-01-31", TABLES), Assessment("2026-01-31", (FINE, Assessed("shop.own")))
     undone, paid = _undone(Plan(), [], unseen), _paid([], unseen)
     news, runs = unpaid_debts(undone, paid, {"assess": {"shop.own": 1}}, 2, {"shop.own": "sales"})

@@ -1,4 +1,4 @@
-"""The ingest operator asks its source before it starts Spark, which one that is down or idle does not need."""
+"""The ingest operator checks its source before it starts Spark, which an unreachable or idle source does not need."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ TARGETS = [{"table": "shop.orders", "key": ["id"]}]
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A folder that any account may enter, which ``tmp_path`` is not."""
-    with open_folder() as found:
-        yield found
+    """Yield a folder that any account may enter, unlike ``tmp_path``."""
+    with open_folder() as entered:
+        yield entered
 
 
 @pytest.fixture(scope="module")
 def postgres(folder: Path) -> Iterator[Postgres]:
-    """A server with a source table and a login that needs a password."""
+    """Start a server with a source table and a login that needs a password."""
     with Postgres(folder / "postgres") as started:
         with psycopg.connect(started.dsn, autocommit=True) as session:
             session.execute("CREATE SCHEMA shop")
@@ -67,19 +67,19 @@ def postgres(folder: Path) -> Iterator[Postgres]:
 
 @pytest.fixture
 def orders(lake: dict[str, str]) -> FedTable:
-    """The target, which was never fed."""
+    """Make the target, which was never fed."""
     return FedTable(lake)
 
 
 def feed(table: FedTable, position: Position) -> None:
-    """Commit a row that has taken the table so far."""
+    """Commit a row with a position."""
     table.table.refresh()
     table.table.append(ROW, snapshot_properties={names.POSITIONS: position.encode()})
 
 
 @pytest.fixture
 def fed(orders: FedTable, postgres: Postgres) -> Iterator[dict[str, Any]]:
-    """A source whose log the target has taken in; what the operator takes."""
+    """Yield the operator's source arguments; the target is at the end of the source's log."""
     source = {"type": "postgres", "slot": "lakecdc", "dsn": postgres.dsn}
     catalog = get_catalog("lake")
     spec = check_spec(spec_document("ingest", catalog, (), {}, source=source, target=TARGETS), "ingest")
@@ -91,11 +91,11 @@ def fed(orders: FedTable, postgres: Postgres) -> Iterator[dict[str, Any]]:
 
 
 def take_in_log(table: FedTable, postgres: Postgres) -> None:
-    """Feed the table with all that is in the log, and let the source go of it."""
+    """Feed the table with everything in the log, and let the source release it."""
     with psycopg.connect(postgres.dsn, autocommit=True) as session:
-        found, (end, _) = read_table(session, Target("shop.orders", ("id",))), log_end(session)
-        offsets = {"lsn": lsn_text(end), "epoch": 1, "oid": found.oid}
-        storage = StorageWatch(session, found, None).encode()
+        table_at_source, (end, _) = read_table(session, Target("shop.orders", ("id",))), log_end(session)
+        offsets = {"lsn": lsn_text(end), "epoch": 1, "oid": table_at_source.oid}
+        storage = StorageWatch(session, table_at_source, None).encode()
         position = Position("postgres", identity(session), offsets, FIVE, storage=storage)
         feed(table, position)
         advance(session, "lakecdc", end)
@@ -113,7 +113,7 @@ def position_of_orders() -> Position | None:
 
 
 def has_watermark(moment: datetime | str) -> bool:
-    """Check whether the sensor of the target's watermark would go on."""
+    """Check whether the sensor of the target's watermark passes."""
     sensor = IcebergWatermarkSensor(task_id="w", table="shop.orders", moment=str(moment), catalog_conn_id="lake")
     return bool(sensor.poke({}).is_done)
 
@@ -135,13 +135,13 @@ def ingest(**arguments: Any) -> IngestOperator:
     ids=["postgres", "mysql", "kafka", "jdbc"],
 )
 @pytest.mark.usefixtures("orders")
-def test_a_source_that_is_down_fails_the_task_before_spark_is_started(
+def test_an_unreachable_source_fails_the_task_before_spark_is_started(
     spark_submit: FakeSpark, context: Any, monkeypatch: pytest.MonkeyPatch, kind: str, source: dict[str, Any]
 ) -> None:
     port = free_port()
     fields = {"host": "127.0.0.1", "port": port, "login": "reader", "password": DATABASE_SECRET, "schema": "shop"}
     if kind == "kafka":
-        # the client gives up after half a minute otherwise
+        # otherwise the client gives up after half a minute
         monkeypatch.setattr(launcher, "_SOURCE_SECONDS", 120)
         fields = {"extra": {"bootstrap.servers": f"127.0.0.1:{port}"}}
     connection(monkeypatch, "shop", conn_type=kind, **fields)
@@ -151,7 +151,7 @@ def test_a_source_that_is_down_fails_the_task_before_spark_is_started(
     assert DATABASE_SECRET not in str(down.value)
 
 
-def test_a_refused_login_does_not_tell_the_password(
+def test_a_refused_login_does_not_reveal_the_password(
     spark_submit: FakeSpark, context: Any, orders: FedTable, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = {"host": "127.0.0.1", "port": postgres.port, "login": "reader", "schema": "postgres"}
@@ -161,11 +161,11 @@ def test_a_refused_login_does_not_tell_the_password(
     assert "wr0ng-word" not in str(refused.value) and spark_submit.calls == []
 
 
-def test_a_slot_that_is_gone_fails_the_task_before_spark_is_started(
+def test_a_missing_slot_fails_the_task_before_spark_is_started(
     spark_submit: FakeSpark, context: Any, orders: FedTable, postgres: Postgres
 ) -> None:
     source = {"type": "postgres", "slot": "gone", "dsn": postgres.dsn}
-    # of a table that was never fed, the run makes it
+    # the first run creates it
     ingest(source=source).execute(context)
     assert len(spark_submit.calls) == 1
     with psycopg.connect(postgres.dsn) as session:
@@ -174,13 +174,13 @@ def test_a_slot_that_is_gone_fails_the_task_before_spark_is_started(
         ingest(source=source).execute(context)
     with pytest.raises(JobBadInputError, match="create is false"):
         ingest(source={**source, "create": False}, reload=["*"]).execute(context)
-    # a full load makes it anew
+    # a full load recreates it
     ingest(source=source, reload=["*"]).execute(context)
     assert len(spark_submit.calls) == 2
 
 
 @pytest.mark.services
-def test_a_topic_that_is_missing_fails_the_task_before_spark_is_started(
+def test_a_missing_topic_fails_the_task_before_spark_is_started(
     spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
 ) -> None:
     with Kafka(folder / "kafka") as kafka:
@@ -200,7 +200,7 @@ def test_a_topic_that_is_missing_fails_the_task_before_spark_is_started(
         assert len(spark_submit.calls) == 1
 
 
-def test_a_folder_that_is_missing_fails_the_task_before_spark_is_started(
+def test_a_missing_folder_fails_the_task_before_spark_is_started(
     spark_submit: FakeSpark, context: Any, orders: FedTable, tmp_path: Path
 ) -> None:
     source = {"type": "files", "path": f"{tmp_path}/gone/*.jsonl", "format": "debezium-json"}
@@ -209,20 +209,20 @@ def test_a_folder_that_is_missing_fails_the_task_before_spark_is_started(
     assert spark_submit.calls == []
 
 
-def test_an_idle_postgres_starts_no_spark_and_the_watermark_moves_on(
+def test_an_idle_postgres_starts_no_spark_and_the_watermark_advances(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], postgres: Postgres
 ) -> None:
     began = datetime.now(UTC)
     before = position_of_orders()
     assert has_watermark(FIVE) and not has_watermark(began)
-    # the log goes on for other tables
+    # the log grows by other tables
     execute(postgres, "CREATE TABLE others (id int)", "INSERT INTO others SELECT generate_series(1, 9)", "CHECKPOINT")
     promised = [{**TARGETS[0], "freshness": "30m"}]
-    found = ingest(**fed, targets=promised).execute(context)["shop.orders"]
+    facts = ingest(**fed, targets=promised).execute(context)["shop.orders"]
     assert spark_submit.calls == [] and has_watermark(began)
-    assert (found["outcome"], found["reason"]) == ("nothing", "the source has no changes for it")
+    assert (facts["outcome"], facts["reason"]) == ("nothing", "the source has no changes for it")
     # readers see the source as of now, although nothing was written
-    assert found["metrics"]["freshness_late_seconds"] == 0.0
+    assert facts["metrics"]["freshness_late_seconds"] == 0.0
     after = position_of_orders()
     assert before and after and after.storage == before.storage
     assert lsn(after.offsets["lsn"]) >= lsn(before.offsets["lsn"])
@@ -244,14 +244,14 @@ def test_changes_in_the_log_start_spark(
     [{"look_first": False}, {"dry_run": True}, {"reload": ["*"]}],
     ids=lambda arguments: next(iter(arguments)),
 )
-def test_a_run_that_is_more_than_a_look_starts_spark(
+def test_a_run_with_other_work_starts_spark(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     ingest(**fed, **arguments).execute(context)
     assert len(spark_submit.calls) == 1 and not has_watermark("2026-01-01T06:00:00")
 
 
-def test_a_source_table_that_was_altered_starts_spark(
+def test_an_altered_source_table_starts_spark(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], orders: FedTable, postgres: Postgres
 ) -> None:
     execute(postgres, "ALTER TABLE shop.orders ADD COLUMN note text DEFAULT 'none'")
@@ -263,7 +263,7 @@ def test_a_source_table_that_was_altered_starts_spark(
     execute(postgres, "ALTER TABLE shop.orders DROP COLUMN note")
 
 
-def test_a_table_that_is_being_loaded_or_has_parked_log_starts_spark(
+def test_a_table_that_is_loading_or_has_parked_log_starts_spark(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], orders: FedTable, lake: dict[str, str]
 ) -> None:
     standing = position_of_orders()
@@ -282,7 +282,7 @@ def test_a_table_that_is_being_loaded_or_has_parked_log_starts_spark(
     assert len(spark_submit.calls) == 3 and has_watermark("2026-01-01T06:00:00")
 
 
-def test_a_slot_that_keeps_much_log_or_is_read_by_another_run_starts_spark(
+def test_a_slot_with_much_log_or_another_reader_starts_spark(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], postgres: Postgres
 ) -> None:
     with psycopg.connect(postgres.dsn, autocommit=True) as session:
@@ -295,7 +295,7 @@ def test_a_slot_that_keeps_much_log_or_is_read_by_another_run_starts_spark(
     execute(postgres, "DROP TABLE filler")
 
 
-def test_a_position_that_another_run_has_moved_on_is_not_overwritten(orders: FedTable) -> None:
+def test_a_position_advanced_by_another_run_is_not_overwritten(orders: FedTable) -> None:
     before, after = (position("2026-01-01T05:00:00+00:00"), position("2026-01-01T06:00:00+00:00"))
     orders.ingest(before.read_through)
     assert record_idle_position(get_catalog("lake"), "shop.orders", before, after)
@@ -304,7 +304,7 @@ def test_a_position_that_another_run_has_moved_on_is_not_overwritten(orders: Fed
 
 
 @pytest.mark.services
-def test_an_idle_mariadb_starts_no_spark_and_the_watermark_moves_on(
+def test_an_idle_mariadb_starts_no_spark_and_the_watermark_advances(
     spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
 ) -> None:
     began = datetime.now(UTC)
@@ -324,7 +324,7 @@ def test_an_idle_mariadb_starts_no_spark_and_the_watermark_moves_on(
 
 
 @pytest.mark.services
-def test_idle_topics_start_no_spark_and_the_watermark_moves_on(
+def test_idle_topics_start_no_spark_and_the_watermark_advances(
     spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
 ) -> None:
     with Kafka(folder / "idle-kafka") as kafka:
@@ -338,7 +338,7 @@ def test_idle_topics_start_no_spark_and_the_watermark_moves_on(
         feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
         ingest(source=source).execute(context)
         assert spark_submit.calls == [] and has_watermark(began)
-        # another partition begins at its beginning, and a run has to know it
+        # a new partition starts at its beginning, and a run must know it
         admin.create_partitions([NewPartitions("orders", 2)])["orders"].result()
         ingest(source=source).execute(context)
         assert len(spark_submit.calls) == 1
@@ -352,7 +352,7 @@ def test_idle_topics_start_no_spark_and_the_watermark_moves_on(
 
 
 @pytest.mark.parametrize("pattern", ["{}", "{}/*.jsonl", "file://{}"])
-def test_files_that_were_all_read_start_no_spark(
+def test_files_read_before_start_no_spark(
     spark_submit: FakeSpark, context: Any, orders: FedTable, tmp_path: Path, pattern: str
 ) -> None:
     folder = tmp_path / "events"
@@ -362,15 +362,15 @@ def test_files_that_were_all_read_start_no_spark(
     read = [f"file://{folder}/{name}" for name in ("a%20b.jsonl", "ü.jsonl")]
     feed(orders, Position("files", "files", {"seen": "".join(sorted(map(fingerprint, read))), "count": 2}, FIVE))
     source = {"type": "files", "path": pattern.format(folder), "format": "debezium-json"}
-    found = ingest(source=source).execute(context)["shop.orders"]
-    assert spark_submit.calls == [] and found["outcome"] == "nothing" and has_watermark(FIVE)
+    facts = ingest(source=source).execute(context)["shop.orders"]
+    assert spark_submit.calls == [] and facts["outcome"] == "nothing" and has_watermark(FIVE)
     (folder / "d.jsonl").touch()
     ingest(source=source).execute(context)
     assert len(spark_submit.calls) == 1
 
 
 @pytest.mark.parametrize("path", ["{}/empty", "{}/{{a,b}}.jsonl", "{}/*/c.jsonl", "{}/nested"])
-def test_files_that_cannot_be_listed_as_spark_does_start_spark(
+def test_files_that_only_spark_can_list_start_spark(
     spark_submit: FakeSpark, context: Any, orders: FedTable, tmp_path: Path, path: str
 ) -> None:
     for name in ("empty", "nested/day=1"):

@@ -1,4 +1,4 @@
-"""The operator that reports how tables stand."""
+"""The operator that reports the status of tables."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def shop(lake: dict[str, str]) -> FedTable:
 
 
 @pytest.mark.usefixtures("shop")
-def test_all_tables_of_a_namespace_and_none_twice(context: Any, caplog: pytest.LogCaptureFixture) -> None:
-    found = operator(tables="shop.orders", namespaces=["shop"], partitions=True).execute(context)
-    assert list(found) == ["shop.orders", "shop.items"]
-    assert [status["ready_for_v4"] for status in found.values()] == [False, True]
-    assert context["ti"].xcom[STATUS_KEY] == found
+def test_all_tables_of_a_namespace_are_reported_once(context: Any, caplog: pytest.LogCaptureFixture) -> None:
+    statuses = operator(tables="shop.orders", namespaces=["shop"], partitions=True).execute(context)
+    assert list(statuses) == ["shop.orders", "shop.items"]
+    assert [status["ready_for_v4"] for status in statuses.values()] == [False, True]
+    assert context["ti"].xcom[STATUS_KEY] == statuses
 
 
-def test_one_that_cannot_be_read_fails_the_task_after_the_others(context: Any, shop: FedTable) -> None:
+def test_an_unreadable_table_fails_the_task_after_the_others(context: Any, shop: FedTable) -> None:
     shop.break_metadata()
     with pytest.raises(LakecdcJobError, match="3 of 4") as error:
         operator(tables=["shop.nothing"], namespaces=["nowhere", "shop"]).execute(context)
     assert "nowhere: Cannot list its tables: NoSuchNamespaceError" in str(error.value)
     assert "shop.nothing: The table does not exist." in str(error.value)
-    found = context["ti"].xcom[STATUS_KEY]
-    assert "error" in found["shop.orders"] and found["shop.items"]["ready_for_v4"]
+    statuses = context["ti"].xcom[STATUS_KEY]
+    assert "error" in statuses["shop.orders"] and statuses["shop.items"]["ready_for_v4"]
 
 
-def test_nothing_to_report_is_an_error(context: Any) -> None:
+def test_an_empty_report_is_an_error(context: Any) -> None:
     with pytest.raises(AirflowFailException, match="Neither"):
         operator(tables="", namespaces=[]).execute(context)
 

@@ -1,4 +1,4 @@
-"""An API server of Airflow below a sub-path, and what a person does at it with Chromium."""
+"""An API server of Airflow below a sub-path, used with Chromium."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from local_services.airflow import PASSWORDS, AirflowServer
 
 
 def api_server(environment: Mapping[str, str], folder: Path) -> AirflowServer:
-    """Airflow's API server, whose page is below ``/airflow``.
+    """Return Airflow's API server, whose page is below ``/airflow``.
 
-    :param environment: of the process.
-    :param folder: for its log and the password of ``ann``, which is ``ann`` too.
+    :param environment: environment of the process.
+    :param folder: folder of its log and of the password of ``ann``, which is ``ann`` too.
     """
     passwords = folder / "passwords.json"
     passwords.write_text(json.dumps({"ann": "ann"}))

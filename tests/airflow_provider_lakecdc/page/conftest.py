@@ -17,34 +17,34 @@ from airflow_provider_lakecdc.page.app import create_app
 
 
 class Browser(Protocol):
-    """Logs somebody in: makes a client with the cookie that a browser has then."""
+    """A function that logs a user in and returns a client with the browser's cookie."""
 
     def __call__(self, role: str | None, *teams: str) -> TestClient:
-        """The client of somebody with a role, or of nobody."""
+        """Return the client of a user with a role, or without a login."""
         ...
 
 
 @pytest.fixture(scope="session", autouse=True)
 def auth_manager(airflow_home: Path) -> None:
-    """Airflow's simple auth manager, as the API server starts it."""
+    """Start Airflow's simple auth manager like the API server."""
     init_auth_manager()
 
 
 @pytest.fixture(autouse=True)
 def one_lake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a configuration the page shows the catalog of this connection."""
+    """Use this connection's catalog, which the page shows without a configuration."""
     monkeypatch.setenv("AIRFLOW__LAKECDC__CATALOG_CONN_ID", "lake")
 
 
 @pytest.fixture
 def catalog(lake: dict[str, str]) -> CatalogConnection:
-    """The catalog of the connection ``lake``."""
+    """Return the catalog of the connection ``lake``."""
     return get_catalog("lake")
 
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    """Logs in with Airflow's simple auth manager."""
+    """Yield a function that logs in with Airflow's simple auth manager."""
     server = FastAPI()
     server.mount("/lakehouse", create_app())
     with TestClient(server, base_url="http://airflow/lakehouse/", follow_redirects=False) as client:
@@ -62,5 +62,5 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def viewer(browser: Browser) -> TestClient:
-    """A client of somebody who may read."""
+    """Return the client of a user who may read."""
     return browser("VIEWER")

@@ -1,4 +1,4 @@
-"""Who may see what, and what is told when it cannot be."""
+"""Access to the page, and its errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADDRESSES = [route.path.lstrip("/").replace("{name}", "page.css") for route in R
 
 
 def test_every_route_is_the_apps_own_and_only_reads() -> None:
-    # what Starlette or FastAPI would add, such as a mount or the schema, has no dependencies
+    # routes that Starlette or FastAPI would add, such as a mount or the schema, have no dependencies
     assert len(create_app().routes) == len(ROUTES) == len(router.routes) > 0
     assert {method for route in ROUTES for method in route.methods} == {"GET"}
 
@@ -37,20 +37,20 @@ def test_the_page_requires_a_token_and_the_right(browser: Browser, address: str)
     client = browser(None)
     client.cookies.set("_token", "forged")
     assert client.get(address).status_code == 403
-    # somebody whom Airflow knows, and has given no role
+    # a user whom Airflow knows, without a role
     assert browser("").get(address).status_code == 403
 
 
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_who_may_read_is_shown_what_nothing_may_run_in(viewer: TestClient, address: str) -> None:
+def test_pages_run_only_their_own_scripts(viewer: TestClient, address: str) -> None:
     answer = viewer.get(address)
     assert answer.status_code in (200, 307, 404, 422)
     if answer.status_code in (200, 307):
         assert "script-src 'self'; " in answer.headers["content-security-policy"]
 
 
-def test_files_beside_the_pages_are_those_and_no_others(viewer: TestClient) -> None:
+def test_only_the_static_files_of_the_page_are_served(viewer: TestClient) -> None:
     assert viewer.get("static/page.js").headers["content-type"].startswith("text/javascript")
     for name in ("..%2Fapp.py", "app.py", "%2Fetc%2Fpasswd"):
         assert viewer.get(f"static/{name}").status_code == 404
@@ -60,12 +60,12 @@ def test_files_beside_the_pages_are_those_and_no_others(viewer: TestClient) -> N
 def test_all_addresses_are_relative(viewer: TestClient) -> None:
     assert viewer.get("").headers["location"] == "tables"
     page = viewer.get("tables").text
-    found = re.findall(r'(?:href|src|action|data-part)="([^"]*)"', page)
-    assert found and not any(each.startswith("/") or ":" in each for each in found)
+    addresses = re.findall(r'(?:href|src|action|data-part)="([^"]*)"', page)
+    assert addresses and not any(each.startswith("/") or ":" in each for each in addresses)
 
 
 @pytest.mark.usefixtures("lake")
-def test_no_parameter_is_longer_than_a_name(viewer: TestClient) -> None:
+def test_parameters_are_limited_to_the_length_of_a_name(viewer: TestClient) -> None:
     long = "a." * 30_000
     for route in ROUTES:
         strings = [field.name for field in _parameters(route) if field.field_info.annotation in (str, str | None)]
@@ -76,7 +76,7 @@ def test_no_parameter_is_longer_than_a_name(viewer: TestClient) -> None:
             assert (answer.status_code, faults[name]) == (422, "string_too_long"), (route.path, name)
 
 
-def test_messages_are_written_beside_the_event_loop(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_written_outside_the_event_loop(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def line(error: Exception) -> str:
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
@@ -93,7 +93,7 @@ def _parameters(route: APIRoute) -> Iterator[ModelField]:
     while waiting:
         dependant = waiting.pop()
         yield from (*dependant.query_params, *dependant.path_params)
-        # what Airflow asks for is the task's, whose limits hold first
+        # Airflow's own parameters are those of the task, whose limits hold first
         waiting += [each for each in dependant.dependencies if each.call in (app.PageRequest, Task, HistoryFilter)]
 
 
@@ -118,7 +118,7 @@ def test_a_failed_check_is_repeated_and_shows_no_secret(
     assert "shop.orders" in viewer.get("parts/tables").text
 
 
-def test_several_lakes(
+def test_several_lakes_can_be_chosen(
     viewer: TestClient, lake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FedTable(lake)
@@ -138,8 +138,8 @@ def test_several_lakes(
     names = re.findall(r"<option(?: selected)?>(.*?)</option>", viewer.get("tables").text)
     assert names == ["lake", "other (crm)", "other (more)"]
     assert "shop.orders" in viewer.get("parts/tables").text
-    told = viewer.get("parts/tables", params={"lake": "other (crm)"}).text
-    assert "shop.people" in told and "shop.orders" not in told
+    shown = viewer.get("parts/tables", params={"lake": "other (crm)"}).text
+    assert "shop.people" in shown and "shop.orders" not in shown
     unknown = viewer.get("tables", params={"lake": "<b>none</b>"})
     assert unknown.status_code == 404 and "<b>none" not in unknown.text and "does not exist" in unknown.text
     files["crm"].write_text('{"tabels": []}')

@@ -1,4 +1,4 @@
-"""A person looks at the page inside Airflow's own, with Chromium; what it looks like stays in ``build/page``."""
+"""A user opens the page inside Airflow with Chromium; screenshots stay in ``build/page``."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ DAG = (home.REPOSITORY / "dags" / "lakecdc_replay_quarantine.py").read_text()
 NOW = datetime.now(UTC)
 #: data files of tables
 FILES = {"orders": 14, "order_lines": 6, "customers": 1, "payments": 2, "returns": 3, "carts": 1}
-#: first and last score of those that have been measured
+#: first and last score of the measured tables
 TABLES = {"orders": (93, 46), "order_lines": (88, 71), "customers": (62, 97), "payments": (99, 99), "returns": (91, 84)}
 
 
 def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
-    """Make the lake of a shop that is in good order but for its orders."""
+    """Make a shop's lake in which only the orders need work."""
     for name, files in FILES.items():
         table = FedTable(lake, f"shop.{name}")
         for _ in range(files):
@@ -98,7 +98,7 @@ def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
 
 @pytest.fixture
 def compacted(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -> str:
-    """Where Airflow's page shows a task that has compacted one table and failed for another."""
+    """Run a task that compacts one table and fails for another; return the address of its page."""
     behave(spark_submit)
     return f"dags/shop.lake/runs/{quote(install('shop_lake', COMPACTING).test().run_id)}/tasks/compact"
 
@@ -107,7 +107,7 @@ def compacted(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -
 def address(
     tmp_path: Path, lake: dict[str, str], installed: dict[str, str], compacted: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """A served Airflow in which the provider is installed and the replay has its DAG."""
+    """Serve an Airflow with the provider installed and the replay DAG."""
     fill(lake, get_catalog("lake"))
     document: dict[str, Any] = {
         "catalog_conn_id": "lake",
@@ -133,7 +133,7 @@ def address(
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    """A window of Chromium."""
+    """Open a window of Chromium."""
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         window = browser.new_page(viewport={"width": 1280, "height": 860})
@@ -145,17 +145,17 @@ def page() -> Iterator[Page]:
 
 @contextmanager
 def at_work(task: str) -> Iterator[None]:
-    """Have a task that has ended be at work again for a while.
+    """Show a finished task as running for a while.
 
-    :param task: where Airflow's page shows it.
+    :param task: address of its page in Airflow.
     """
     ids = {"dag_id": "shop.lake", "run_id": unquote(task.split("/")[3]), "task_id": "compact"}
 
     def change(state: str, finished: str | None) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).filter_by(**ids).values(state=state))
-            told = session.scalars(select(XComModel).filter_by(**ids, key=JOB_RUN_KEY)).one()
-            told.value = {**told.value, "finished_at": finished, "error": None}
+            row = session.scalars(select(XComModel).filter_by(**ids, key=JOB_RUN_KEY)).one()
+            row.value = {**row.value, "finished_at": finished, "error": None}
 
     change("running", None)
     yield
@@ -163,7 +163,7 @@ def at_work(task: str) -> Iterator[None]:
 
 
 def picture(page: Page, name: str) -> None:
-    """Keep what is seen."""
+    """Save a screenshot."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
@@ -222,12 +222,12 @@ def test_the_lake_is_shown(address: str, compacted: str, page: Page) -> None:
     expect(page.get_by_text("data files 12 → 3")).to_be_visible()
     picture(page, "report")
     with at_work(compacted):
-        # what was looked at just now is given again for a while, but not to another question
+        # a recent answer is reused for a while, but not for another question
         page.goto(f"{page.url}&lake=lake")
         status = page.get_by_role("status").filter(has_text="works on")
         expect(status).to_contain_text("shop.orders: 1 of 2 file groups, 5 minutes left")
         picture(page, "report-at-work")
-    # it looks again by itself
+    # it refreshes by itself
     expect(status).to_have_count(0)
     page.get_by_role("link", name="compact", exact=True).click()
     expect(page).to_have_url(re.compile("/airflow/dags/shop.lake/runs/.*/tasks/compact"))
@@ -235,7 +235,7 @@ def test_the_lake_is_shown(address: str, compacted: str, page: Page) -> None:
     page.get_by_role("link", name="Table", exact=True).click()
     expect(page).to_have_url(re.compile("/airflow/lakehouse/tables"))
 
-    # by itself, on a phone, in the dark
+    # by itself, on a phone, in dark mode
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme="dark")
     page.goto(f"{address}/lakehouse/tables?lake=lake")

@@ -22,7 +22,7 @@ NOW = datetime.now(UTC)
 
 
 def ingested(events: int, **more: Any) -> dict[str, Any]:
-    """Metrics of a table in a report of ingestion."""
+    """Return the metrics of a table in a report of ingestion."""
     return {
         "events_c": events - 1,
         "events_u": 1,
@@ -43,7 +43,7 @@ def record_ingestion(catalog: CatalogConnection, id: str, hours: float, *tables:
 
 @pytest.fixture
 def fed(lake: dict[str, str], catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tables that were fed twice; the second run failed for one."""
+    """Make two tables that were fed twice; the second run failed for one."""
     for name, minutes in {"orders": 5, "items": 50}.items():
         FedTable(lake, f"shop.{name}").ingest((datetime.now(UTC) - timedelta(minutes=minutes)).isoformat())
     first = [TableReport(f"shop.{name}", "done", metrics=ingested(1000)) for name in ("orders", "items")]
@@ -64,27 +64,27 @@ def fed(lake: dict[str, str], catalog: CatalogConnection, tmp_path: Path, monkey
 
 @pytest.mark.usefixtures("fed")
 class TestIngestion:
-    def test_what_came_in_during_a_day_the_failed_table_first(self, viewer: TestClient) -> None:
+    def test_a_days_ingestion_lists_the_failed_table_first(self, viewer: TestClient) -> None:
         text = viewer.get("parts/ingestion").text
-        told = words(text)
-        assert "2 tables fed 2,500 events in 2,494 rows written 357 events a second" in told
-        assert "3 messages quarantined 1 later than promised 1 failed in the last run" in told
-        items, orders = told.index("shop.items"), told.index("shop.orders")
-        assert items < orders and "failed The slot is gone. Load the table again. 1,000 998" in told[items:orders]
+        page_text = words(text)
+        assert "2 tables fed 2,500 events in 2,494 rows written 357 events a second" in page_text
+        assert "3 messages quarantined 1 later than promised 1 failed in the last run" in page_text
+        items, orders = page_text.index("shop.items"), page_text.index("shop.orders")
+        assert items < orders and "failed The slot is gone. Load the table again. 1,000 998" in page_text[items:orders]
         # 1,000 events in 2 s, and another second that failed
-        assert "333 50 min 0" in told[items:orders] and "done 1,500 1,496 375 5 min 3" in told[orders:]
+        assert "333 50 min 0" in page_text[items:orders] and "done 1,500 1,496 375 5 min 3" in page_text[orders:]
         (values, _) = (json.loads(each.replace("&#34;", '"')) for each in re.findall(r'data-values="(.*?)"', text))
         assert len(values) == 24 and sum(values) == 1000 and values[-4:] in ([1000, 0, 0, 0], [0, 1000, 0, 0])
 
-    def test_one_table_with_its_events_by_hour(self, viewer: TestClient) -> None:
+    def test_a_table_has_its_events_by_hour(self, viewer: TestClient) -> None:
         text = viewer.get("parts/ingestion", params={"name": "shop.orders"}).text
         assert "1,500 events in 24 hours, at most 1,000 in one" in text and "2 runs, 0 failed" in words(text)
         assert words(viewer.get("parts/ingestion", params={"name": "shop.people"}).text) == ""
 
-    def test_history_has_a_row_for_each_application_with_what_it_took_in(self, viewer: TestClient) -> None:
-        told = words(viewer.get("parts/history").text)
-        assert "ingest 2 tables 1 done , 1 failed events 500 rows written 498 quarantined 3 3 s elapsed" in told
-        assert "ingest 2 tables 2 done events 2,000 rows written 1,996 4 s elapsed" in told
+    def test_history_has_a_row_for_each_application_with_its_intake(self, viewer: TestClient) -> None:
+        page_text = words(viewer.get("parts/history").text)
+        assert "ingest 2 tables 1 done , 1 failed events 500 rows written 498 quarantined 3 3 s elapsed" in page_text
+        assert "ingest 2 tables 2 done events 2,000 rows written 1,996 4 s elapsed" in page_text
 
 
 def test_an_application_of_many_tables_shows_what_failed_and_links_to_its_report(
@@ -99,23 +99,23 @@ def test_an_application_of_many_tables_shows_what_failed_and_links_to_its_report
 
 
 @pytest.mark.usefixtures("lake")
-def test_nothing_was_fed(viewer: TestClient) -> None:
+def test_without_ingestion_the_part_is_empty(viewer: TestClient) -> None:
     assert "Ingestion has not run in the last 24 hours" in viewer.get("parts/ingestion").text
 
 
-def test_metrics_of_other_jobs_are_no_intake() -> None:
+def test_metrics_of_other_jobs_are_not_ingestion() -> None:
     assert Intake.of({"events_restored": 5, "rows_written": 3, "seconds": 1.0}) == Intake()
 
 
 class TestOverview:
     @pytest.mark.usefixtures("fed")
-    def test_what_tonight_costs_is_the_plan(self, viewer: TestClient) -> None:
+    def test_tonights_cost_is_that_of_the_plan(self, viewer: TestClient) -> None:
         assert re.search(
             r"Tonight .*\d+ core-seconds? predicted for \d+ jobs?", words(viewer.get("parts/tonight").text)
         )
         assert "No job runs." in viewer.get("parts/running").text
 
     @pytest.mark.usefixtures("lake")
-    def test_without_a_configuration(self, viewer: TestClient) -> None:
+    def test_without_a_configuration_no_cost_is_shown(self, viewer: TestClient) -> None:
         assert "A plan needs a configuration" in viewer.get("parts/tonight").text
         assert "Unknown without a configuration" in viewer.get("parts/running").text

@@ -1,4 +1,4 @@
-"""The parts beside the list of tables: one table, its quarantine, the history, the plan."""
+"""The parts beside the list of tables: table, quarantine, history, plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW = datetime.now(UTC)
 
 
 def words(text: str) -> str:
-    """A part as a person reads it."""
+    """Return the visible text of a part."""
     return " ".join(re.sub(r"<[^>]*>", " ", text).split())
 
 
@@ -38,13 +38,13 @@ def quarantined(lake: dict[str, str], *rows: tuple[str, str, datetime]) -> None:
     """Put messages into the quarantine of ``shop``: target, rule, moment."""
     targets, rules, moments = zip(*rows, strict=True)
     utc = pa.timestamp("us", "UTC")
-    found = pa.table({"target": targets, "rule": rules, "first_seen": pa.array(moments, utc), "raw_value": targets})
-    FedTable.open(lake).create_table(f"shop.{names.QUARANTINE}", found.schema).append(found)
+    batch = pa.table({"target": targets, "rule": rules, "first_seen": pa.array(moments, utc), "raw_value": targets})
+    FedTable.open(lake).create_table(f"shop.{names.QUARANTINE}", batch.schema).append(batch)
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The configuration of a lake with a source."""
+    """Write the configuration of a lake with a source and return it."""
     document: dict[str, Any] = {
         "catalog_conn_id": "lake",
         "source": {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"},
@@ -58,7 +58,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 class TestOneTable:
-    def test_files_deletes_and_snapshots(
+    def test_files_deletes_and_snapshots_are_shown(
         self, viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection
     ) -> None:
         table = FedTable(lake)
@@ -73,12 +73,12 @@ class TestOneTable:
         assert 'aria-label="2 equality-delete files, 0 position-delete files, 0 deletion vectors"' in text
         assert "10 keys and 0 positions" in text and 'aria-label="From 90 to 70"' in text
         assert "3 h behind the source" in words(text)
-        # metadata does not tell which rows the keys match
+        # metadata does not reveal which rows the keys match
         assert "3 rows in data files, of which up to 3 are deleted" in words(text)
         assert len(re.findall("<tr>", text)) == 5 and str(head) in text and "+0 −0 +2 −0" in words(text)
         assert "&lt;i&gt;month&lt;/i&gt;" in text and "<i>" not in text
 
-    def test_one_of_too_many_files_is_as_a_job_has_measured_it(
+    def test_a_table_of_too_many_files_shows_a_jobs_measurement(
         self, viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in ("shop.orders", "shop.items"):
@@ -92,18 +92,18 @@ class TestOneTable:
         assert "61 score 2 h ago" in text and "123,456 data files" in text and "lowered by deletes −39" in text
         assert "more than 100,000 live files" in text and "lately" not in text
 
-    def test_one_without_a_snapshot(self, viewer: TestClient, lake: dict[str, str]) -> None:
+    def test_a_table_without_a_snapshot_is_empty(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
         assert "nothing was written yet" in text and "- behind the source" in text
 
     @pytest.mark.usefixtures("lake")
-    def test_one_that_is_not_there(self, viewer: TestClient) -> None:
+    def test_a_missing_table_is_reported(self, viewer: TestClient) -> None:
         assert viewer.get("table", params={"name": "shop.<b>"}).status_code == 200
         answer = viewer.get("parts/table", params={"name": "shop.<b>"})
         assert answer.status_code == 404 and "Table &#39;shop.&lt;b&gt;&#39; does not exist" in answer.text
 
-    def test_a_commit_is_seen(self, viewer: TestClient, lake: dict[str, str]) -> None:
+    def test_a_new_commit_is_shown(self, viewer: TestClient, lake: dict[str, str]) -> None:
         from airflow_provider_lakecdc.page.lakes import Lake
         from airflow_provider_lakecdc.page.lookups import MetadataCache
         from airflow_provider_lakecdc.page.tables import table_of
@@ -118,7 +118,9 @@ class TestOneTable:
 
 class TestQuarantine:
     @pytest.mark.usefixtures("config")
-    def test_messages_by_rule_with_a_replay_for_each(self, viewer: TestClient, lake: dict[str, str]) -> None:
+    def test_messages_are_grouped_by_rule_with_a_replay_for_each(
+        self, viewer: TestClient, lake: dict[str, str]
+    ) -> None:
         FedTable(lake)
         day, hours = NOW - timedelta(days=1), NOW - timedelta(hours=3)
         quarantined(
@@ -140,7 +142,7 @@ class TestQuarantine:
 
 
 class TestHistory:
-    def test_what_jobs_have_done_with_numbers_before_and_after(
+    def test_applications_are_listed_with_numbers_before_and_after(
         self, viewer: TestClient, catalog: CatalogConnection
     ) -> None:
         metrics = {"data_files_before": 12, "data_files_after": 3, "manifests_before": 4, "manifests_after": 4}
@@ -155,7 +157,7 @@ class TestHistory:
         text = viewer.get("parts/history").text
         assert "2 tables 1 done , 1 failed" in words(text) and "done data files 12 → 3 7" in words(text)
         assert "d by ann" in words(text) and "manifests" not in text
-        # what failed is visible although the application is closed
+        # failures are visible although the application is closed
         assert re.findall(r'<tr class="opened"(.*?)>', text) == [' data-of="run-1" hidden', ""]
         assert 'href="../dags/d/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00" data-airflow' in text
         assert "<script" not in text and "&lt;script&gt;" in text
@@ -194,12 +196,12 @@ class TestHistory:
         assert wrong.status_code == 404 and "is not a date" in wrong.text
 
     @pytest.mark.usefixtures("lake")
-    def test_nothing_has_been_recorded(self, viewer: TestClient) -> None:
+    def test_an_empty_history_has_a_message(self, viewer: TestClient) -> None:
         assert "Nothing is recorded for any table yet." in words(viewer.get("parts/history").text)
 
 
 class TestPlan:
-    def test_what_would_be_done_is_what_the_command_line_says(
+    def test_the_plan_equals_that_of_the_command_line(
         self, viewer: TestClient, lake: dict[str, str], config: dict[str, Any]
     ) -> None:
         table = FedTable(lake)
@@ -217,7 +219,7 @@ class TestPlan:
 
 
 class TestCosts:
-    def test_runs_and_tables_in_money(
+    def test_costs_of_runs_and_tables_are_shown_in_money(
         self, viewer: TestClient, config: dict[str, Any], catalog: CatalogConnection, tmp_path: Path
     ) -> None:
         assert "Nothing is recorded" in viewer.get("parts/costs").text
@@ -231,8 +233,8 @@ class TestCosts:
         )
         lake = lakes()[0]
         text = render("costs", lake=lake, **costs_of_lake(lake, MetadataCache()))
-        told = words(text)
-        assert "3,600 core-seconds in 1 d" in told and "15.22 &lt;EUR&gt; a month, extrapolated" in told
-        assert "shop_nightly_governance 1 3,600 0.50 &lt;EUR&gt; 0" in told
+        shown = words(text)
+        assert "3,600 core-seconds in 1 d" in shown and "15.22 &lt;EUR&gt; a month, extrapolated" in shown
+        assert "shop_nightly_governance 1 3,600 0.50 &lt;EUR&gt; 0" in shown
         assert "<EUR>" not in text and "<i>1" not in text
         assert viewer.get("costs").status_code == 200

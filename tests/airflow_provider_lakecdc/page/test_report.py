@@ -1,4 +1,4 @@
-"""The report of a task's job, from what a run of a DAG has left in Airflow's database."""
+"""The report of a task's job, read from the run's data in Airflow's database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROGRESS = (
     "2026-01-01 00:00:05,123 INFO lakecdc.runtime.progress: progress of shop.orders: 1 of 2 file groups, 5 minutes left"
 )
 BEGUN, ENDED = "2026-01-01T00:00:00.000+00:00", "2026-01-01T00:01:00.000+00:00"
-#: what a job that has compacted a table tells
+#: facts of a job that compacted a table
 METRICS = {
     "data_files_before": 12,
     "data_files_after": 3,
@@ -58,44 +58,44 @@ def behave(spark_submit: FakeSpark) -> None:
 
 @pytest.fixture
 def task(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -> dict[str, str]:
-    """A task that has run, and failed for one of its two tables."""
+    """Run a task that fails for one of its two tables."""
     behave(spark_submit)
     run = install("shop_and_lake", DAG).test()
     return {"dag_id": "shop.lake", "run_id": run.run_id, "task_id": "compact"}
 
 
-def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClient, task: dict[str, str]) -> None:
+def test_the_report_shows_the_outcome_of_each_table(viewer: TestClient, task: dict[str, str]) -> None:
     page = viewer.get("report", params=task)
     assert page.status_code == 200 and "Report of compact" in page.text
     part, tries = re.findall(r'data-part="([^"]*)"', page.text)
     assert tries.startswith("parts/tries?")
     text = viewer.get(part.replace("&amp;", "&")).text
-    told = words(text)
-    assert "2 tables 1 done 1 failed" in told and "7 core-seconds" in told and "Spark application local-1" in told
-    assert "data files 12 → 3" in told and "rows=4000" in told and "all rows, 2 of 2 columns" in told
-    assert "9007199254740993 → 9007199254740995" in told
-    assert "compact_data_files failed (bad input) for 1 of 2 tables" in told
-    assert "Fix the problem above, then clear the task" in told
+    shown = words(text)
+    assert "2 tables 1 done 1 failed" in shown and "7 core-seconds" in shown and "Spark application local-1" in shown
+    assert "data files 12 → 3" in shown and "rows=4000" in shown and "all rows, 2 of 2 columns" in shown
+    assert "9007199254740993 → 9007199254740995" in shown
+    assert "compact_data_files failed (bad input) for 1 of 2 tables" in shown
+    assert "Fix the problem above, then clear the task" in shown
     assert "<script" not in text and "&lt;script&gt;" in text and CATALOG_SECRET not in text
     assert 'href="table?lake=lake&amp;name=shop.orders"' in text
     assert re.search(r'href="\.\./dags/shop\.lake/runs/[^"/]*/tasks/compact" data-airflow', text)
     priced = Lake("lake", "lake", LakeConfig(prices=Prices(core_hour=500, currency="EUR")))
-    assert "of CPU time" not in told
+    assert "of CPU time" not in shown
     assert "1.00 EUR of CPU time" in words(
         render("report", **report_of([priced], Task(task["dag_id"], task["run_id"], task["task_id"])))
     )
 
 
-def test_a_job_at_work_one_that_was_lost_and_none_at_all(
+def test_running_lost_and_missing_jobs_are_distinguished(
     viewer: TestClient, task: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def part(**other: str) -> str:
         return words(viewer.get("parts/report", params={**task, **other}).text)
 
-    def change(state: str, **told: Any) -> None:
+    def change(state: str, **job_run: Any) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).filter_by(**task).values(state=state))
-            session.execute(update(XComModel).filter_by(**task, key="lakecdc_job_run").values(value=told))
+            session.execute(update(XComModel).filter_by(**task, key="lakecdc_job_run").values(value=job_run))
             session.execute(delete(XComModel).filter_by(**task, key="report"))
 
     begun: dict[str, Any] = {
@@ -111,10 +111,10 @@ def test_a_job_at_work_one_that_was_lost_and_none_at_all(
     assert "compact of shop.lake" not in viewer.get("parts/running").text
     change("running", **begun)
     assert "compact of shop.lake for" in words(viewer.get("parts/running", params={"lake": "lake"}).text)
-    # an answer is given again for a while; to ask for the lake by its name is another question
-    told = part(lake="lake")
-    assert "and works on shop.orders" in told and "a dry run" in told
-    assert re.search(r"shop\.orders: 1 of 2 file groups, 5 minutes left \d+ s ago", told)
+    # an answer is reused for a while; the lake by its name is another question
+    shown = part(lake="lake")
+    assert "and works on shop.orders" in shown and "a dry run" in shown
+    assert re.search(r"shop\.orders: 1 of 2 file groups, 5 minutes left \d+ s ago", shown)
     assert "has not reported a job" in part(task_id="other") and "has not reported a job" in part(map_index="0")
 
 
@@ -129,7 +129,7 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     run = Run(task["dag_id"], task["run_id"], task["task_id"], 1)
     first = Application("1", run, "govern", ("shop.orders",), BEGUN, report=report)
     second = replace(first, id="2", run=replace(run, try_number=2), report=replace(report, tables=steps[:1]))
-    # a task that is mapped is another one
+    # another map index is another task
     for each in (first, second, replace(first, id="m", run=replace(run, map_index=3))):
         assert record_application(catalog, each)
     tries = viewer.get("parts/tries", params=task).text
@@ -139,16 +139,16 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     assert len(addresses) == 2 and set(addresses) < {*re.findall(r'href="(report[^"]*)"', history)}
     of_first = addresses[1].replace("&amp;", "&")
     assert f'data-part="parts/{addresses[1]}"' in viewer.get(of_first).text
-    told = words(viewer.get(f"parts/{of_first}").text)
-    assert "try 1 from lakecdc.audit" in told and "1 table 1 done 1 failed 1 min" in told
-    assert "shop.orders compact_data_files done" in told and "data files 12 → 3" in told and "rows=4000" in told
-    assert "shop.orders expire_snapshots failed It broke." in told and "Spark application local-1" in told
+    shown = words(viewer.get(f"parts/{of_first}").text)
+    assert "try 1 from lakecdc.audit" in shown and "1 table 1 done 1 failed 1 min" in shown
+    assert "shop.orders compact_data_files done" in shown and "data files 12 → 3" in shown and "rows=4000" in shown
+    assert "shop.orders expire_snapshots failed It broke." in shown and "Spark application local-1" in shown
     unknown = viewer.get("parts/report", params={**task, "try_number": "7"})
     assert "Nothing is recorded for this try" in unknown.text
 
 
-def test_the_report_of_a_forbidden_dag(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Airflow's simple auth manager knows no rights by DAG
+def test_the_report_of_a_forbidden_dag_is_hidden(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Airflow's simple auth manager has no rights by DAG
     def is_authorized(*, details: Any = None, **_: Any) -> bool:
         return details is None or details.id != "secret"
 

@@ -1,4 +1,4 @@
-"""Who sees which tables: teams of Airflow's own simple auth manager, whose DAGs govern tables of one catalog."""
+"""Visibility of tables: teams of Airflow's simple auth manager, whose DAGs govern tables of one catalog."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TABLES = ("shop.orders", "shop.staff", "shop.both", "shop.nobodys")
 def shared(
     lake: dict[str, str], catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Two teams that govern tables of one catalog, one of them together, with a run of a job over all of them."""
+    """Make two teams that govern tables of one catalog, one of them together, with a run of a job over all of them."""
     for table in TABLES:
         FedTable(lake, table)
     own = {"sales": "shop.orders", "people": "shop.st*"}
@@ -53,7 +53,7 @@ def shared(
             session.add_all([DagBundleModel(name=f"{team}-bundle"), Team(name=team)])
             session.flush()
             session.execute(ASSOCIATION.insert().values(dag_bundle_name=f"{team}-bundle", team_name=team))
-            # the others are not deployed
+            # the other DAGs are not deployed
             session.add(DagModel(dag_id=f"{team}_nightly_governance", bundle_name=f"{team}-bundle"))
     yield
     with create_session() as session:
@@ -65,7 +65,7 @@ def shared(
 
 
 def lakes_of(client: TestClient) -> list[str]:
-    """The choice in the head of the page; of a single lake its name."""
+    """Return the choices in the head of the page; a single lake's name."""
     text = client.get("tables").text
     return re.findall(r"<option(?: selected)?>(.*?)</option>", text) or re.findall(r'class="lake"[^>]*>(.*?)<', text)
 
@@ -75,8 +75,8 @@ def test_a_team_sees_its_own_tables_and_ungoverned_ones(browser: Browser, lake: 
     quarantined(lake, ("shop.staff", "type", NOW))
     client = browser("VIEWER", "sales")
     assert lakes_of(client) == ["lake (sales)"]
-    told = words(client.get("parts/tables").text)
-    assert "shop.orders" in told and "shop.both" in told and "shop.staff" not in told
+    page_text = words(client.get("parts/tables").text)
+    assert "shop.orders" in page_text and "shop.both" in page_text and "shop.staff" not in page_text
     history = words(client.get("parts/history").text)
     assert all(name in history for name in ("shop.orders", "shop.both", "shop.nobodys"))
     assert "shop.staff" not in history
@@ -86,19 +86,19 @@ def test_a_team_sees_its_own_tables_and_ungoverned_ones(browser: Browser, lake: 
             answer = client.get(f"parts/{part}", params={"name": name})
             assert answer.status_code == 404 and "does not exist" in answer.text
     other = {"lake": "lake (people)"}
-    told = words(client.get("parts/costs").text)
-    assert "shop.orders" in told and "shop.staff" not in told
+    page_text = words(client.get("parts/costs").text)
+    assert "shop.orders" in page_text and "shop.staff" not in page_text
     for address in ("tables", "parts/tables", "parts/plan", "parts/history", "parts/costs"):
         assert client.get(address, params=other).status_code == 404
-    # what one has asked for is not what the other is shown
-    told = words(browser("VIEWER", "people").get("parts/history").text)
-    assert "shop.staff" in told and "shop.orders" not in told
+    # cached answers are not shared between teams
+    page_text = words(browser("VIEWER", "people").get("parts/history").text)
+    assert "shop.staff" in page_text and "shop.orders" not in page_text
 
 
 @pytest.mark.usefixtures("shared")
 def test_other_spellings_of_hidden_tables_are_hidden(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     load = SqlCatalog.load_table
-    # as a catalog does that compares names without case
+    # like a catalog that compares names case-insensitively
     monkeypatch.setattr(SqlCatalog, "load_table", lambda catalog, name: load(catalog, str(name).lower()))
     client = browser("VIEWER", "sales")
     for name in ("SHOP.staff", "shop.Staff", "shop.staff_LAKECDC_DELETES", "SHOP.ORDERS"):
@@ -131,7 +131,7 @@ def test_quarantines_and_history_tables_of_hidden_configurations_are_hidden(
 
 
 @pytest.mark.usefixtures("shared")
-def test_members_of_both_teams_and_admins_see_all_and_others_see_why_not(browser: Browser) -> None:
+def test_members_of_both_teams_and_admins_see_all_and_others_see_the_reason(browser: Browser) -> None:
     for who in (("VIEWER", *TEAMS), ("ADMIN",)):
         client = browser(*who)
         assert lakes_of(client) == ["lake (sales)", "lake (people)"]
@@ -141,7 +141,7 @@ def test_members_of_both_teams_and_admins_see_all_and_others_see_why_not(browser
     assert outsider.get("tables").status_code == 200 and lakes_of(outsider) == []
     answer = outsider.get("parts/tables")
     assert answer.status_code == 404 and "You may not see any lake" in answer.text
-    # a DAG that they may read has a report all the same
+    # a DAG that they may read has a report anyway
     task = {"dag_id": "d", "run_id": "r", "task_id": "t"}
     assert outsider.get("report", params=task).status_code == 200
     assert outsider.get("parts/report", params=task).status_code == 200
@@ -149,9 +149,9 @@ def test_members_of_both_teams_and_admins_see_all_and_others_see_why_not(browser
 
 
 @pytest.mark.usefixtures("shared")
-def test_the_tries_of_a_task_tell_of_no_table_that_is_hidden(browser: Browser) -> None:
+def test_the_tries_of_a_task_do_not_reveal_hidden_tables(browser: Browser) -> None:
     client = browser("VIEWER", "sales")
     task = {"dag_id": "d", "run_id": "r", "task_id": "t", "lake": "lake (sales)"}
     assert "1" in words(client.get("parts/tries", params=task).text)
-    told = words(client.get("parts/report", params={**task, "try_number": "1"}).text)
-    assert "shop.orders" in told and "shop.staff" not in told
+    page_text = words(client.get("parts/report", params={**task, "try_number": "1"}).text)
+    assert "shop.orders" in page_text and "shop.staff" not in page_text

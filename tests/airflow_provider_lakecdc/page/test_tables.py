@@ -1,4 +1,4 @@
-"""The list of tables, over real ones."""
+"""The list of real tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = datetime.now(UTC)
 
 
 def health(score: float, **lost: float) -> dict[str, Any]:
-    """A measurement, as ``assess`` makes it."""
+    """Return a measurement like those of ``assess``."""
     return {
         "score": score,
         "lost": lost,
@@ -38,18 +38,18 @@ def health(score: float, **lost: float) -> dict[str, Any]:
 
 
 def cells(text: str, table: str) -> list[str]:
-    """What a row of the list says, cell by cell; ages of some seconds are now."""
+    """Return the cells of a table's row; ages of some seconds become "now"."""
     (row,) = re.findall(rf'<tr data-name="{re.escape(table)}">(.*?)</tr>', text, re.DOTALL)
     texts = re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.DOTALL)
-    found = [" ".join(re.sub(r"<.*?>", "", each).split()) for each in texts]
-    return ["now" if re.fullmatch(r"\d+ s", each) else each for each in found]
+    cell_texts = [" ".join(re.sub(r"<.*?>", "", each).split()) for each in texts]
+    return ["now" if re.fullmatch(r"\d+ s", each) else each for each in cell_texts]
 
 
-def test_the_worst_first_with_what_drags_it_down(
+def test_the_worst_table_is_first_with_the_reasons(
     viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection
 ) -> None:
     for name in ("orders", "items", "people"):
-        # lag and last write are those of now, not of the measurement
+        # lag and last write are current, not those of the measurement
         FedTable(lake, f"shop.{name}").ingest((datetime.now(UTC) - timedelta(minutes=7)).isoformat())
     first = {"shop.orders": health(90.0), "shop.items": health(97.0), "shop.gone": health(1.0)}
     assert record_health(catalog, NOW - timedelta(days=1), first)
@@ -59,14 +59,14 @@ def test_the_worst_first_with_what_drags_it_down(
     lost = "deletes −40 small files −18"
     assert cells(text, "shop.orders")[:-1] == ["shop.orders", "42", "", lost, "12 / 3", "4", "7 min", "now"]
     assert "Deletes: −40 points. Run rewrite_delete_files." in text and "1 good, 0 below 80, 1 below 50" in text
-    # a single measurement is no line
+    # a single measurement is not a line
     assert text.count("measured once") == 1 == text.count('data-chart="spark"')
     assert 'data-values="[90.0, 42.0]"' in text and '"score bad"' in text
     assert cells(text, "shop.items")[2:] == ["measured once", "nothing", "12 / 3", "4", "7 min", "now", "1 d"]
     assert cells(text, "shop.people") == ["shop.people", "-", "", "not measured recently", "7 min", "now", "-"]
 
 
-def test_a_list_of_many_tables_shows_what_was_measured_and_judges_nothing(
+def test_a_long_list_shows_measurements_without_assessing_tables(
     viewer: TestClient,
     lake: dict[str, str],
     catalog: CatalogConnection,
@@ -85,7 +85,7 @@ def test_a_list_of_many_tables_shows_what_was_measured_and_judges_nothing(
     assert 'class="card bad">' not in text and "Not all tables were read now" in text
 
 
-def test_a_late_table_is_marked_alike_in_the_list_and_on_its_page(
+def test_a_late_table_is_marked_in_the_list_and_on_its_page(
     viewer: TestClient, lake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, minutes in {"orders": 40, "items": 5}.items():
@@ -100,23 +100,23 @@ def test_a_late_table_is_marked_alike_in_the_list_and_on_its_page(
     )
     assert re.search(r'score bad" title="readers see its source .* missed by 1\d min.*">40 min<', listed)
     assert re.search(r'score good" title="as promised">5 min<', listed)
-    late, kept = (viewer.get("parts/table", params={"name": f"shop.{name}"}).text for name in ("orders", "items"))
+    late, timely = (viewer.get("parts/table", params={"name": f"shop.{name}"}).text for name in ("orders", "items"))
     assert "<b>40 min</b> behind the source" in late and "Readers see its source as of" in late
-    assert "<dt>Promised freshness</dt><dd>30 min</dd>" in kept and "Readers see" not in kept
+    assert "<dt>Promised freshness</dt><dd>30 min</dd>" in timely and "Readers see" not in timely
 
 
 @pytest.mark.usefixtures("lake")
-def test_a_lake_without_tables(viewer: TestClient) -> None:
+def test_a_lake_without_tables_has_a_message(viewer: TestClient) -> None:
     assert "There are no tables yet." in viewer.get("parts/tables").text
 
 
-def test_a_lake_without_measurements(viewer: TestClient, lake: dict[str, str]) -> None:
+def test_a_lake_without_measurements_has_a_message(viewer: TestClient, lake: dict[str, str]) -> None:
     FedTable(lake)
     text = viewer.get("parts/tables").text
     assert "No table was measured" in text and cells(text, "shop.orders")[0] == "shop.orders"
 
 
-def test_a_table_is_text_whatever_it_is_called(viewer: TestClient, lake: dict[str, str]) -> None:
+def test_table_names_are_escaped(viewer: TestClient, lake: dict[str, str]) -> None:
     FedTable(lake, "shop.<script>alert('1')</script>\"&x=")
     text = viewer.get("parts/tables").text
     assert "<script" not in text
@@ -134,12 +134,12 @@ def test_measurements_are_read_once_for_each_commit(
     assert record_health(catalog, NOW, {"shop.orders": health(50.0)})
     (row,) = tables_of(shown, heads)["rows"]
     assert row["trend"] and [score for _, score in row["trend"].scores] == [90.0, 50.0]
-    # what is older than the list shows is not read
+    # measurements older than the list shows are not read
     assert record_health(catalog, NOW - timedelta(days=20), {"shop.orders": health(10.0)})
     assert len(trends(shown, heads)["shop.orders"].scores) == 2
 
 
-def test_of_many_measurements_some_are_kept_the_first_and_last_among_them(
+def test_of_many_measurements_some_are_shown_including_first_and_last(
     lake: dict[str, str], catalog: CatalogConnection
 ) -> None:
     from airflow_provider_lakecdc.audit import health_trends

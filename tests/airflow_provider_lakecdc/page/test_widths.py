@@ -1,4 +1,4 @@
-"""The pages at the widths of a desk, a tablet and a phone, light and dark; pictures stay in ``build/page``."""
+"""The pages at the widths of a desk, a tablet and a phone, light and dark; screenshots stay in ``build/page``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WIDTHS = (1440, 768, 390)
 
 @pytest.fixture
 def served(lake: dict[str, str]) -> Iterator[str]:
-    """The app by itself, in this process."""
+    """Serve the app in this process."""
     mounted, port = FastAPI(), free_port()
     mounted.mount("/lakehouse", create_app())
     server = uvicorn.Server(uvicorn.Config(mounted, port=port, log_level="warning"))
@@ -48,7 +48,7 @@ def served(lake: dict[str, str]) -> Iterator[str]:
 
 @pytest.fixture
 def window(served: str) -> Iterator[BrowserContext]:
-    """Chromium with somebody logged in."""
+    """Open Chromium with a logged-in user."""
     token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="ann", role="VIEWER"))
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
@@ -60,7 +60,7 @@ def window(served: str) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def shop(lake: dict[str, str], catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four tables, of which one hurts, and one has failed and is late."""
+    """Make four tables: one needs work, one has failed and is late."""
     names = [f"shop.{name}" for name in ("orders", "order_lines", "customers", "payments")]
     for minutes, name in zip((4, 6, 9, 55), names, strict=True):
         FedTable(lake, name).ingest((NOW - timedelta(minutes=minutes)).isoformat())

@@ -1,4 +1,4 @@
-"""The sensor of delete debt, waiting here and in the triggerer."""
+"""The sensor of delete debt, waiting in the worker and in the triggerer."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def sensor(**arguments: Any) -> DeleteDebtSensor:
 
 @pytest.fixture
 def orders(lake: dict[str, str]) -> FedTable:
-    found = FedTable(lake)
-    found.ingest(None)
-    found.delete(10, 20)
-    return found
+    fed = FedTable(lake)
+    fed.ingest(None)
+    fed.delete(10, 20)
+    return fed
 
 
 @pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize("deferrable", [False, True])
 class TestReached:
-    """What is waited for is there already."""
+    """The condition holds already."""
 
-    def test_debt_above_a_limit(self, deferrable: bool, context: Any) -> None:
+    def test_debt_above_a_limit_passes(self, deferrable: bool, context: Any) -> None:
         assert sensor(deferrable=deferrable).execute(context) == {"shop.orders": COUNTS}
 
-    def test_any_limit_counts_and_templates_are_numbers(self, deferrable: bool, context: Any) -> None:
+    def test_any_limit_suffices_and_templates_are_numbers(self, deferrable: bool, context: Any) -> None:
         limits = {"max_equality_delete_files": "1000", "max_equality_deletes": "29", "max_position_deletes": "None"}
         assert sensor(deferrable=deferrable, **limits).execute(context) == {"shop.orders": COUNTS}
 
-    def test_debt_below_the_limits(self, deferrable: bool, context: Any) -> None:
-        found = sensor(until="below", max_equality_delete_files=2, deferrable=deferrable).execute(context)
-        assert found == {"shop.orders": COUNTS}
+    def test_debt_below_the_limits_passes(self, deferrable: bool, context: Any) -> None:
+        counts = sensor(until="below", max_equality_delete_files=2, deferrable=deferrable).execute(context)
+        assert counts == {"shop.orders": COUNTS}
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -57,7 +57,7 @@ class TestReached:
             ({"max_equality_deletes": "many"}, "many"),
         ],
     )
-    def test_what_makes_no_sense_fails_at_once(
+    def test_invalid_arguments_fail_at_once(
         self, deferrable: bool, context: Any, arguments: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(AirflowFailException, match=message):
@@ -66,7 +66,7 @@ class TestReached:
 
 @pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize("arguments", [{"max_equality_delete_files": 2}, {"until": "below"}, {"tables": "shop.items"}])
-def test_it_waits(context: Any, arguments: dict[str, Any]) -> None:
+def test_unreached_limits_wait(context: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(AirflowSensorTimeout):
         sensor(deferrable=False, **arguments).execute(context)
     with pytest.raises(TaskDeferred) as deferred:
@@ -79,11 +79,11 @@ async def first_event(waiting: PollingTrigger) -> dict[str, Any]:
     async for event in waiting.run():
         payload: dict[str, Any] = event.payload
         return payload
-    raise AssertionError("The trigger has ended without an event.")
+    raise AssertionError("The trigger ended without an event.")
 
 
 def deferred_trigger(context: Any, **arguments: Any) -> PollingTrigger:
-    """The trigger of a sensor that waits, rebuilt from what Airflow stores of it."""
+    """Return the trigger of a waiting sensor, rebuilt from what Airflow stores of it."""
     with pytest.raises(TaskDeferred) as deferred:
         sensor(deferrable=True, **arguments).execute(context)
     path, stored = deferred.value.trigger.serialize()
@@ -96,7 +96,7 @@ def deferred_trigger(context: Any, **arguments: Any) -> PollingTrigger:
 def test_the_trigger_waits_without_blocking_the_loop(context: Any, orders: FedTable) -> None:
     async def scenario() -> dict[str, Any]:
         waiting = asyncio.create_task(first_event(deferred_trigger(context, max_equality_delete_files=2)))
-        # it gets as far as sleeping between two polls while this coroutine has the loop now and then
+        # it reaches its sleep between two polls while this coroutine yields the loop
         await asyncio.sleep(0.3)
         assert not waiting.done()
         orders.delete(1)

@@ -1,4 +1,4 @@
-"""What sensors wait for of several tables."""
+"""Conditions of sensors over several tables."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ def is_past(value: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("values", "until", "found"),
+    ("values", "until", "expected"),
     [
         ({"a.b": FEW, "a.c": FEW}, "some", None),
         ({"a.b": FEW, "a.c": MANY, "a.d": None}, "some", {"a.c": MANY}),
         ({"a.b": FEW, "a.c": MANY}, "none", None),
-        # one that is to come may come with much
+        # a missing table may later exceed the limit
         ({"a.b": FEW, "a.c": None}, "none", None),
         ({"a.b": FEW, "a.c": FEW}, "none", {"a.b": FEW, "a.c": FEW}),
     ],
 )
-def test_some_names_those_and_none_needs_all(
-    values: dict[str, int | None], until: Until, found: dict[str, int] | None
+def test_above_needs_one_table_and_below_needs_all(
+    values: dict[str, int | None], until: Until, expected: dict[str, int] | None
 ) -> None:
-    assert evaluate_limit(values, is_past, until) == found
+    assert evaluate_limit(values, is_past, until) == expected
 
 
 @pytest.mark.parametrize(
-    ("values", "until", "found"),
+    ("values", "until", "expected"),
     [
         ({"a.b": FEW}, "some", None),
         ({"a.b": MANY}, "some", {"a.b": MANY}),
-        # the wait goes on for another's sake
+        # the wait continues for another table
         ({"a.b": MANY}, "none", None),
         ({"a.b": FEW}, "none", "is left to it"),
         ({}, "some", "is left to it"),
     ],
 )
-def test_a_table_that_cannot_be_read_leaves_it_to_the_others(
-    values: dict[str, int], until: Until, found: dict[str, int] | str | None
+def test_an_unreadable_table_leaves_the_decision_to_the_others(
+    values: dict[str, int], until: Until, expected: dict[str, int] | str | None
 ) -> None:
     measured: dict[str, int | None | Exception] = {"a.broken": OSError("no such bucket"), **values}
-    if isinstance(found, str):
+    if isinstance(expected, str):
         with pytest.raises(LakecdcJobError, match=r"Debt cannot be read\. a\.broken: OSError: no such bucket"):
             check_limit(measured, is_past, until, "Debt")
     else:
-        assert check_limit(measured, is_past, until, "Debt") == found
+        assert check_limit(measured, is_past, until, "Debt") == expected

@@ -1,4 +1,4 @@
-"""The check of delete debt, of real tables in a real catalog."""
+"""The check of delete debt, with real tables in a real catalog."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(tables: Sequence[str], limits: Mapping[str, int], until: Side) -> dict
 
 
 def test_debt_that_cannot_be_removed_does_not_start_a_run(orders: FedTable) -> None:
-    """A DAG that starts the job whenever there is debt would start it for ever."""
+    """Check the debt: a DAG that starts the job at any debt would start it forever."""
     limits = {"max_equality_delete_files": 1, "max_equality_deletes": 5}
     with orders.table.update_schema() as update:
         update.add_column("x", DoubleType())
@@ -35,14 +35,14 @@ def test_debt_that_cannot_be_removed_does_not_start_a_run(orders: FedTable) -> N
     assert check(["shop.orders"], limits, "above") is None
     assert check(["shop.orders"], limits, "below") is None
     orders.delete(3, 4)
-    found = check(["shop.orders"], limits, "above")
-    assert found == {"shop.orders": DeleteDebt(2, 7).counts()}
-    # readers fail on the whole table for it
+    debts = check(["shop.orders"], limits, "above")
+    assert debts == {"shop.orders": DeleteDebt(2, 7).counts()}
+    # readers fail on the whole table because of it
     orders.delete(1, key=orders.table.schema().find_field("s.a").field_id)
     assert check(["shop.orders"], limits, "above") is None
 
 
-def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
+def test_specs_and_partitions_can_make_debt_unremovable(orders: FedTable) -> None:
     limits = {"max_equality_delete_files": 0}
     with orders.table.update_schema() as update:
         update.add_column("place", StringType())
@@ -55,11 +55,11 @@ def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
     assert check(["shop.orders"], limits, "above") is not None
     with orders.table.update_schema(allow_incompatible_changes=True) as update:
         update.delete_column("place")
-    # it is of the whole table, to which files of that spec belong
+    # it applies to the whole table, including files of that spec
     assert check(["shop.orders"], limits, "above") is None
 
 
-def test_above_is_any_table_and_below_is_all(lake: dict[str, str], orders: FedTable) -> None:
+def test_above_needs_any_table_and_below_needs_all(lake: dict[str, str], orders: FedTable) -> None:
     limits = {"max_equality_delete_files": 1}
     FedTable(lake, "shop.lines").delete(9, 9)
     orders.delete(9)

@@ -1,4 +1,4 @@
-"""The sensor of source lag, against a real Postgres and a real Kafka."""
+"""The sensor of source lag, with a real Postgres and a real Kafka."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MEGABYTE = 1024**2
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A folder that any account may enter, which ``tmp_path`` is not."""
-    with open_folder() as found:
-        yield found
+    """Yield a folder that any account may enter, unlike ``tmp_path``."""
+    with open_folder() as entered:
+        yield entered
 
 
 @pytest.fixture(scope="module")
 def postgres(folder: Path) -> Iterator[Postgres]:
-    """A server with a table to write to."""
+    """Start a server with a table to write to."""
     with Postgres(folder / "postgres") as started:
         with psycopg.connect(started.dsn, autocommit=True) as session:
             session.execute("CREATE TABLE filler (text text)")
@@ -46,7 +46,7 @@ def postgres(folder: Path) -> Iterator[Postgres]:
 
 
 def feed(table: FedTable, position: Position) -> None:
-    """Commit a row that has taken the table so far."""
+    """Commit a row with a position."""
     table.table.append(ROW, snapshot_properties={names.POSITIONS: position.encode()})
 
 
@@ -60,34 +60,32 @@ def sensor(**arguments: Any) -> SourceLagSensor:
 
 @pytest.fixture
 def orders(lake: dict[str, str], postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> FedTable:
-    """A table that stands at the end of the log."""
+    """Make a table at the end of the log."""
     parts = psycopg.conninfo.conninfo_to_dict(postgres.dsn)
     fields = {"host": parts["host"], "port": int(str(parts["port"])), "login": parts["user"], "schema": parts["dbname"]}
     connection(monkeypatch, "shop", conn_type="postgres", password="s3cr3t-of-the-shop", **fields)
-    found = FedTable(lake)
-    feed(found, at_the_end(postgres))
-    return found
+    fed = FedTable(lake)
+    feed(fed, at_the_end(postgres))
+    return fed
 
 
 def at_the_end(postgres: Postgres) -> Position:
-    """The position of a table that has all that is in the log."""
+    """Return the position at the end of the log."""
     with psycopg.connect(postgres.dsn) as session:
-        found = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
-        assert found is not None
-        return Position("postgres", identity(session), {"lsn": str(found[0])})
+        row = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
+        assert row is not None
+        return Position("postgres", identity(session), {"lsn": str(row[0])})
 
 
 def write(postgres: Postgres) -> None:
-    """Eight megabytes of log."""
+    """Write eight megabytes of log."""
     with psycopg.connect(postgres.dsn, autocommit=True) as session:
         session.execute("INSERT INTO filler SELECT repeat(md5(i::text), 8) FROM generate_series(1, 30000) i")
 
 
-def test_it_waits_until_the_log_has_moved_on_or_the_table_has(
-    context: Any, orders: FedTable, postgres: Postgres
-) -> None:
-    found = sensor(until="below").execute(context)
-    assert 0 <= found["shop.orders"] < 3 * MEGABYTE
+def test_it_waits_until_the_log_or_the_table_has_advanced(context: Any, orders: FedTable, postgres: Postgres) -> None:
+    lag_by_table = sensor(until="below").execute(context)
+    assert 0 <= lag_by_table["shop.orders"] < 3 * MEGABYTE
     with pytest.raises(AirflowSensorTimeout):
         sensor().execute(context)
     write(postgres)
@@ -96,7 +94,7 @@ def test_it_waits_until_the_log_has_moved_on_or_the_table_has(
         sensor(until="below").execute(context)
     feed(orders, at_the_end(postgres))
     assert sensor(until="below").execute(context)
-    # one that is to come has everything to take in
+    # a missing table is behind by the whole log
     both = {"tables": "shop.orders, shop.items"}
     with pytest.raises(AirflowSensorTimeout):
         sensor(until="below", **both).execute(context)
@@ -114,13 +112,11 @@ def test_the_trigger_resumes_the_sensor(context: Any, orders: FedTable, postgres
         async for event in waiting.run():
             return event.payload
 
-    found = sensor(deferrable=True).execute_complete(context, asyncio.run(first()))
-    assert found["shop.orders"] > 3 * MEGABYTE
+    lag_by_table = sensor(deferrable=True).execute_complete(context, asyncio.run(first()))
+    assert lag_by_table["shop.orders"] > 3 * MEGABYTE
 
 
-def test_a_source_that_cannot_be_asked_fails_the_task(
-    context: Any, orders: FedTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_source_fails_the_task(context: Any, orders: FedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(JobBadInputError, match="Cannot measure the lag"):
         sensor(source={"type": "jdbc", "cursor_column": "id"}).execute(context)
     feed(orders, Position("postgres", "another cluster", {"lsn": "0/1"}))
@@ -129,7 +125,7 @@ def test_a_source_that_cannot_be_asked_fails_the_task(
     connection(monkeypatch, "shop", conn_type="postgres", host="127.0.0.1", port=1, login="nobody")
     with pytest.raises(LakecdcJobError, match="Cannot query the source") as away:
         sensor().execute(context)
-    # it may be back for the next try
+    # the next try may reach it
     assert not isinstance(away.value, JobBadInputError)
 
 
@@ -143,7 +139,7 @@ def test_a_source_that_cannot_be_asked_fails_the_task(
         ({"max_lag": -1}, "-1"),
     ],
 )
-def test_what_makes_no_sense_fails_at_once(context: Any, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_fail_at_once(context: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(AirflowFailException, match=message):
         sensor(**arguments).execute(context)
 
@@ -165,12 +161,12 @@ def test_messages_of_all_partitions_count(
             producer.produce("shop.orders", b"x", partition=number % 3)
         producer.flush()
         source = {"type": "kafka", "format": "debezium-json", "topics": ["shop.orders"]}
-        asked = {"source": source, "source_conn_id": "events"}
-        # five are there, and one has been taken in
-        assert sensor(**asked, max_lag=3).execute(context) == {"shop.orders": 4}
-        assert sensor(**asked, max_lag="4", until="below").execute(context) == {"shop.orders": 4}
+        source_arguments = {"source": source, "source_conn_id": "events"}
+        # five messages exist, one was read
+        assert sensor(**source_arguments, max_lag=3).execute(context) == {"shop.orders": 4}
+        assert sensor(**source_arguments, max_lag="4", until="below").execute(context) == {"shop.orders": 4}
         with pytest.raises(AirflowSensorTimeout):
-            sensor(**asked, max_lag=4).execute(context)
+            sensor(**source_arguments, max_lag=4).execute(context)
         feed(orders, Position("kafka", "cluster-1", {"epoch": 0, "topics": {"shop.orders": {"id": "", "next": [7]}}}))
         with pytest.raises(JobBadInputError, match="ends before the offset 7"):
-            sensor(**asked).execute(context)
+            sensor(**source_arguments).execute(context)

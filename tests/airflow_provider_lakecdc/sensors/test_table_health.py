@@ -1,4 +1,4 @@
-"""The sensor of scores, waiting here and in the triggerer."""
+"""The sensor of scores, waiting in the worker and in the triggerer."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def sensor(**arguments: Any) -> TableHealthSensor:
 
 @pytest.fixture
 def score(lake: dict[str, str]) -> float:
-    """That of a table with many deletes."""
-    found = FedTable(lake)
-    found.ingest(None)
-    found.delete(*[10] * 20)
-    health = health_of(found.table)
+    """Return the score of a table with many deletes."""
+    fed = FedTable(lake)
+    fed.ingest(None)
+    fed.delete(*[10] * 20)
+    health = health_of(fed.table)
     assert health is not None and 1 < health.score < 80
     return round(health.score, 1)
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 @pytest.mark.parametrize(("until", "limit"), [("below", 80.0), ("below", "80"), ("above", 1)])
-def test_reached(score: float, deferrable: bool, context: Any, until: str, limit: Any) -> None:
+def test_a_reached_score_passes(score: float, deferrable: bool, context: Any, until: str, limit: Any) -> None:
     assert sensor(until=until, score=limit, deferrable=deferrable).execute(context) == {"shop.orders": score}
 
 
@@ -42,7 +42,7 @@ def test_reached(score: float, deferrable: bool, context: Any, until: str, limit
     "arguments",
     [{"score": 1}, {"until": "above"}, {"tables": "shop.items"}, {"until": "above", "score": 1, "branch": "b"}],
 )
-def test_it_waits(context: Any, arguments: dict[str, Any]) -> None:
+def test_an_unreached_score_waits(context: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(AirflowSensorTimeout):
         sensor(deferrable=False, **arguments).execute(context)
     with pytest.raises(TaskDeferred) as deferred:
@@ -72,6 +72,6 @@ def test_the_trigger_resumes_the_sensor(score: float, context: Any) -> None:
         ({"score": 101}, "101"),
     ],
 )
-def test_what_makes_no_sense_fails_at_once(context: Any, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_fail_at_once(context: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(AirflowFailException, match=message):
         sensor(**arguments).execute(context)

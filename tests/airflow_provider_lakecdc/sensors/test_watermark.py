@@ -1,4 +1,4 @@
-"""The sensor, waiting here and in the triggerer."""
+"""The sensor of watermarks, waiting in the worker and in the triggerer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def sensor(**arguments: Any) -> IcebergWatermarkSensor:
 
 @pytest.fixture
 def orders(lake: dict[str, str]) -> FedTable:
-    found = FedTable(lake)
-    found.ingest(FIVE)
-    return found
+    fed = FedTable(lake)
+    fed.ingest(FIVE)
+    return fed
 
 
 @pytest.mark.usefixtures("orders")
@@ -35,7 +35,7 @@ def orders(lake: dict[str, str]) -> FedTable:
 class TestReached:
     """The moment has passed already."""
 
-    def test_it_succeeds_with_the_time_found(self, deferrable: bool, context: Any) -> None:
+    def test_it_succeeds_with_the_watermark(self, deferrable: bool, context: Any) -> None:
         assert sensor(deferrable=deferrable).execute(context) == FIVE
 
     def test_a_moment_with_another_zone_is_compared_as_a_moment(self, deferrable: bool, context: Any) -> None:
@@ -48,7 +48,7 @@ class TestReached:
 
 
 @pytest.mark.usefixtures("orders")
-def test_it_times_out_here(context: Any) -> None:
+def test_it_times_out_in_the_worker(context: Any) -> None:
     with pytest.raises(AirflowSensorTimeout):
         sensor(moment=SIX, deferrable=False).execute(context)
 
@@ -80,7 +80,7 @@ def test_it_defers_with_its_timeout(context: Any) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_the_triggerer_checks_for_a_sensor_that_only_a_dag_file_defines() -> None:
+def test_the_triggerer_checks_for_a_sensor_defined_only_in_a_dag_file() -> None:
     class DagSensor(IcebergWatermarkSensor):
         pass
 
@@ -104,7 +104,7 @@ def test_the_end_of_the_deferral_is_a_sensors_timeout(context: Any, monkeypatch:
         waiting.resume_execution("execute_complete", {"event": {}}, context)
 
 
-def test_what_the_trigger_brings_back_decides(context: Any) -> None:
+def test_the_event_of_the_trigger_decides(context: Any) -> None:
     assert sensor().execute_complete(context, {"status": "reached", "read_through": SIX}) == SIX
     with pytest.raises(LakecdcJobError, match="no catalog"):
         sensor().execute_complete(context, {"status": "error", "message": "no catalog"})

@@ -32,7 +32,7 @@ def report(*classes: str | None, **facts: Any) -> JobReport:
         (("unknown", "bad input", "conflict"), "unknown"),
     ],
 )
-def test_the_precedence(classes: tuple[str | None, ...], expected: str | None) -> None:
+def test_classes_of_failures_have_a_precedence(classes: tuple[str | None, ...], expected: str | None) -> None:
     assert failure_class(report(*classes)) == expected
 
 
@@ -47,13 +47,13 @@ def test_only_bad_input_forbids_a_retry() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["skipped", "unsupported", "nothing"])
-def test_harmless_outcomes_fail_only_if_asked_for(outcome: Any) -> None:
+def test_harmless_outcomes_fail_only_on_request(outcome: Any) -> None:
     harmless = JobReport("ingest", "a", "b", tables=(TableReport("s.t", outcome, "why"),))
     assert verdict(harmless, None) is None
     assert isinstance(verdict(harmless, None, (outcome,)), LakecdcJobError)
 
 
-def test_a_table_that_an_error_names_already_is_not_named_twice() -> None:
+def test_a_table_named_in_the_error_is_not_named_twice() -> None:
     one = JobReport("ingest", "a", "b", tables=(TableReport("s.t", "failed", "s.t: no key", "bad input"),))
     assert str(verdict(one, None)).count("s.t") == 1
 
@@ -61,17 +61,17 @@ def test_a_table_that_an_error_names_already_is_not_named_twice() -> None:
 def test_the_hint_of_a_class_leaves_the_cause_to_the_reason() -> None:
     busy = "The slot 's' is in use by the server process 7. Stop the other, or choose another source.slot."
     table = TableReport("shop.orders", "conflict", busy, "conflict")
-    found = verdict(JobReport("ingest", "a", "b", tables=(table,)), None)
-    assert found is not None and busy in found.message
-    assert "writer" not in str(found.hint) and "A retry starts from the current state" in str(found.hint)
+    failure = verdict(JobReport("ingest", "a", "b", tables=(table,)), None)
+    assert failure is not None and busy in failure.message
+    assert "writer" not in str(failure.hint) and "A retry starts from the current state" in str(failure.hint)
     open_transaction = "A transaction of Postgres has been open for 1800 seconds. End it, or run again later."
-    found = verdict(report(error=open_transaction, failure_class="cluster"), None)
-    assert found is not None and "reached" not in str(found.hint) and "Fix the problem above" in str(found.hint)
+    failure = verdict(report(error=open_transaction, failure_class="cluster"), None)
+    assert failure is not None and "reached" not in str(failure.hint) and "Fix the problem above" in str(failure.hint)
 
 
-def test_a_worker_that_ends_before_the_report_leaves_what_the_job_committed() -> None:
-    gone = interrupted(BrokenPipeError(32, "Broken pipe")).message
-    assert gone == "The worker's process ended before the job reported. The job's commits remain."
+def test_commits_remain_when_the_worker_ends_before_the_report() -> None:
+    message = interrupted(BrokenPipeError(32, "Broken pipe")).message
+    assert message == "The worker's process ended before the job reported. The job's commits remain."
     late = interrupted(TimeoutError("over an hour")).message
     assert "reported (TimeoutError: over an hour). The" in late
 
@@ -89,7 +89,7 @@ def test_a_worker_that_ends_before_the_report_leaves_what_the_job_committed() ->
     ],
 )
 def test_without_a_report_the_output_is_read(output: str, kind: str, hint: str) -> None:
-    found = verdict(None, AirflowException(f"Cannot execute: spark-submit. Error code is: 1.\n{output}"))
-    assert found is not None
-    assert found.failure_class == kind
-    assert output in str(found) and hint in str(found)
+    failure = verdict(None, AirflowException(f"Cannot execute: spark-submit. Error code is: 1.\n{output}"))
+    assert failure is not None
+    assert failure.failure_class == kind
+    assert output in str(failure) and hint in str(failure)

@@ -1,4 +1,4 @@
-"""The surroundings of spark-submit."""
+"""The environment of spark-submit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.airflow_provider_lakecdc.conftest import connection
         ({"host": "yarn", "extra": {"deploy-mode": "cluster"}}, "yarn", True),
     ],
 )
-def test_the_documented_connections_mean_the_same_to_the_spark_provider(
+def test_the_spark_provider_agrees_on_the_documented_connections(
     fields: dict[str, Any], master: str, cluster: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection(monkeypatch, "spark_default", conn_type="spark", **fields)
@@ -48,7 +48,7 @@ def test_kubernetes_without_its_provider_is_refused_with_the_package(monkeypatch
         launcher.spark_target("spark_default", None)
 
 
-def test_the_operators_deploy_mode_goes_before_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operators_deploy_mode_overrides_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     connection(monkeypatch, "spark_default", conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
     assert launcher.spark_target("spark_default", "client").cluster_mode is False
 
@@ -61,21 +61,21 @@ def test_the_operators_deploy_mode_goes_before_the_connections(monkeypatch: pyte
         (SparkTarget("yarn", True), set()),
     ],
 )
-def test_this_python_runs_what_runs_here(target: SparkTarget, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_processes_use_this_python(target: SparkTarget, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-    found = launcher.worker_environment(target)
-    assert found.keys() == names
-    assert {value for name, value in found.items() if name.startswith("PYSPARK")} <= {sys.executable}
-    if java := found.get("JDK_JAVA_OPTIONS"):
+    environment = launcher.worker_environment(target)
+    assert environment.keys() == names
+    assert {value for name, value in environment.items() if name.startswith("PYSPARK")} <= {sys.executable}
+    if java := environment.get("JDK_JAVA_OPTIONS"):
         subprocess.run(["java", *java.split(), "-version"], check=True, capture_output=True)
 
 
-def test_what_the_deployment_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_deployment_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss2m")
-    found = launcher.worker_environment(SparkTarget("local[2]", False))
-    assert not found.keys() & {"PYSPARK_PYTHON", "JDK_JAVA_OPTIONS"}
+    environment = launcher.worker_environment(SparkTarget("local[2]", False))
+    assert not environment.keys() & {"PYSPARK_PYTHON", "JDK_JAVA_OPTIONS"}
 
 
 def test_the_environment_is_restored_even_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

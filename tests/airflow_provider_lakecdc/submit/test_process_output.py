@@ -1,4 +1,4 @@
-"""What of a job's output is folded in the task's log."""
+"""Lines of a job's output that are folded in the task's log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_sparks_chatter_is_folded(lines: list[str], shown: list[str]) -> None:
     assert list(JobOutput().fold(lines)) == shown
 
 
-def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
+def test_the_last_lines_are_shown_if_there_are_only_sparks() -> None:
     output = JobOutput()
     list(output.fold([WARN, *[INFO] * 50]))
     assert output.last_lines == [WARN]
@@ -49,25 +49,25 @@ def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: Spark UI at http://worker:4040\n", ["http://worker:4040"]),
-        # what a row or another library says is none of the job's own words
+        # text in a row or of another library is not the job's
         ("2026-11-23 06:20:45,123 WARNING lakecdc.runtime.run: shop.orders: Spark UI at http://elsewhere", []),
         ("2026-11-23 06:20:45,123 INFO py4j: Spark UI at http://elsewhere", []),
         ("Spark UI at http://elsewhere\n", []),
         (f"{INFO}: Spark UI at http://elsewhere\n", []),
     ],
 )
-def test_progress_of_the_job_reaches_its_listeners(line: str, found: list[str]) -> None:
-    told: list[str] = []
-    assert line in list(JobOutput({"Spark UI at ": told.append, "Spark keeps": lambda _: None}).fold([line]))
-    assert told == found
+def test_progress_of_the_job_reaches_its_listeners(line: str, expected: list[str]) -> None:
+    reported: list[str] = []
+    assert line in list(JobOutput({"Spark UI at ": reported.append, "Spark keeps": lambda _: None}).fold([line]))
+    assert reported == expected
 
 
 def test_errors_of_the_job_are_errors_in_the_tasks_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     failed = OURS.replace("INFO", "ERROR").replace("done", "failed: It is gone.")
-    # a warning of Spark says nothing of the job's outcome
+    # a warning of Spark does not affect the job's outcome
     assert list(without_warnings([OURS, f"{failed}\n", WARN])) == [OURS, WARN]
     assert [(record.levelname, record.message) for record in caplog.records] == [("ERROR", failed)]

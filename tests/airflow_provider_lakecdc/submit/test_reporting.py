@@ -1,4 +1,4 @@
-"""The report as the log and XCom show it."""
+"""The report in the log and in XCom."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def test_passwords_are_masked_everywhere() -> None:
     assert "no way to" in compact(REPORT)["shop.order_items"]["reason"]
 
 
-def test_the_compact_form_leaves_out_what_is_empty() -> None:
+def test_the_compact_form_omits_empty_members() -> None:
     assert "reason" not in compact(REPORT)["shop.orders"]
     assert "metrics" not in compact(REPORT)["shop.order_items"]

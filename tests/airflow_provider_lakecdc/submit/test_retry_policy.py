@@ -1,4 +1,4 @@
-"""When Airflow tries again."""
+"""The rules of Airflow's retries."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_each_class_has_its_rule(error: Exception, action: RetryAction, delay: t
     policy = retry_policy()
     if stored:
         policy = ExceptionRetryPolicy.deserialize(policy.serialize())
-    found = policy.evaluate(error, 1, 3)
-    assert (found.action, found.retry_delay) == (action, delay)
+    decision = policy.evaluate(error, 1, 3)
+    assert (decision.action, decision.retry_delay) == (action, delay)

@@ -1,4 +1,4 @@
-"""What travels to the cluster."""
+"""The files shipped to the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_zip_can_be_imported_and_holds_the_contract(cache: Path, tmp_path: Path) -> None:
+def test_the_zip_is_importable_and_contains_the_contract(cache: Path, tmp_path: Path) -> None:
     code = "import lakecdc.contract.spec as s, lakecdc.metadata.positions; print(s.__file__)"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
@@ -33,13 +33,13 @@ def test_the_zip_can_be_imported_and_holds_the_contract(cache: Path, tmp_path: P
 
 def test_the_same_sources_are_built_once(cache: Path) -> None:
     first = shipping.library_zip()
-    made = first.stat().st_mtime_ns
+    built_at = first.stat().st_mtime_ns
     assert shipping.library_zip() == first
-    assert first.stat().st_mtime_ns == made
+    assert first.stat().st_mtime_ns == built_at
     assert [path.name for path in cache.iterdir()] == [first.name]
 
 
-def test_changed_sources_are_another_zip(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_sources_get_another_zip(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = shipping.library_zip()
     copy = tmp_path / "lakecdc"
     with zipfile.ZipFile(first) as archive:
@@ -50,7 +50,7 @@ def test_changed_sources_are_another_zip(cache: Path, tmp_path: Path, monkeypatc
     assert shipping.library_zip() != first
 
 
-def test_scripts_are_found_without_importing_them() -> None:
+def test_scripts_are_located_without_importing_them() -> None:
     before = set(sys.modules)
     script = shipping.job_script("rewrite_manifests")
     assert script.name == "rewrite_manifests.py"

@@ -1,4 +1,4 @@
-"""The inside of Airflow's Spark provider, as far as it is used."""
+"""The private parts of Airflow's Spark provider that the package uses."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def test_the_provider_has_every_private_member_that_is_used(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["submit_job", "get_job_status", "is_job_active", "is_job_succeeded"])
-def test_what_is_overridden_is_the_public_interface_of_resumable_jobs(name: str) -> None:
+def test_overridden_methods_are_the_public_interface_of_resumable_jobs(name: str) -> None:
     assert hasattr(ResumableJobMixin, name)
 
 
-def test_they_are_named_here_and_used_in_one_module_only() -> None:
+def test_private_members_are_named_here_and_used_in_one_module() -> None:
     one = Path(spark_submit.__file__)
     assert private_members(one) == OPERATOR | HOOK | OURS
     package = Path(airflow_provider_lakecdc.__file__).parent
     others = {path.name: private_members(path) & (OPERATOR | HOOK) for path in package.rglob("*.py") if path != one}
-    assert {name: found for name, found in others.items() if found} == {}
+    assert {name: members for name, members in others.items() if members} == {}
 
 
 @pytest.mark.parametrize("package", ["apache-airflow-providers-apache-spark", "pymysql", "pyspark", "confluent-kafka"])
@@ -68,6 +68,6 @@ def test_packages_with_used_private_members_have_an_upper_bound(package: str) ->
     setup = ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
     lists = [setup["options"]["install_requires"], setup["options.extras_require"]["spark"]]
-    found = [Requirement(line) for text in lists for line in text.split("\n") if line and not line.startswith("#")]
-    (one,) = [each for each in found if each.name == package]
+    pins = [Requirement(line) for text in lists for line in text.split("\n") if line and not line.startswith("#")]
+    (one,) = [each for each in pins if each.name == package]
     assert {each.operator for each in one.specifier} & {"<", "=="}

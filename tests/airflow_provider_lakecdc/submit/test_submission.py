@@ -1,4 +1,4 @@
-"""Options and tables as templates leave them."""
+"""Options and tables after rendering templates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_lakecdc.submit.submission import table_list, typed_options
         ("", []),
     ],
 )
-def test_tables(text: Any, tables: list[str]) -> None:
+def test_rendered_tables_become_a_list(text: Any, tables: list[str]) -> None:
     assert table_list(text) == tables
 
 
@@ -33,10 +33,10 @@ def test_tables(text: Any, tables: list[str]) -> None:
         ("expire_snapshots", "older_than", "2026-01-01", "2026-01-01"),
         ("sort_data_files", "columns", "id, ts", ["id", "ts"]),
         ("rewrite_delete_files", "position_deletes", "keep", "keep"),
-        # left for the contract to refuse, with its own message
+        # the contract refuses it, with its own message
         ("expire_snapshots", "retain_last", "seven", "seven"),
         ("expire_snapshots", "no_such_option", "1", "1"),
     ],
 )
-def test_text_becomes_what_the_job_wants(job: str, option: str, text: str, value: Any) -> None:
+def test_rendered_text_becomes_the_type_of_the_option(job: str, option: str, text: str, value: Any) -> None:
     assert typed_options(job, {option: text})[option] == value

@@ -39,14 +39,14 @@ def test_json_becomes_a_configuration(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "config.json"
     path.write_text(json.dumps(FULL))
     monkeypatch.setenv("LAKECDC_CONFIG", str(path))
-    found = load_config()
-    assert found == parse_config(FULL)
-    assert found.maintained_tables == ["shop.orders", "shop.items"]
-    assert found.spark.arguments() == FULL["spark"]
-    assert (found.schedules.ingest, found.schedules.hourly_governance) == ("*/5 * * * *", "30 * * * *")
+    loaded = load_config()
+    assert loaded == parse_config(FULL)
+    assert loaded.maintained_tables == ["shop.orders", "shop.items"]
+    assert loaded.spark.arguments() == FULL["spark"]
+    assert (loaded.schedules.ingest, loaded.schedules.hourly_governance) == ("*/5 * * * *", "30 * * * *")
 
 
-def test_airflows_setting_serves_if_the_variable_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflows_setting_is_used_without_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(FULL))
     monkeypatch.setenv("AIRFLOW__LAKECDC__CONFIG_FILE", str(path))
@@ -71,10 +71,10 @@ def test_the_documented_example_is_valid() -> None:
     assert parse_config(json.loads(text)).target_tables == ["shop.orders"]
 
 
-def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None:
+def test_options_of_a_dag_override_those_of_the_job_and_the_templates() -> None:
     config = parse_config(FULL)
-    found = config.job_options("hourly_governance", "compact_data_files", min_input_files=10, delete_ratio=0.9)
-    assert found == {"min_input_files": 3, "max_runtime": 30.0, "delete_ratio": 0.9}
+    loaded = config.job_options("hourly_governance", "compact_data_files", min_input_files=10, delete_ratio=0.9)
+    assert loaded == {"min_input_files": 3, "max_runtime": 30.0, "delete_ratio": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"start_date": "first of May"}, "start_date is 'first of May'"),
     ],
 )
-def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
+def test_invalid_members_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse_config({**FULL, **change})
 
 
 @pytest.mark.parametrize(("content", "message"), [(None, "Cannot read"), ("{", "not JSON")])
-def test_an_unusable_file_is_an_error_and_not_the_example(tmp_path: Path, content: str | None, message: str) -> None:
+def test_an_unusable_file_is_an_error(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "config.json"
     if content is not None:
         path.write_text(content)
@@ -129,11 +129,11 @@ def test_an_unusable_file_is_an_error_and_not_the_example(tmp_path: Path, conten
         load_config(path)
 
 
-def test_every_job_can_be_given_options() -> None:
+def test_every_job_accepts_options() -> None:
     assert parse_config({"options": {job: {"dry_run": True} for job in OPTIONS}})
 
 
-def test_the_published_schema_is_that_of_the_code_and_takes_what_the_code_takes() -> None:
+def test_the_published_schema_accepts_what_the_code_accepts() -> None:
     published = json.loads((ROOT / "docs" / "lakecdc.schema.json").read_text())
     assert published == json.loads(json.dumps(config_schema()))
     jsonschema.Draft202012Validator.check_schema(published)
@@ -179,7 +179,7 @@ def test_the_schema_refuses_a_wrong_member_of_a_source(wrong: dict[str, Any]) ->
     source = {"type": "postgres", "slot": "shop"}
     assert check({"source": source})
     assert not check({"source": source | wrong})
-    # the connection may give all but the type
+    # the connection may supply all but the type
     assert check({"source": {"type": "postgres"}}) and not check({"source": {"slot": "shop"}})
 
 
@@ -187,18 +187,18 @@ def test_the_schema_refuses_a_wrong_member_of_a_source(wrong: dict[str, Any]) ->
     ("size", "groups"),
     [(0, [["a", "b", "c"]]), (1, [["a"], ["b"], ["c"]]), (2, [["a", "b"], ["c"]]), (9, [["a", "b", "c"]])],
 )
-def test_tables_are_cut_into_groups(size: int, groups: list[list[str]]) -> None:
+def test_tables_are_divided_into_groups(size: int, groups: list[list[str]]) -> None:
     assert groups_of_tables(["a", "b", "c"], size) == groups
 
 
-def test_groups_of_nothing_are_refused() -> None:
+def test_groups_of_zero_tables_are_refused() -> None:
     with pytest.raises(ValueError, match="skipped"):
         groups_of_tables([])
     with pytest.raises(ValueError, match="-1"):
         groups_of_tables(["a"], -1)
 
 
-def test_history_tables_are_maintained_beside_their_targets() -> None:
+def test_history_tables_are_maintained_with_their_targets() -> None:
     targets = [{"table": "shop.orders", "history_table": "shop.orders_history"}, {"table": "shop.items"}]
     config = parse_config({"targets": targets})
     assert config.target_tables == ["shop.orders", "shop.items"]

@@ -1,4 +1,4 @@
-"""The DAGs that the templates make."""
+"""The DAGs made by the templates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.policy import TablePolicy, Window
 
-#: tasks that work on no table
+#: tasks without tables
 APART = (FINISHED, "announce", "remove_documents")
 POSTGRES = {"type": "postgres", "slot": "s"}
 TARGETS = tuple({"table": f"shop.t{i}", "key": ["id"]} for i in range(3))
@@ -50,30 +50,30 @@ def config(**changes: Any) -> LakeConfig:
 
 
 def steps(dag: Any) -> list[MappedOperator]:
-    found = [task for task in dag.tasks if task.task_id not in ("assess", "plan", "report", *APART)]
-    assert all(isinstance(task, MappedOperator) for task in found)
-    return found
+    mapped = [task for task in dag.tasks if task.task_id not in ("assess", "plan", "report", *APART)]
+    assert all(isinstance(task, MappedOperator) for task in mapped)
+    return mapped
 
 
 def _with(params: Any, conf: dict[str, Any]) -> Any:
-    found = copy.deepcopy(params)
-    found.update(conf)
-    return found
+    changed = copy.deepcopy(params)
+    changed.update(conf)
+    return changed
 
 
 BY_TIME = {"type": "jdbc", "url": "jdbc:postgresql://h/d", "cursor_column": "c"}
 RETENTION = {"shop.t1": Retention("at", 86400.0)}
 RELOAD: dict[Any, dict[str, None]] = {ingest_dag: {"reload": None}}
 FACTORIES = (ingest_dag, hourly_governance_dag, nightly_governance_dag, weekly_governance_dag)
-#: steps that change nothing unless they are told to
+#: steps that only report by default
 DRY = ("remove_orphan_files",)
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
 class TestEveryDag:
-    """What holds for all of them."""
+    """Properties of every DAG."""
 
-    def test_runs_have_intervals_and_come_one_at_a_time(self, factory: Any) -> None:
+    def test_runs_have_intervals_and_are_sequential(self, factory: Any) -> None:
         dag = factory(config())
         assert isinstance(dag.timetable, CronDataIntervalTimetable)
         assert dag.catchup is False
@@ -81,7 +81,7 @@ class TestEveryDag:
         assert dag.doc_md and "shop.t0" in dag.doc_md
         assert dag.start_date is not None
 
-    def test_without_a_schedule_it_runs_by_hand(self, factory: Any) -> None:
+    def test_without_a_schedule_it_is_triggered_by_hand(self, factory: Any) -> None:
         never = Schedules(ingest=None, hourly_governance=None, nightly_governance=None, weekly_governance=None)
         assert factory(config(schedules=never)).schedule is None
 
@@ -114,8 +114,8 @@ class TestEveryDag:
         options = {job: {"dry_run": True} for job in OPTIONS}
         assert all(task.partial_kwargs["dry_run"] is True for task in steps(factory(config(options=options))))
 
-    def test_its_owner_is_the_configured_one(self, factory: Any) -> None:
-        # what the DAG processor writes down of a DAG, for which mapped tasks have no owner
+    def test_it_has_the_configured_owner(self, factory: Any) -> None:
+        # the owner in the DAG processor's data, where mapped tasks have none
         assert LazyDeserializedDAG.from_dag(factory(config(owner="team"))).owner == "team"
 
     def test_it_survives_serialisation(self, factory: Any) -> None:
@@ -154,7 +154,7 @@ def test_the_steps_are_chained_in_order(factory: Any, order: list[str]) -> None:
 
 
 @pytest.mark.parametrize("factory", [hourly_governance_dag, nightly_governance_dag, weekly_governance_dag])
-def test_steps_go_on_after_failures_and_the_last_task_judges_the_run(factory: Any) -> None:
+def test_steps_run_after_failures_and_the_last_task_decides_on_the_run(factory: Any) -> None:
     dag = factory(config(retention=RETENTION))
     chained = steps(dag)
     assert [task.task_id for task in dag.leaves] == [FINISHED]
@@ -178,7 +178,7 @@ def assessed(dag: Any) -> Any:
     return dag.task_dict["assess"]
 
 
-def test_the_plan_cuts_tables_into_groups_within_its_budget() -> None:
+def test_the_plan_divides_tables_into_groups_within_its_budget() -> None:
     dag: Any = nightly_governance_dag(config(tables_per_application=2, budgets={"nightly_governance": 30.0}))
     plan = dag.task_dict["plan"]
     assert (plan.tables_per_application, plan.budget_core_seconds) == (2, 1800.0)
@@ -191,11 +191,11 @@ def test_the_plan_cuts_tables_into_groups_within_its_budget() -> None:
         config(budgets={"hourly_governance": 0.0})
 
 
-def test_tables_beside_those_that_are_fed_can_be_maintained() -> None:
+def test_side_tables_can_be_maintained() -> None:
     assert assessed(hourly_governance_dag(config(tables=("x.y",)))).tables == ["x.y"]
 
 
-def test_side_tables_of_a_job_are_for_that_job_alone() -> None:
+def test_side_tables_of_a_job_get_only_that_job() -> None:
     targets = ({"table": "shop.a", "key": ["id"], "history_table": "shop.h"}, {"table": "shop.b"})
     options = {"ingest": {"quarantine_table": "bad.all"}, "expire_snapshots": {"side_tables": ["x.more"]}}
     task = assessed(nightly_governance_dag(config(targets=targets, tables=("shop.a", "shop.b"), options=options)))
@@ -209,14 +209,14 @@ def test_side_tables_of_a_job_are_for_that_job_alone() -> None:
     assert "side_tables" not in task.steps["expire_snapshots"]
 
 
-def test_quarantines_of_their_own_are_maintained_too() -> None:
+def test_configured_quarantines_are_maintained_too() -> None:
     targets = ({"table": "shop.a", "key": ["id"]}, {"table": "shop.b", "key": ["id"]})
     options = {"ingest": {"quarantine_table": "bad.{table}"}}
     dag = nightly_governance_dag(config(targets=targets, options=options))
     assert assessed(dag).beside["expire_snapshots"][:2] == ["bad.a", "bad.b"]
     options = {"ingest": {"quarantine_table": "bad.{table}"}, "replay_quarantine": {"quarantine_table": "bad.all"}}
-    found = nightly_governance_dag(config(targets=(), tables=("shop.*", "crm.a"), options=options))
-    assert assessed(found).beside["expire_snapshots"][:2] == ["bad.a", "bad.all"]
+    with_quarantines = nightly_governance_dag(config(targets=(), tables=("shop.*", "crm.a"), options=options))
+    assert assessed(with_quarantines).beside["expire_snapshots"][:2] == ["bad.a", "bad.all"]
     cleaning: Any = dag.task_dict["clean_side_tables"]
     assert cleaning.unmap({"tables": ["shop.a"]}).options["quarantine_table"] == "bad.{table}"
 
@@ -227,23 +227,23 @@ def test_old_rows_are_removed_only_where_configured() -> None:
     assert assessed(hourly_governance_dag(config(retention=RETENTION))).own == {}
     options = {"expire_partitions": {"max_partitions": 9}}
     dag: Any = weekly_governance_dag(config(retention=RETENTION, options=options, audit_max_age=0.0))
-    kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
-    assert assessed(dag).own == {"expire_partitions": {"shop.t1": kept}}
+    retention = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
+    assert assessed(dag).own == {"expire_partitions": {"shop.t1": retention}}
     assert dag.task_dict["expire_partitions"].unmap({"tables": []}).options["max_partitions"] == 9
 
 
-def test_tables_with_checks_are_checked_before_what_they_were_expires() -> None:
+def test_tables_are_checked_before_their_history_expires() -> None:
     assert "check_tables" not in nightly_governance_dag(config()).task_dict
     checks = {"shop.t1": [{"type": "unique", "columns": ["id"]}], "shop.t2": [{"type": "row_count", "min": 1}]}
     dag: Any = nightly_governance_dag(config(options={"check_tables": {"checks": checks}}))
-    # the options of all tables are the same, so that one application checks them
+    # all tables have the same options, so that one application checks them
     assert assessed(dag).own == {"check_tables": {"shop.t1": {}, "shop.t2": {}}}
     task = dag.task_dict["check_tables"]
     assert task.unmap({"tables": []}).options["checks"] == checks
     assert task.downstream_task_ids >= {"expire_snapshots"}
 
 
-def test_rows_of_the_audit_go_by_age() -> None:
+def test_rows_of_the_audit_expire_by_age() -> None:
     dag = weekly_governance_dag(config(audit_max_age=1e8))
     assert assessed(dag).beside["expire_partitions"] == [names.AUDIT, names.HEALTH]
     own = assessed(dag).own["expire_partitions"]
@@ -255,7 +255,7 @@ def test_rows_of_the_audit_go_by_age() -> None:
     assert assessed(weekly_governance_dag(config(**named))).own["expire_partitions"][names.AUDIT]["max_age"] == 5.0
 
 
-def test_statistics_are_computed_of_the_tables_alone_unless_the_configuration_leaves_them_out() -> None:
+def test_statistics_cover_no_side_tables_and_can_be_switched_off() -> None:
     dag: Any = weekly_governance_dag(config(options={"compute_statistics": {"columns": ["id"]}}))
     task = dag.task_dict["compute_statistics"]
     assert "compute_statistics" not in dag.task_dict["assess"].beside
@@ -285,25 +285,25 @@ def test_approval_runs_outside_the_chain_when_policy_requires_it() -> None:
     policy = {"shop.*": TablePolicy(approve=("remove_orphan_files",))}
     given = config(retention=RETENTION, policy=policy, approval_timeout=3600.0)
     dag: Any = weekly_governance_dag(given)
-    asked = [f"remove_orphan_files_{part}" for part in ("dry_run", "approval", "approved")]
+    approval_tasks = [f"remove_orphan_files_{part}" for part in ("dry_run", "approval", "approved")]
     without: Any = weekly_governance_dag(config(retention=RETENTION))
-    assert set(dag.task_dict) - set(without.task_dict) == {*asked, "report_approved"}
-    assert dag.task_dict["report_approved"].upstream_task_ids == set(asked)
-    for before, behind in itertools.pairwise(["compute_statistics", *asked, FINISHED]):
+    assert set(dag.task_dict) - set(without.task_dict) == {*approval_tasks, "report_approved"}
+    assert dag.task_dict["report_approved"].upstream_task_ids == set(approval_tasks)
+    for before, behind in itertools.pairwise(["compute_statistics", *approval_tasks, FINISHED]):
         assert behind in dag.task_dict[before].downstream_task_ids
-    # nobody waits for an answer but what needs it
+    # only tasks that need the answer wait for it
     assert dag.task_dict["report"].upstream_task_ids == without.task_dict["report"].upstream_task_ids
-    found, approval, approved = (dag.task_dict[name] for name in asked)
-    assert found.partial_kwargs["dry_run"] is True
-    assert found.unmap({"tables": []}).after == ["expire_partitions", "remove_orphan_files", "compute_statistics"]
+    dry_run, approval, approved = (dag.task_dict[name] for name in approval_tasks)
+    assert dry_run.partial_kwargs["dry_run"] is True
+    assert dry_run.unmap({"tables": []}).after == ["expire_partitions", "remove_orphan_files", "compute_statistics"]
     assert approval.response_timeout == timedelta(hours=1) and approval.defaults == ["none of them"]
     assert approved.unmap({"tables": []}).job == "remove_orphan_files"
     assert dag.task_dict["plan"].asks == ["remove_orphan_files"] and without.task_dict["plan"].asks == []
     assert "remove_orphan_files_approval" in dag.doc_md
     DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     one: Any = weekly_governance_dag(dataclasses.replace(given, one_application=True))
-    assert one.task_dict[asked[0]].upstream_task_ids == {"plan", "govern"}
-    assert one.task_dict[asked[0]].unmap({"tables": []}).after == ["govern"]
+    assert one.task_dict[approval_tasks[0]].upstream_task_ids == {"plan", "govern"}
+    assert one.task_dict[approval_tasks[0]].unmap({"tables": []}).after == ["govern"]
     assert set(nightly_governance_dag(given).task_dict) == set(nightly_governance_dag(config()).task_dict)
     with pytest.raises(SpecError, match="documents_max_age"):
         config(policy=policy, documents_max_age=86400.0)
@@ -316,23 +316,23 @@ def test_the_tables_of_a_replication_slot_stay_together() -> None:
     assert groups(task) == [["shop.t0", "shop.t1", "shop.t2"]]
 
 
-def test_runs_by_time_work_one_by_one_also_in_a_backfill() -> None:
+def test_runs_by_data_interval_are_sequential_also_in_a_backfill() -> None:
     dag = ingest_dag(config(source=BY_TIME, source_conn_id=None))
     assert dag.allowed_run_types is None
     assert steps(dag)[0].partial_kwargs["max_active_tis_per_dag"] == 1
-    # those of a cursor come one at a time
+    # those of a cursor are sequential
     (task,) = steps(ingest_dag(config()))
     assert task.partial_kwargs["max_active_tis_per_dag"] is None
 
 
-def test_a_backfill_that_would_stand_for_nothing_cannot_be_made() -> None:
+def test_backfills_are_refused_except_by_data_interval() -> None:
     cursor = config(source={**BY_TIME, "interval": None}, source_conn_id=None)
     for dag in (ingest_dag(config()), ingest_dag(cursor), hourly_governance_dag(config())):
         stored = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
         assert {"scheduled", "manual"} < set(stored.allowed_run_types or ()) == {*DagRunType} - {"backfill"}
 
 
-def test_tables_can_be_reloaded_where_the_source_loads_them() -> None:
+def test_tables_can_be_reloaded_if_the_source_can_load_them() -> None:
     (task,) = steps(ingest_dag(config()))
     assert task.partial_kwargs["reload"] == "{{ (params.reload or []) | join(',') }}"
     files = ingest_dag(config(source={"type": "files", "path": "/x", "format": "csv"}, source_conn_id=None))
@@ -345,7 +345,7 @@ def test_files_are_ingested_in_groups() -> None:
     assert groups(task) == [["shop.t0"], ["shop.t1"], ["shop.t2"]]
 
 
-def test_only_ingestion_raises_events_of_the_tables() -> None:
+def test_only_ingestion_raises_asset_events() -> None:
     dag = ingest_dag(config())
     assert {task.task_id: task.outlets for task in dag.tasks if task.outlets} == {"announce": [tables_alias("lake")]}
     assert dag.task_dict["announce"].trigger_rule == "all_done"
@@ -390,7 +390,7 @@ def test_the_hourly_rewrite_of_deletes_is_bounded_by_default() -> None:
         ({"targets": ({"table": "shop.t", "partition_by": ["buckets(8, id)"]},)}, r"shop\.t.*partition_by.*buckets"),
     ],
 )
-def test_what_the_job_would_refuse_is_an_import_error(changes: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_import_errors(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ingest_dag(config(**changes))
 
@@ -401,7 +401,7 @@ def test_a_source_and_targets_are_needed() -> None:
 
 
 @pytest.mark.parametrize("factory", [hourly_governance_dag, nightly_governance_dag, weekly_governance_dag])
-def test_what_only_the_catalog_can_tell_is_found_by_a_task(factory: Any) -> None:
+def test_patterns_of_targets_are_resolved_by_a_task(factory: Any) -> None:
     targets = ({"table": "lake.{schema}_{table}", "source_tables": ["shop.*"], "history_table": "old.{table}_h"},)
     dag = factory(config(targets=targets, retention={"lake.shop_t1": Retention("at", 86400.0)}))
     assert (assessed(dag).tables, assessed(dag).fed) == ([], ["lake.*_*", "old.*_h"])
@@ -410,7 +410,7 @@ def test_what_only_the_catalog_can_tell_is_found_by_a_task(factory: Any) -> None
     assert named.params.get_param("tables").schema["items"]["enum"] == ["lake.shop_orders"]
 
 
-def test_patterns_and_policies_go_to_the_task_that_finds_tables() -> None:
+def test_patterns_and_policies_are_passed_to_the_assess_task() -> None:
     policy = {"shop.*": TablePolicy(("compact_data_files",), window=Window("22:00", "06:00"))}
     tables = ("shop.*", "!shop.tmp_*", "crm.people")
     task = assessed(hourly_governance_dag(config(tables=tables, policy=policy, schedules=Schedules(timezone="CET"))))
@@ -424,14 +424,14 @@ GOVERNANCE = (hourly_governance_dag, nightly_governance_dag, weekly_governance_d
 
 
 def awaited(dag: Any) -> list[Any]:
-    """Assets of which any starts a run of a DAG that the clock does not start."""
+    """Return the assets that start a DAG without a schedule, any of which suffices."""
     DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     assert isinstance(dag.schedule, AssetAny)
     return list(dag.schedule.objects)
 
 
 @pytest.mark.parametrize("factory", GOVERNANCE)
-def test_what_ingestion_has_written_starts_a_run(factory: Any) -> None:
+def test_writes_of_ingestion_start_a_run(factory: Any) -> None:
     kind = factory.__name__.removesuffix("_dag")
     by_clock_too = factory(config(schedules=Schedules(assets={kind: ("tables",)})))
     assert isinstance(by_clock_too.schedule, AssetOrTimeSchedule)
@@ -466,29 +466,29 @@ def test_the_hourly_dag_can_wait_for_debt() -> None:
 
 
 class TestReplay:
-    """The DAG that the button of the page triggers."""
+    """The DAG that the page's button triggers."""
 
-    def test_it_runs_by_hand_alone_with_source_and_targets_of_the_ingest_dag(self) -> None:
+    def test_it_is_triggered_by_hand_with_source_and_targets_of_the_ingest_dag(self) -> None:
         dag = replay_quarantine_dag(config(options={"ingest": {"quarantine_table": "ops.kept"}}))
         assert dag.dag_id == "lakecdc_replay_quarantine" and dag.schedule is None
         (step,) = steps(dag)
-        told = step.partial_kwargs
-        assert (told["source"], told["targets"], told["source_conn_id"]) == (POSTGRES, list(TARGETS), "shop_db")
-        assert told["quarantine_table"] == "ops.kept"
+        given = step.partial_kwargs
+        assert (given["source"], given["targets"], given["source_conn_id"]) == (POSTGRES, list(TARGETS), "shop_db")
+        assert given["quarantine_table"] == "ops.kept"
         assert DagSerialization.from_dict(DagSerialization.to_dict(dag)).dag_id == dag.dag_id
 
     def test_rules_and_tables_reach_the_job(self) -> None:
         dag = replay_quarantine_dag(config())
         (step,) = steps(dag)
-        found = _with(dag.params, {"tables": ["shop.t1"], "rules": ["type", "not-json"]})
+        params = _with(dag.params, {"tables": ["shop.t1"], "rules": ["type", "not-json"]})
         operator = ReplayQuarantineOperator(
             task_id="t", source=POSTGRES, targets=TARGETS, rules=step.partial_kwargs["rules"]
         )
-        operator.render_template_fields({"params": found.dump()})
+        operator.render_template_fields({"params": params.dump()})
         assert typed_options("replay_quarantine", operator.options)["rules"] == ["type", "not-json"]
         with pytest.raises(ParamValidationError):
             _with(dag.params, {"rules": "type"}).validate()
 
-    def test_without_a_source_there_is_nothing_to_replay(self) -> None:
+    def test_without_a_source_there_is_no_replay_dag(self) -> None:
         with pytest.raises(ValueError, match="needs a source"):
             replay_quarantine_dag(LakeConfig(tables=("shop.orders",)))

@@ -1,4 +1,4 @@
-"""Freshness that is promised for the whole configuration, a namespace and a target."""
+"""Freshness promised for the whole configuration, a namespace and a target."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_an_invalid_duration_is_an_import_error_of_every_dag(changes: dict[str, 
             {"freshness": None, "policy": {}, "targets": [{"table": "a.b"}], "alerts": ALERTS},
             "no target has a freshness",
         ),
-        # no alert would ever tell of them
+        # an alert for these targets could never fire
         ({"tables": ["shop.*"], "alerts": ALERTS}, "crm.people: .* does not read this target"),
         ({"tables": ["shop.*", "crm.*", "log.a"], "alerts": ALERTS}, r"log\.\*: .* does not read this target"),
         ({"policy": {"log.a": {"freshness": "5m"}}}, "freshness for some tables of a target that feeds many"),
     ],
 )
-def test_alerts_and_policies_need_a_target_to_promise_for(changes: dict[str, Any], message: str) -> None:
+def test_alerts_and_policies_require_a_target_with_the_promise(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse_config({**CONFIG, **changes})
 

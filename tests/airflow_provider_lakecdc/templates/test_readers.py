@@ -14,7 +14,7 @@ SOURCE = {"source": {"type": "postgres", "slot": "s"}, "source_conn_id": "shop_d
 
 
 def test_the_most_specific_readers_count() -> None:
-    found = parse_config(
+    parsed = parse_config(
         {
             "readers": ["spark"],
             "policy": {"shop.*": {"readers": ["snowflake"]}, "shop.open": {"readers": []}},
@@ -28,7 +28,7 @@ def test_the_most_specific_readers_count() -> None:
             ],
         }
     )
-    readers = {target["table"]: target.get("readers") for target in found.complete_targets}
+    readers = {target["table"]: target.get("readers") for target in parsed.complete_targets}
     assert readers == {
         "crm.people": ["spark"],
         "shop.orders": ["snowflake"],
@@ -76,7 +76,7 @@ def test_unknown_readers_are_refused() -> None:
         ({"targets": [{"table": "shop.orders", "readers": ["snowpipe"]}]}, "'snowpipe'"),
     ],
 )
-def test_what_readers_cannot_read_is_an_import_error(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_readers_cannot_read_are_import_errors(settings: dict[str, Any], message: str) -> None:
     targets = [{"table": "shop.orders"}, {"table": "shop.items", "format_version": 2}]
     with pytest.raises(SpecError, match=message):
         ingest_dag(parse_config({**SOURCE, "targets": targets, **settings}))

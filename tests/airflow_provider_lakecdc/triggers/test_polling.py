@@ -31,10 +31,10 @@ async def first_event(waiting: PollingTrigger) -> dict[str, Any]:
     async for event in waiting.run():
         payload: dict[str, Any] = event.payload
         return payload
-    raise AssertionError("The trigger has ended without an event.")
+    raise AssertionError("The trigger ended without an event.")
 
 
-def test_it_is_rebuilt_from_json_and_holds_no_secret(lake: dict[str, str]) -> None:
+def test_it_is_rebuilt_from_json_and_contains_no_secret(lake: dict[str, str]) -> None:
     path, arguments = trigger().serialize()
     given = {"table": "shop.orders", "catalog_conn_id": "lake", "moment": FIVE, "poll_interval": 0.01}
     assert arguments == {**given, "sensor": SENSOR}
@@ -54,7 +54,7 @@ def test_it_waits_without_blocking_the_loop(lake: dict[str, str]) -> None:
 
     async def scenario() -> dict[str, Any]:
         waiting = asyncio.create_task(first_event(trigger(moment=SIX)))
-        # it gets as far as sleeping between two polls while this coroutine has the loop now and then
+        # it reaches its sleep between two polls while this coroutine yields the loop
         await asyncio.sleep(0.3)
         assert not waiting.done()
         orders.ingest(SIX)

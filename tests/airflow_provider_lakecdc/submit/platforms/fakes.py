@@ -1,4 +1,4 @@
-"""Stand-ins for hooks of Airflow providers that the tests' environment does not have.
+"""Fake hooks of Airflow providers that the tests' environment does not have.
 
 Their methods have the names and arguments of apache-airflow-providers-apache-livy 4.6.4, -databricks 7.23.0,
 -google 22.8.0, -cncf-kubernetes 10.25.0 and -amazon 9.39.0.
@@ -16,25 +16,25 @@ import pytest
 from airflow.sdk.exceptions import AirflowException
 from botocore.stub import Stubber
 
-#: called with the arguments of a job that a stand-in has started
+#: called with the arguments of a job that a fake has started
 Runs = Callable[[Sequence[str]], None]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, module: str, **members: Any) -> None:
-    """Make a module with some members, where ``from … import …`` finds it without the packages above it."""
+    """Make a module with some members, which ``from … import …`` finds without its parent packages."""
     stand_in = ModuleType(module)
     vars(stand_in).update(members)
     monkeypatch.setitem(sys.modules, module, stand_in)
 
 
 class NotFound(Exception):
-    """What Kubernetes' client raises."""
+    """The error of Kubernetes' client."""
 
     status = 404
 
 
 class Livy:
-    """A Livy server: its batches, and the hook that reaches it."""
+    """A Livy server: its batches, and the hook to reach it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, job: Runs = lambda _: None) -> None:
         self.batches: dict[int, dict[str, Any]] = {}
@@ -80,7 +80,7 @@ class Livy:
 
 
 class Databricks:
-    """A Databricks workspace with one run, and the hook that reaches it."""
+    """A Databricks workspace with one run, and the hook to reach it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.submitted: list[dict[str, Any]] = []
@@ -111,7 +111,7 @@ class Databricks:
                 return f"https://workspace.example.com/?o=1#job/2/run/{run_id}"
 
             def get_run_output(self, run_id: int) -> dict[str, Any]:
-                assert run_id == 7, "the API has outputs of tasks only"
+                assert run_id == 7, "the API returns outputs of tasks only"
                 return {"error": "SystemExit: 1", "error_trace": "Traceback\n  …\nSystemExit: 1"}
 
             def cancel_run(self, run_id: int) -> None:
@@ -121,7 +121,7 @@ class Databricks:
 
 
 class Dataproc:
-    """A project's batches in a region, and the hook that reaches them."""
+    """A project's batches in a region, and the hook to reach them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: dict[str, Any] = {}
@@ -149,7 +149,7 @@ class Dataproc:
 
 
 class Kubernetes:
-    """A cluster with the Spark operator, and the hook that reaches it."""
+    """A cluster with the Spark operator, and the hook to reach it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -185,7 +185,7 @@ class Kubernetes:
 
 
 def stub_aws(monkeypatch: pytest.MonkeyPatch, module: str, hook: str, service: str) -> Stubber:
-    """Install a hook of the Amazon provider whose client knows the service's API, and answers what it is told to."""
+    """Install a hook of the Amazon provider whose client knows the service's API and gives prepared answers."""
     keys = {"aws_access_key_id": "id", "aws_secret_access_key": "key", "region_name": "eu-west-1"}
     stubber = Stubber(boto3.client(service, **keys))
 

@@ -1,4 +1,4 @@
-"""Operators whose connection leads to a platform: documents and library in object storage, reattaching, killing."""
+"""Operators with a connection to a platform: documents and library in object storage, reattaching, killing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPORT = {
 
 @pytest.fixture
 def livy(monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]) -> Iterator[Livy]:
-    """A Livy server whose batches do what the jobs do: read the spec, write the report."""
+    """Start a Livy server whose batches act like the jobs: read the spec, write the report."""
 
     def job(arguments: Sequence[str]) -> None:
         given = dict(zip(arguments[::2], arguments[1::2], strict=True))
@@ -54,7 +54,7 @@ def rewrite(**arguments: Any) -> RewriteDeleteFilesOperator:
     return RewriteDeleteFilesOperator(task_id="t", **{**defaults, **arguments})
 
 
-def test_the_job_finds_all_it_needs_in_object_storage(livy: Livy, context: Any) -> None:
+def test_the_job_reads_everything_from_object_storage(livy: Livy, context: Any) -> None:
     facts = rewrite(conf={"spark.a": "b"}, executor_memory="4g", env_vars={"A": "b"}).execute(context)
     assert facts["shop.orders"]["outcome"] == "done"
     sent = livy.batches[0]
@@ -66,14 +66,14 @@ def test_the_job_finds_all_it_needs_in_object_storage(livy: Livy, context: Any) 
     assert context["task_state_store"].values == {}
 
 
-def test_what_is_shown_is_what_is_sent(livy: Livy, context: Any) -> None:
+def test_the_rendered_submission_equals_the_sent_one(livy: Livy, context: Any) -> None:
     shown = rewrite().render(context)["command"]
     assert not livy.batches
     rewrite().execute(context)
     assert livy.batches[0] == {**shown, "name": livy.batches[0]["name"]}
 
 
-def test_a_lost_workers_run_is_taken_over_with_its_report(
+def test_the_run_of_a_lost_worker_is_resumed_with_its_report(
     livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = rewrite()
@@ -86,7 +86,7 @@ def test_a_lost_workers_run_is_taken_over_with_its_report(
     assert len(livy.batches) == 1
 
 
-def test_a_failed_run_has_the_platforms_words_and_its_last_lines(livy: Livy, context: Any) -> None:
+def test_a_failed_run_shows_the_platforms_message_and_its_last_lines(livy: Livy, context: Any) -> None:
     livy.state = "dead"
     with pytest.raises(JobClusterError, match=r"Run 0 failed: dead(.|\n)*killed by YARN(.|\n)*executor_memory"):
         rewrite().execute(context)
@@ -117,7 +117,7 @@ def test_a_lost_answer_does_not_end_the_task(livy: Livy, context: Any, monkeypat
     assert rewrite().execute(context)["shop.orders"]["outcome"] == "done"
 
 
-def test_a_platform_that_hands_out_neither_page_nor_lines_does_no_harm(
+def test_a_platform_without_page_or_logs_does_no_harm(
     livy: Livy, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
@@ -141,7 +141,7 @@ def test_a_platform_that_hands_out_neither_page_nor_lines_does_no_harm(
         ({"deploy_mode": "client"}, "no client mode"),
     ],
 )
-def test_what_the_platform_cannot_serve_is_refused(
+def test_options_the_platform_does_not_support_are_refused(
     livy: Livy, context: Any, arguments: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(JobBadInputError, match=reason):
@@ -160,7 +160,7 @@ def test_secrets_of_connections_are_refused(livy: Livy, context: Any, monkeypatc
     ("fields", "reason"),
     [({"conn_type": "ssh"}, "one of the types spark, databricks"), ({"conn_type": "aws"}, "emr, emr-serverless, glue")],
 )
-def test_connections_that_lead_nowhere_are_refused(
+def test_unusable_connections_are_refused(
     lake: dict[str, str], context: Any, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], reason: str
 ) -> None:
     connection(monkeypatch, "spark_default", **fields)
@@ -172,8 +172,8 @@ def _die(*_: Any) -> None:
     raise SystemExit(137)
 
 
-def test_the_check_of_a_deployment_knows_platforms(livy: Livy) -> None:
+def test_the_deployment_check_supports_platforms(livy: Livy) -> None:
     targets: list[SparkTarget] = []
-    found = spark_connection("spark_default", None, targets)
-    assert str(found).startswith("spark_default, livy;") and targets[0].cluster_mode
-    assert isinstance(documents(targets[0]), Finding), "documents of this worker's own"
+    finding = spark_connection("spark_default", None, targets)
+    assert str(finding).startswith("spark_default, livy;") and targets[0].cluster_mode
+    assert isinstance(documents(targets[0]), Finding), "documents in the worker's local folder"

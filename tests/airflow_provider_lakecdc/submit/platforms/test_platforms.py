@@ -1,4 +1,4 @@
-"""What each platform is sent and how its answers are read; requests to AWS are checked against botocore's models."""
+"""Requests to each platform and the reading of its answers; requests to AWS are checked with botocore's models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, name: str, **settings: Any) -> Submi
     return open_platform(name, "platform")
 
 
-def test_emr_serverless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emr_serverless_runs_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     stub = fakes.stub_aws(monkeypatch, "emr", "EmrServerlessHook", "emr-serverless")
     platform = opened(monkeypatch, "emr-serverless", application_id="00f", role=ROLE, log_uri="s3://lake/logs/")
     environment = {
@@ -81,7 +81,7 @@ def test_emr_serverless(monkeypatch: pytest.MonkeyPatch) -> None:
     stub.assert_no_pending_responses()
 
 
-def test_emr_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emr_runs_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     stub = fakes.stub_aws(monkeypatch, "emr", "EmrHook", "emr")
     platform = opened(monkeypatch, "emr", cluster_id="j-1", role=ROLE)
     step = platform.preview(application(env={"A": "b"}))
@@ -89,8 +89,8 @@ def test_emr_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arguments[:3] == ["spark-submit", "--deploy-mode", "cluster"]
     assert arguments[-5:] == [SCRIPT, "--spec", "s3://lake/spec.json", "--report", "s3://lake/report.json"]
     assert {f"spark.submit.pyFiles={LIBRARY}", "spark.yarn.appMasterEnv.A=b", "spark.executorEnv.A=b"} < {*arguments}
-    wanted = {"JobFlowId": "j-1", "Steps": [step], "ExecutionRoleArn": ROLE}
-    stub.add_response("add_job_flow_steps", {"StepIds": ["s-1"]}, wanted)
+    expected_request = {"JobFlowId": "j-1", "Steps": [step], "ExecutionRoleArn": ROLE}
+    stub.add_response("add_job_flow_steps", {"StepIds": ["s-1"]}, expected_request)
     assert platform.start(application(env={"A": "b"})) == "s-1"
     named = {"ClusterId": "j-1", "StepId": "s-1"}
     details = {"Reason": "Unknown Error.", "LogFile": "s3://logs/stderr.gz"}
@@ -114,7 +114,7 @@ def test_emr_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     stub.assert_no_pending_responses()
 
 
-def test_glue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glue_runs_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     stub = fakes.stub_aws(monkeypatch, "glue", "GlueJobHook", "glue")
     platform = opened(monkeypatch, "glue", job="lakecdc")
     given = application(conf={"spark.executor.memory": "4g", "spark.a": "b", "spark.jars": "s3://lake/iceberg.jar"})
@@ -144,7 +144,7 @@ def test_glue(monkeypatch: pytest.MonkeyPatch) -> None:
         platform.preview(application(env={"A": "b"}))
 
 
-def test_livy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_livy_runs_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     server = fakes.Livy(monkeypatch)
     platform = opened(monkeypatch, "livy")
     assert platform.start(application(env={"A": "b"})) == "0"
@@ -167,7 +167,7 @@ def test_livy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert platform.status("0").state == "failed"
 
 
-def test_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_databricks_submits_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = fakes.Databricks(monkeypatch)
     cluster = {"spark_version": "18.0.x-scala2.13", "num_workers": 2, "spark_conf": {"spark.a": "b"}}
     libraries = [{"pypi": {"package": "duckdb"}}]
@@ -192,7 +192,7 @@ def test_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workspace.cancelled == [int(run_id)]
 
 
-def test_a_running_cluster_of_databricks_takes_no_settings_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_cluster_of_databricks_accepts_no_spark_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = fakes.Databricks(monkeypatch)
     platform = opened(monkeypatch, "databricks", existing_cluster_id="0601")
     with pytest.raises(JobBadInputError, match="no effect on a running cluster"):
@@ -203,7 +203,7 @@ def test_a_running_cluster_of_databricks_takes_no_settings_of_spark(monkeypatch:
         opened(monkeypatch, "databricks")
 
 
-def test_dataproc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataproc_runs_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     project = fakes.Dataproc(monkeypatch)
     platform = opened(monkeypatch, "dataproc", project="p", region="europe-west1", version="3.0")
     run_id = platform.start(application(name="lakecdc-Compact_Data", env={"A": "b"}))
@@ -222,7 +222,7 @@ def test_dataproc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert project.cancelled == [f"operations/{name}"]
 
 
-def test_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubernetes_runs_applications(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = fakes.Kubernetes(monkeypatch)
     secret = [{"secretRef": {"name": "lake"}}]
     platform = opened(
@@ -249,7 +249,7 @@ def test_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cluster.objects == {} and platform.status(name).state == "failed"
 
 
-def test_the_documented_connections_lead_to_each_platform_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_platform_has_one_documented_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     for make in (fakes.Livy, fakes.Databricks, fakes.Dataproc, fakes.Kubernetes):
         make(monkeypatch)
     fakes.stub_aws(monkeypatch, "glue", "GlueJobHook", "glue")
@@ -266,7 +266,7 @@ def test_the_documented_connections_lead_to_each_platform_once(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_a_missing_provider_is_one_error_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_missing_provider_is_reported_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     least = {
         "databricks": {"existing_cluster_id": "1"}, "dataproc": {"project": "p", "region": "r"},
         "emr": {"cluster_id": "j"}, "emr-serverless": {"application_id": "a", "role": ROLE}, "glue": {"job": "j"},
