@@ -111,15 +111,15 @@ async function load(part, waits = WAITS) {
   try {
     const answer = await fetch(part.dataset.part);
     if (answer.status === 504 && waits > 0) {
-      part.querySelectorAll(".loading").forEach((each) => (each.textContent = "It takes longer than usual …"));
+      part.querySelectorAll(".loading").forEach((each) => (each.textContent = "This takes longer than usual …"));
       return load(part, waits - 1); // the next request joins the read in progress
     }
     if (answer.status === 401 || answer.status === 403) {
-      throw new Error("Airflow does not let you see this. Log in again, or request the right to it.");
+      throw new Error("You are not allowed to see this. Log in again, or request access.");
     }
     part.innerHTML = await answer.text();
   } catch (error) {
-    tell(part, error.message);
+    showError(part, error.message);
   }
   part.removeAttribute("aria-busy");
   const goesOn = part.querySelector("[data-refresh]");
@@ -139,7 +139,7 @@ function refresh(part) {
   }
 }
 
-function tell(part, text) {
+function showError(part, text) {
   const notice = document.createElement("p");
   part.replaceChildren(notice);
   notice.className = "notice error";
@@ -148,10 +148,10 @@ function tell(part, text) {
 }
 
 function filter(input) {
-  const wanted = input.value.trim().toLowerCase();
+  const text = input.value.trim().toLowerCase();
   let shown = 0;
   for (const row of document.querySelectorAll(`#${input.dataset.filter} [data-name]`)) {
-    row.hidden = !row.dataset.name.toLowerCase().includes(wanted);
+    row.hidden = !row.dataset.name.toLowerCase().includes(text);
     shown += row.hidden ? 0 : 1;
   }
   document.querySelector("[data-filtered]").hidden = shown > 0;
@@ -197,7 +197,7 @@ async function ask(button) {
   const answer = await fetch(DAGS + encodeURIComponent(replay));
   confirm.disabled = !answer.ok;
   if (answer.ok && (await answer.json()).is_paused) {
-    trouble.textContent = "The DAG is paused: the run waits until somebody turns it on.";
+    trouble.textContent = "The DAG is paused: the run waits until it is unpaused.";
     trouble.hidden = false;
   } else if (!answer.ok) {
     trouble.textContent = troubleOf(answer.status, replay);
@@ -210,7 +210,7 @@ function troubleOf(status, dag) {
     return `The DAG ${dag} does not exist. Add its DAG file: see “Quarantine” in the documentation of the page.`;
   }
   return status === 401 || status === 403
-    ? `Airflow does not let you trigger ${dag}.`
+    ? `You are not allowed to trigger ${dag}.`
     : `Airflow answered with ${status}: see the log of its API server.`;
 }
 

@@ -224,7 +224,7 @@ def test_the_lake_is_shown(address: str, compacted: str, page: Page) -> None:
     with at_work(compacted):
         # a recent answer is reused for a while, but not for another question
         page.goto(f"{page.url}&lake=lake")
-        status = page.get_by_role("status").filter(has_text="works on")
+        status = page.get_by_role("status").filter(has_text="is working on")
         expect(status).to_contain_text("shop.orders: 1 of 2 file groups, 5 minutes left")
         picture(page, "report-at-work")
     # it refreshes by itself

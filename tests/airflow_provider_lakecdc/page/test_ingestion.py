@@ -100,7 +100,7 @@ def test_an_application_of_many_tables_shows_what_failed_and_links_to_its_report
 
 @pytest.mark.usefixtures("lake")
 def test_without_ingestion_the_part_is_empty(viewer: TestClient) -> None:
-    assert "Ingestion has not run in the last 24 hours" in viewer.get("parts/ingestion").text
+    assert "No run of ingestion in the last 24 hours is recorded" in viewer.get("parts/ingestion").text
 
 
 def test_metrics_of_other_jobs_are_not_ingestion() -> None:
@@ -113,7 +113,7 @@ class TestOverview:
         assert re.search(
             r"Tonight .*\d+ core-seconds? predicted for \d+ jobs?", words(viewer.get("parts/tonight").text)
         )
-        assert "No job runs." in viewer.get("parts/running").text
+        assert "No job is running." in viewer.get("parts/running").text
 
     @pytest.mark.usefixtures("lake")
     def test_without_a_configuration_no_cost_is_shown(self, viewer: TestClient) -> None:

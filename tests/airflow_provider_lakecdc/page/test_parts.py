@@ -74,7 +74,7 @@ class TestOneTable:
         assert "10 keys and 0 positions" in text and 'aria-label="From 90 to 70"' in text
         assert "3 h behind the source" in words(text)
         # metadata does not reveal which rows the keys match
-        assert "3 rows in data files, of which up to 3 are deleted" in words(text)
+        assert "3 rows in data files, up to 3 of them deleted" in words(text)
         assert len(re.findall("<tr>", text)) == 5 and str(head) in text and "+0 −0 +2 −0" in words(text)
         assert "&lt;i&gt;month&lt;/i&gt;" in text and "<i>" not in text
 
@@ -85,7 +85,7 @@ class TestOneTable:
             FedTable(lake, name).ingest(None)
         monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
         none = words(viewer.get("parts/table", params={"name": "shop.items"}).text)
-        assert "only jobs measure it; none has done so recently" in none and "lowered by" not in none
+        assert "only jobs measure it; no job has done so recently" in none and "lowered by" not in none
         facts = {"score": 61.0, "lost": {"deletes": 39.0}, "data_files": 123_456, "data_bytes": 3 * 1024**3}
         assert record_health(catalog, NOW - timedelta(hours=2), {"shop.orders": facts})
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
@@ -95,7 +95,7 @@ class TestOneTable:
     def test_a_table_without_a_snapshot_is_empty(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
-        assert "nothing was written yet" in text and "- behind the source" in text
+        assert "nothing has been written yet" in text and "- behind the source" in text
 
     @pytest.mark.usefixtures("lake")
     def test_a_missing_table_is_reported(self, viewer: TestClient) -> None:
@@ -132,7 +132,7 @@ class TestQuarantine:
         assert "type 2 1 d ago 3 h ago Replay …" in words(text)
         assert 'data-replay="shop_replay_quarantine" data-table="shop.orders" data-rule="&lt;b&gt;"' in text
         none = viewer.get("parts/quarantine", params={"name": "shop.people"}).text
-        assert "No message of this table is in" in none and "<button" not in none
+        assert "has no messages of this table" in none and "<button" not in none
 
     def test_without_a_source_nothing_can_be_replayed(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)
@@ -197,7 +197,7 @@ class TestHistory:
 
     @pytest.mark.usefixtures("lake")
     def test_an_empty_history_has_a_message(self, viewer: TestClient) -> None:
-        assert "Nothing is recorded for any table yet." in words(viewer.get("parts/history").text)
+        assert "No runs are recorded for any table yet." in words(viewer.get("parts/history").text)
 
 
 class TestPlan:
@@ -222,7 +222,7 @@ class TestCosts:
     def test_costs_of_runs_and_tables_are_shown_in_money(
         self, viewer: TestClient, config: dict[str, Any], catalog: CatalogConnection, tmp_path: Path
     ) -> None:
-        assert "Nothing is recorded" in viewer.get("parts/costs").text
+        assert "has no rows from the last 30 days" in viewer.get("parts/costs").text
         metrics = {"core_seconds": 3600.0, "data_files_before": 12, "data_files_after": 2}
         orders = TableReport("shop.orders", "done", metrics=metrics)
         report = JobReport("compact_data_files", now(), now(), tables=(orders,))

@@ -106,16 +106,16 @@ def test_running_lost_and_missing_jobs_are_distinguished(
     }
     begun["started_at"] = "2026-01-01T00:00:00.000+00:00"
     change("failed", **begun)
-    assert "The task ended before its job reported its end" in part()
+    assert "The task ended before its job sent a report" in part()
     monkeypatch.setattr(Lake, "dags", property(lambda _: ["shop.lake"]))
     assert "compact of shop.lake" not in viewer.get("parts/running").text
     change("running", **begun)
     assert "compact of shop.lake for" in words(viewer.get("parts/running", params={"lake": "lake"}).text)
-    # an answer is reused for a while; the lake by its name is another question
+    # an answer is given again for a while; to ask for the lake by its name is another question
     shown = part(lake="lake")
-    assert "and works on shop.orders" in shown and "a dry run" in shown
+    assert "and is working on shop.orders" in shown and "a dry run" in shown
     assert re.search(r"shop\.orders: 1 of 2 file groups, 5 minutes left \d+ s ago", shown)
-    assert "has not reported a job" in part(task_id="other") and "has not reported a job" in part(map_index="0")
+    assert "has no job report" in part(task_id="other") and "has no job report" in part(map_index="0")
 
 
 def test_the_reports_of_earlier_tries_are_in_the_audit(
@@ -144,7 +144,7 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     assert "shop.orders compact_data_files done" in shown and "data files 12 → 3" in shown and "rows=4000" in shown
     assert "shop.orders expire_snapshots failed It broke." in shown and "Spark application local-1" in shown
     unknown = viewer.get("parts/report", params={**task, "try_number": "7"})
-    assert "Nothing is recorded for this try" in unknown.text
+    assert "has no rows of this try" in unknown.text
 
 
 def test_the_report_of_a_forbidden_dag_is_hidden(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
