@@ -6,7 +6,7 @@ BIN := .venv/bin
 # third to half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup cluster-env demo demo-ui services collect test test-services test-soak first-hour bench-ingest bench-ingest-growth bench-partial bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-layout bench-uploads docs lint generate format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services collect test test-services test-all test-soak first-hour bench-ingest bench-ingest-growth bench-partial bench-decode bench-deletes bench-lookup bench-idle bench-assess bench-catalog bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction bench-resolve bench-spill bench-layout bench-uploads docs lint generate format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ services: setup  ## install the servers of test-services
 
 test-services: services cluster-env build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
 	$(PYTEST) -m "services and not soak" $(ARGS)
+
+test-all: services cluster-env build/spark-classes.jsa  ## run both in one go, as CI does: while one test waits for its server another computes
+	$(PYTEST) -m "not soak" $(ARGS)
 
 first-hour: setup  ## do what docs/start/getting-started.md prints, as a new user does; steps and minutes as JSON
 	$(BIN)/python -m pytest -q -s -m soak tests/demo/test_getting_started.py

@@ -25,7 +25,7 @@ from local_services.catalog_tools import HIVE, MOTO, NESSIE
 from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
-from local_services.reader_tools import CLICKHOUSE, DBT, HTTPFS, TRINO
+from local_services.reader_tools import CLICKHOUSE, COSMOS, DBT, HTTPFS, TRINO
 
 HERE = Path(__file__).resolve().parent
 VERSITYGW_VERSION = "v1.8.0"
@@ -50,7 +50,11 @@ def main(arguments: Sequence[str] = ()) -> None:
     parts = (
         *(install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog),
         *(install_mysql, install_glue, install_hive),
-        *((install_nessie, install_trino, install_clickhouse, install_httpfs, install_dbt) if options.soak else ()),
+        *(
+            (install_nessie, install_trino, install_clickhouse, install_httpfs, install_dbt, install_cosmos)
+            if options.soak
+            else ()
+        ),
     )
     with ThreadPoolExecutor(len(parts)) as pool:
         for done in [pool.submit(part) for part in parts]:
@@ -205,6 +209,13 @@ def install_dbt() -> None:
     if not DBT.is_installed():
         print_progress("fetching dbt")
         DBT.install(run)
+
+
+def install_cosmos() -> None:
+    """Make the environment of Cosmos."""
+    if not COSMOS.is_installed():
+        print_progress("fetching Cosmos")
+        COSMOS.install(run)
 
 
 def is_stamped(folder: Path) -> bool:

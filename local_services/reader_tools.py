@@ -1,4 +1,4 @@
-"""The programs behind engines of tests: Trino, ClickHouse, DuckDB's HTTP extension, and dbt."""
+"""The programs behind engines of tests: Trino, ClickHouse, DuckDB's HTTP extension, dbt and Cosmos."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ CLICKHOUSE_PACKAGE = "chdb-core==26.9.0"
 _HTTPFS_PACKAGE = "duckdb-extension-httpfs==1.5.5"
 #: dbt on DuckDB; dbt-core 1.12 and later fetches a binary during installation
 _DBT = ("dbt-core==1.11.16", "dbt-duckdb==1.11.1", "duckdb==1.5.5", "pyiceberg[sql-sqlite,pyarrow]==0.12.0")
+#: makes Airflow tasks of dbt's models; added to the project's environment, which has its other dependencies
+_COSMOS = (
+    *("astronomer-cosmos==1.15.1", "aenum==3.1.17", "deprecation==2.1.0", "distlib==0.4.4", "filelock==4.3.1"),
+    *("msgpack==1.2.4", "python-discovery==1.9.6", "virtualenv==21.15.11"),
+)
 (TRINO_VERSION,) = re.findall("<trino.version>(.*)</trino.version>", _POM.read_text())
 
 
@@ -48,6 +53,10 @@ def _httpfs(run: Run, folder: Path) -> None:
 
 def _dbt(run: Run, folder: Path) -> None:
     make_environment(run, folder, _DBT)
+
+
+def _cosmos(run: Run, folder: Path) -> None:
+    make_environment(run, folder, ["--no-deps", *_COSMOS])
 
 
 def trino_command(settings: Path, data: Path, options: Sequence[str]) -> Sequence[str]:
@@ -80,3 +89,4 @@ TRINO = Tool(
 CLICKHOUSE = Tool(TOOLS / "clickhouse", CLICKHOUSE_PACKAGE, _clickhouse, "--soak")
 HTTPFS = Tool(TOOLS / "duckdb-httpfs", _HTTPFS_PACKAGE, _httpfs, "--soak")
 DBT = Tool(TOOLS / "dbt", " ".join(_DBT), _dbt, "--soak")
+COSMOS = Tool(TOOLS / "cosmos", " ".join(_COSMOS), _cosmos, "--soak")

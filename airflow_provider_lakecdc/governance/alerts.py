@@ -43,22 +43,21 @@ def send_alerts(
     """
     state = context["asset_state_store"][lake_asset(catalog_conn_id)]
     owners = {each.table: each.owner for each in assessment.tables}
-    news, known = News(), dict[str, Any]()
+    news, known, dag_id = News(), dict[str, Any](), context["ti"].dag_id
     if alerts.score_below is not None:
         health = {each.table: each.health for each in assessment.tables if each.health}
-        alerted: Any = state.get(_LOW, [])
-        low, known[_LOW] = low_scores(health, alerted, alerts.score_below, owners)
+        alerted = _alerted_tables(state.get(_LOW, {}), assessment, dag_id)
+        low, tables = low_scores(health, alerted, alerts.score_below, owners)
+        known[_LOW] = {table: alerted.get(table, [dag_id]) for table in tables}
         news += low
     if alerts.missed_freshness:
         freshness = {each.table: each.freshness for each in assessment.tables if not each.error}
-        stored: Any = state.get(_LATE, {})
-        dag_id = context["ti"].dag_id
-        missed = _dags_by_late_table(stored, assessment, dag_id)
-        late, tables = missed_promises(freshness, missed, owners)
-        known[_LATE] = {table: missed.get(table, [dag_id]) for table in tables}
+        alerted = _alerted_tables(state.get(_LATE, {}), assessment, dag_id)
+        late, tables = missed_promises(freshness, alerted, owners)
+        known[_LATE] = {table: alerted.get(table, [dag_id]) for table in tables}
         news += late
     if alerts.unpaid_runs is not None:
-        key = f"unpaid_runs:{context['ti'].dag_id}"
+        key = f"unpaid_runs:{dag_id}"
         runs: Any = state.get(key, {})
         undone, paid = _undone(plan, results, assessment), _paid(results, assessment)
         unpaid, known[key] = unpaid_debts(undone, paid, runs, alerts.unpaid_runs, owners)
@@ -68,11 +67,13 @@ def send_alerts(
         state.set(key, value)
 
 
-def _dags_by_late_table(stored: Mapping[str, list[str]], assessment: Assessment, dag_id: str) -> dict[str, list[str]]:
+def _alerted_tables(stored: Any, assessment: Assessment, dag_id: str) -> dict[str, list[str]]:
     """Add this DAG to the alerted tables that it assesses; leave out tables that no configuration has any longer.
 
-    :param stored: the DAGs that have assessed a table since it was alerted about, by table.
+    :param stored: the DAGs that have assessed a table since it was alerted about, by table; earlier releases stored a
+        list of the tables.
     """
+    stored = stored if isinstance(stored, Mapping) else dict.fromkeys(stored, [dag_id])
     assessed = {each.table for each in assessment.tables}
     by_table = {}
     for table, dags in stored.items():

@@ -24,7 +24,7 @@ Kind = Literal["counter", "gauge", "timer"]
 _INGEST = (
     *("rows_written", "bytes_written", "data_files", "delete_files", "commits", "retries", "quarantined"),
     *("suspects", "older_dropped", "rows_below_floor", "erased_rows_returned", "completions", "completion_lookups"),
-    *("deletes_left_out", "history_rows"),
+    *("deletes_left_out", "history_rows", "core_seconds"),
 )
 _REWRITE = (
     *("data_files_removed", "data_files_added", "delete_files_removed", "bytes_read", "bytes_written", "rows"),
@@ -72,7 +72,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "remove_orphan_files": _ORPHANS,
     "clean_side_tables": _CLEANED,
     "rollback_tables": ("snapshots_undone",),
-    "reconcile": ("repaired",),
+    "reconcile": ("repaired", "core_seconds"),
     "export_changes": ("rows_written", "files_written"),
     "check_tables": ("checks_passed", "checks_failed", "checks_warned"),
     "restore_moment": ("events_restored",),

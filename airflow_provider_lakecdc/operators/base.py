@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from airflow_provider_lakecdc import audit, settings
 from airflow_provider_lakecdc.documents.store import Documents
@@ -15,7 +16,6 @@ from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.governance import source_precheck
 from airflow_provider_lakecdc.governance.precheck import Precheck, precheck_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.observe import lineage, metrics
 from airflow_provider_lakecdc.submit import launcher, reporting, shipping
 from airflow_provider_lakecdc.submit.failures import interrupted, reschedule_if_leased, verdict
@@ -26,7 +26,7 @@ from airflow_provider_lakecdc.submit.submission import Submission, check_conf, c
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
 from lakecdc.contract import runtime
 from lakecdc.contract.options import OPTIONS
-from lakecdc.contract.report import JobReport, log_tables, now
+from lakecdc.contract.report import JobReport, log_tables, now, parse_report
 from lakecdc.metadata.names import side_tables
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class LakecdcJobOperator(SubmitOperator):
     :param guessed_core_seconds: the same before correction by measured runs. (templated)
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
     :param conn_id: connection to Spark, see docs/operations/managed-spark.md; default: ``[lakecdc] spark_conn_id``.
+    :param deferrable: wait for a run on a platform in the triggerer instead of a worker; default: ``[operators]
+        default_deferrable``. With spark-submit the worker waits.
     :param application: the job's script, such as ``local:///opt/jobs/ingest.py``; default: the installed one.
     :param packages: Maven coordinates besides those that the catalog needs.
     :param py_files: Python files besides the job library.
@@ -134,6 +136,30 @@ class LakecdcJobOperator(SubmitOperator):
         self.guessed_core_seconds = guessed_core_seconds
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
+        self._checked = Precheck()
+        self._started = now()
+
+    def resume(
+        self, context: Context, event: Mapping[str, str], started: str, idle: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """Go on after a wait in the triggerer, as :meth:`execute` would have after a wait here.
+
+        :param started: when the task began.
+        :param idle: report of the tables that do not need the job.
+        """
+        self.ended, self._started, tables = event, started, parse_report(idle).tables
+        named, beside = self.named_tables()
+        left = {*named, *beside} - {table.table for table in tables} if tables else set[str]()
+        self._checked = Precheck(tables, frozenset(left))
+        try:
+            return self.execute(context)
+        finally:
+            self.ended = None
+
+    def resume_arguments(self) -> dict[str, Any]:
+        """Return the arguments of :meth:`resume` besides the event."""
+        idle = JobReport(self.job, self._started, now(), tables=self._checked.idle)
+        return {"started": self._started, "idle": json.loads(idle.to_json())}
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:  # type: ignore[override]
         """Submit the job and convert its report to a return value, XComs, asset events and metrics.
@@ -152,16 +178,20 @@ class LakecdcJobOperator(SubmitOperator):
         self._apply_plan()
         self._drop_unselected()
         self._drop_failed(context)
-        job, started = self.prepare(context), now()
-        job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, started)
+        job = self.prepare(context)
+        if self.ended is None:
+            self._started = now()
+        job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, self._started)
         context["ti"].xcom_push(key=JOB_RUN_KEY, value=job_run.to_xcom())
         push_links(context, self.catalog_conn_id, job.spec.tables)
-        idle = self._precheck(context, job)
-        log_tables(self.log.log, idle.idle)
+        if self.ended is None:
+            self._checked = self._precheck(context, job)
+            log_tables(self.log.log, self._checked.idle)
+        idle = self._checked
         report: JobReport | None
         submit_error: SubmitError | None = None
         if idle.is_all_idle:
-            report = self._report_idle(context, job, idle, started)
+            report = self._report_idle(context, job, idle)
         else:
             report, submit_error = self._run(context, job, idle)
         if report is not None:
@@ -292,10 +322,10 @@ class LakecdcJobOperator(SubmitOperator):
             return source_precheck.precheck_source(catalog, job, environment, may_skip=may_skip)
         return precheck_tables(catalog, job.spec) if may_skip else Precheck()
 
-    def _report_idle(self, context: Context, job: Submission, idle: Precheck, started: str) -> JobReport:
+    def _report_idle(self, context: Context, job: Submission, idle: Precheck) -> JobReport:
         self.log.info("No table needs %s, so Spark is not started.", self.job)
         self._write_spec(context, job)
-        report = JobReport(self.job, started, now(), tables=idle.idle)
+        report = JobReport(self.job, self._started, now(), tables=idle.idle)
         job.documents.write_report(report)
         return report
 
@@ -316,12 +346,15 @@ class LakecdcJobOperator(SubmitOperator):
 
     def _audited(self, context: Context, job: Submission) -> tuple[JobReport | None, SubmitError | None]:
         """Submit the job, read its report and record it in the lake."""
-        self._write_spec(context, job)
-        job.documents.write_application()
+        if self.ended is None:
+            self._write_spec(context, job)
+            job.documents.write_application()
         try:
             submit_error = self._submit(context, job)
             assert self._documents is not None
             report = self._documents.read_report()
+        except TaskDeferred:
+            raise
         except BaseException as error:
             # such as a task timeout; the application was started
             self._record(context, job, None, interrupted(error))
@@ -395,42 +428,3 @@ class LakecdcJobOperator(SubmitOperator):
         if (store := context.get("task_state_store")) is not None:
             for key in (*self.stored_keys, REPORT_URI_KEY):
                 store.delete(key)
-
-
-class SourceJobOperator(LakecdcJobOperator):
-    """Run one lakecdc job over tables and the source that feeds them.
-
-    :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
-    :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
-        for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
-    :param kwargs: see :class:`LakecdcJobOperator`.
-    """
-
-    template_fields: Sequence[str] = (*LakecdcJobOperator.template_fields, "source", "targets", "source_conn_id")
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **LakecdcJobOperator.template_fields_renderers,
-        "source": "json",
-        "targets": "json",
-    }
-
-    def __init__(
-        self,
-        *,
-        source: Mapping[str, Any],
-        targets: Sequence[Mapping[str, Any]],
-        source_conn_id: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.source = source
-        self.targets = targets
-        self.source_conn_id = source_conn_id
-
-    def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
-        """Return the source, completed from its connection, and the targets."""
-        source = dict(self.source)
-        if self.source_conn_id:
-            source, source_secrets = source_from_connection(source, self.source_conn_id)
-            secrets.update(source_secrets.values)
-        return {"source": source, "target": [dict(target) for target in self.targets]}

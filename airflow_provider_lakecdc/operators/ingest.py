@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Context
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.operators.base import SourceJobOperator
+from airflow_provider_lakecdc.operators.source_job import SourceJobOperator
 from lakecdc.contract.job_options import Outcome
 
 #: types of sources that are read from where the last run ended, whatever the run's data interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from airflow_provider_lakecdc.operators.base import SourceJobOperator
+from airflow_provider_lakecdc.operators.source_job import SourceJobOperator
 from lakecdc.contract.job_options import Outcome
 
 

@@ -16,10 +16,12 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
     inject_parent_job_information_into_spark_properties,
     inject_transport_information_into_spark_properties,
 )
+from airflow.sdk import conf
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
-from airflow_provider_lakecdc.submit.submitter import Application, RunStatus, Submitter
+from airflow_provider_lakecdc.submit.run_end import RunEndTrigger
+from airflow_provider_lakecdc.submit.submitter import Application, RunStatus, Submitter, refuse_failed
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -62,8 +64,13 @@ class SubmitOperator(SparkSubmitOperator):
     #: folder of specs and reports
     documents_uri: str
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+        #: the trigger's event, after a wait in the triggerer
+        self.ended: Mapping[str, str] | None = None
         self.job_output = JobOutput()
         self.submitter: Submitter | None = None
         self.submitted: Application | None = None
@@ -165,7 +172,11 @@ class SubmitOperator(SparkSubmitOperator):
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Return the status of a run."""
         assert self.submitter is not None
-        return self.submitter.status(str(external_id)).state
+        if self.ended is None:
+            return self.submitter.status(str(external_id)).state
+        self.run_id = str(external_id)
+        refuse_failed(self.run_id, self.ended["state"], self.ended["reason"])
+        return "succeeded"
 
     def is_job_active(self, status: str) -> bool:
         """Check whether a run is under way."""
@@ -176,12 +187,27 @@ class SubmitOperator(SparkSubmitOperator):
         return status == "succeeded"
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
-        """Wait until a run ends; one without an id has ended."""
+        """Wait until a run ends, in the triggerer if it can; one without an id has ended."""
         if external_id is None:
             return
         assert self.submitter is not None
         self.run_id, self._link = str(external_id), None
-        self.submitter.wait(self.run_id, lambda: self._push_link(context))
+        # after the wait the run's id comes from the store
+        is_stored = self.durable and context.get("task_state_store") is not None
+        if not (self.deferrable and self.submitter.is_remote and is_stored):
+            self.submitter.wait(self.run_id, lambda: self._push_link(context))
+            return
+        status = self.submitter.poll(self.run_id)
+        self._push_link(context)
+        if status.state == "running":
+            trigger = RunEndTrigger(conn_id=self.spark_conn_id, run_id=self.run_id)
+            arguments, timeout = self.resume_arguments(), self.execution_timeout
+            self.defer(trigger=trigger, method_name="resume", kwargs=arguments, timeout=timeout)
+        refuse_failed(self.run_id, status.state, status.reason)
+
+    def resume_arguments(self) -> dict[str, Any]:
+        """Return what the task needs after a wait in the triggerer, as JSON; subclasses implement it."""
+        return {}
 
     def on_kill(self) -> None:
         """Stop what was submitted."""
@@ -236,6 +262,8 @@ class SparkSubmit(Submitter):
     :param binary: the command, unless the operator names another; None for the connection's.
     :param context: of the running task; None for a preview.
     """
+
+    is_remote = False
 
     def __init__(self, operator: SubmitOperator, binary: str | None, context: Context | None) -> None:
         self._operator, self._binary = operator, binary

@@ -93,6 +93,8 @@ class Submitter(ABC):
     library_suffix: ClassVar[str] = ".zip"
     #: seconds between two requests for the status of a run
     poll_seconds: ClassVar[float] = 15.0
+    #: whether a run goes on, and can be asked for, without this worker
+    is_remote: ClassVar[bool] = True
 
     @abstractmethod
     def preview(self, application: Application) -> Any:
@@ -128,12 +130,24 @@ class Submitter(ABC):
         :param after_poll: called after each request for its status.
         :raises RuntimeError: it failed.
         """
-        retrying = Retrying(stop=stop_after_attempt(_MOST_ATTEMPTS), wait=wait_fixed(self.poll_seconds), reraise=True)
         while True:
-            status = retrying(self.status, run_id)
+            status = self.poll(run_id)
             after_poll()
             if status.state != "running":
                 break
             time.sleep(self.poll_seconds)
-        if status.state == "failed":
-            raise RuntimeError(f"Run {run_id} failed: {status.reason or 'no reason given'}")
+        refuse_failed(run_id, status.state, status.reason)
+
+    def poll(self, run_id: str) -> RunStatus:
+        """Return the status of a run, asking again if the platform does not answer."""
+        retrying = Retrying(stop=stop_after_attempt(_MOST_ATTEMPTS), wait=wait_fixed(self.poll_seconds), reraise=True)
+        return retrying(self.status, run_id)
+
+
+def refuse_failed(run_id: str, state: str, reason: str) -> None:
+    """Refuse the end of a run that has not succeeded.
+
+    :raises RuntimeError: with the reason.
+    """
+    if state != "succeeded":
+        raise RuntimeError(f"Run {run_id} failed: {reason or 'no reason given'}")

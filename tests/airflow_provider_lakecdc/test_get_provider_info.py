@@ -38,7 +38,7 @@ def test_every_module_and_class_it_names_exists() -> None:
 
 # base classes of other operators and sensors
 BASES = {
-    "airflow_provider_lakecdc.operators.base.SourceJobOperator",
+    "airflow_provider_lakecdc.operators.source_job.SourceJobOperator",
     "airflow_provider_lakecdc.sensors.polling.LimitSensor",
     "airflow_provider_lakecdc.sensors.polling.PollingSensor",
 }

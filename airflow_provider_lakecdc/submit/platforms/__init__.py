@@ -75,6 +75,11 @@ def platform_of(connection: Connection) -> str:
     )
 
 
+def platform_at(conn_id: str) -> Submitter:
+    """Return what submits to the platform that a connection leads to; see :func:`open_platform`."""
+    return open_platform(platform_of(find_connection(conn_id, "to submit the Spark job to", "{}")), conn_id)
+
+
 def open_platform(name: str, conn_id: str) -> Submitter:
     """Return what submits to a platform.
 

@@ -17,6 +17,7 @@ from lakecdc.contract.target import OLD_KEY_COLUMN
 from lakecdc.erase.cursors import cursor_may_be_key
 from lakecdc.erase.mentions import Mentions, rows_with_mentions
 from lakecdc.erase.rewrite import JOB
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.api import erased_key_hash, key_in_field_order
@@ -218,7 +219,7 @@ def _audited(table: IcebergTable, mentions: Mentions) -> Place | None:
     rows = reduce(DataFrame.union, [audit.read(state, ["row_id", "`table`", "reason", "metrics"]) for state in states])
     about = rows.where(F.col("table").isin(*mentions.tables)).drop("table")
     mentioning = (
-        about.mapInArrow(partial(rows_with_mentions, mentions=mentions), "row_id string").distinct().localCheckpoint()
+        run_tasks(about, partial(rows_with_mentions, mentions=mentions), "row_id string").distinct().localCheckpoint()
     )
     if mentioning.isEmpty():
         return None

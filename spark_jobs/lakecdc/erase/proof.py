@@ -13,6 +13,7 @@ from lakecdc.erase.cursors import cursor_entries
 from lakecdc.erase.decode import SCHEMA, KeySearch, search_files
 from lakecdc.erase.keys import Place
 from lakecdc.erase.mentions import Mentions
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.partition_fields import fields_with_values
@@ -194,7 +195,7 @@ def _decoded(place: Place, files: Sequence[tuple[str, bool]], metadata: dict[str
     table = place.table
     work = spread(table.spark, files, "location string, is_referenced boolean")
     task = partial(search_files, properties=storage_properties(table), search=_key_search(place, metadata))
-    return work.mapInArrow(task, SCHEMA).collect()
+    return run_tasks(work, task, SCHEMA).collect()
 
 
 def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:

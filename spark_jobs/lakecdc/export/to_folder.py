@@ -21,7 +21,7 @@ from lakecdc.contract.report import now
 from lakecdc.export.destination import JOB, Export, envelopes
 from lakecdc.export.write_task import RESULT, write_file
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folder, read_bytes, write_bytes
 from lakecdc.iceberg.table import IcebergTable
@@ -79,7 +79,7 @@ class FolderDestination:
         """Write one file per non-empty partition, and return ``name``, ``rows`` and ``bytes`` of each."""
         rows, suffix = (export.changes, "parquet") if self._format == "parquet" else (envelopes(export), "jsonl")
         task = partial(write_file, properties=storage_properties(self._source), folder=folder, suffix=suffix)
-        written = rows.mapInArrow(counted(self._source.spark, task), RESULT).collect()
+        written = run_tasks(rows, task, RESULT).collect()
         return sorted(written, key=lambda file: file.name)
 
     def _mark(self, export: Export, name: str, files: Sequence[Any]) -> None:

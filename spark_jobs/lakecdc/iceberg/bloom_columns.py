@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import reaches, source, storage_properties
 from lakecdc.local_relation import spread
 from lakecdc.metadata import names
@@ -73,7 +73,7 @@ def without_bloom_filters(table: IcebergTable, columns: Sequence[str], locations
         )
     task = partial(_lacking, ids={table.field_id(column) for column in columns}, properties=storage_properties(table))
     files = spread(table.spark, [(location,) for location in sorted(locations)], "location string")
-    return {row.location for row in files.mapInArrow(counted(table.spark, task), "location string").collect()}
+    return {row.location for row in run_tasks(files, task, "location string").collect()}
 
 
 def _lacking(batches: Iterator[pa.RecordBatch], ids: set[int], properties: dict[str, str]) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache, partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -13,42 +14,52 @@ from py4j.protocol import Py4JJavaError
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
 
 _ENDS_ARRIVE_MS = 2000
+_UNFINISHED = ("ACTIVE", "PENDING")
 
 
 class CoreTime:
-    """CPU time of the tasks since its creation: of executors, and of :func:`counted` Python tasks.
+    """CPU time of the tasks since its creation: of executors, and of Python tasks by :func:`run_tasks`.
 
-    Spark reports executors by stage, the newest thousand (``spark.ui.retainedStages``), but not Python processes.
+    Spark reports executors by stage, the newest thousand (``spark.ui.retainedStages``), but not Python processes: a
+    long job has to read :meth:`seconds` before Spark drops a stage.
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
-        self._first = self._next_stage()
-        self._in_python = _in_python(self._context).value
+        self._context, self._lock = spark.sparkContext, Lock()
+        self._next, self._unfinished = self._next_stage(), set[int]()
+        self._in_python, self._in_executors = _in_python(self._context).value, 0
 
     def seconds(self) -> float:
-        """Return the CPU seconds of all finished tasks."""
+        """Return the CPU seconds of all finished stages."""
         context = self._context._jsc.sc()
         # task ends are reported after the result of their job, unless the bus is too busy
         with suppress(Py4JJavaError):
             context.listenerBus().waitUntilEmpty(_ENDS_ARRIVE_MS)
-        store, nanoseconds = context.statusStore(), 0
-        for stage in range(self._first, self._next_stage()):
-            # Spark may have dropped it
-            with suppress(Py4JJavaError):
-                nanoseconds += store.lastStageAttempt(stage).executorCpuTime()
-        return nanoseconds / 1e9 + float(_in_python(self._context).value - self._in_python)
+        with self._lock:
+            end = self._next_stage()
+            stages = [*self._unfinished, *range(self._next, end)]
+            self._next, self._unfinished = end, set()
+            for stage in stages:
+                # Spark may have dropped it
+                with suppress(Py4JJavaError):
+                    data = context.statusStore().lastStageAttempt(stage)
+                    if data.status().toString() in _UNFINISHED:
+                        self._unfinished.add(stage)
+                    else:
+                        self._in_executors += data.executorCpuTime()
+            return self._in_executors / 1e9 + float(_in_python(self._context).value - self._in_python)
 
     def _next_stage(self) -> int:
         return int(self._context._jsc.sc().dagScheduler().nextStageId())
 
 
-def counted(spark: SparkSession, task: Callable[[Iterator[Any]], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
-    """Include the CPU time of a Python task for ``mapInArrow`` in :class:`CoreTime`."""
-    return partial(_run_counted, task, _in_python(spark.sparkContext))
+def run_tasks(rows: DataFrame, task: Callable[[Iterator[Any]], Iterable[Any]], schema: T.StructType | str) -> DataFrame:
+    """Run a Python task over rows by ``mapInArrow``; :class:`CoreTime` includes its CPU time."""
+    return rows.mapInArrow(partial(_run_counted, task, _in_python(rows.sparkSession.sparkContext)), schema)
 
 
 def _run_counted(

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.key_search.places import collect_keys, find_places, refusal
 from lakecdc.reader.projection import UnreadError
 from lakecdc.sql import quoted_column, sql_types
@@ -89,7 +90,7 @@ def look_up(
 
 
 def _in_frame(rows: DataFrame) -> LookedUp:
-    return LookedUp(lambda then=None, schema="": rows.mapInArrow(then, schema) if then else rows, None)
+    return LookedUp(lambda then=None, schema="": run_tasks(rows, then, schema) if then else rows, None)
 
 
 def read_keys(
@@ -133,7 +134,7 @@ def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
     if all(old == new for old, new in now.items()):
         return rows
     # but Iceberg resolves names in filters by the current schema: no filter must be pushed down
-    return rows.mapInArrow(lambda batches: batches, rows.schema)
+    return run_tasks(rows, lambda batches: batches, rows.schema)
 
 
 def plain(column: str, sql_type: str) -> Column:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import OtherDelete, position_deletes_of
@@ -149,7 +149,7 @@ def _deleted_keys(table: IcebergTable, files: Sequence[Sequence[Any]]) -> tuple[
     """Return the distinct keys of deleted rows and the number of these rows."""
     columns = identifying_columns(table)
     task = DeletedKeysTask(columns, storage_properties(table))
-    results = spread(table.spark, files, _INPUT).mapInArrow(counted(table.spark, task), DELETED).collect()
+    results = run_tasks(spread(table.spark, files, _INPUT), task, DELETED).collect()
     if any(row["unread"] for row in results):
         raise ConflictError("Tasks cannot read the keys of its data files.", table=table.name, hint=_AGAIN)
     whole = unpacked(packed([unpacked(row["keys"]) for row in results], columns))
@@ -165,7 +165,7 @@ def _search(table: IcebergTable, folder: str, keys: pa.Table, files: Mapping[int
         rows: list[Sequence[Any]] = [
             (number, file.location, 0, 0, None, file.rows, [], None, None) for number, file in files.items()
         ]
-        results = spread(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
+        results = run_tasks(spread(table.spark, rows, FILE), task, HITS).collect()
         return collect_results(results)[0]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_bounds import READ, file_bounds
 from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, others_of
@@ -139,7 +139,7 @@ def deleted_keys(
     keys = []
     if near:
         task = KeysTask(columns, storage_properties(table), among)
-        for row in spread(table.spark, near, DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
+        for row in run_tasks(spread(table.spark, near, DELETE_FILE), task, KEYS).collect():
             keys.append(unpacked(row["keys"]))
             unread |= {ranges[number][0].location: why for number, why in row["unread"].items()}
     if among is None:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.file_tasks import (
@@ -176,7 +176,7 @@ def convert(
             near = [one for one in part if one.number not in left]
             facts.searched += sum(one.number in sent.near for one in near)
             rows = [file_row(t, known[t.number], sent.known_positions.get(t.number), sent.parts(t)) for t in near]
-            results = spread(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
+            results = run_tasks(spread(table.spark, rows, FILE), task, HITS).collect()
             if facts.rows is not None:
                 facts.rows += [unpacked(row["hit_rows"]) for row in results if row["hit_rows"] is not None]
             described, unread = collect_results(results)

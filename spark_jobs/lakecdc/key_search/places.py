@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.definition import spark_schema
 from lakecdc.iceberg.expressions import BOUNDED, comparable_ends, rows_between
 from lakecdc.iceberg.file_tasks import tasks_within_reach
@@ -97,8 +97,8 @@ class Places:
         rows = self.rows if keys is None else only(self.rows, keys)
         frame = spread(table.spark, list(self._parts(rows)), PART)
         if then is None:
-            return frame.mapInArrow(counted(table.spark, task), types)
-        return frame.mapInArrow(counted(table.spark, lambda batches: then(task(batches))), schema)
+            return run_tasks(frame, task, types)
+        return run_tasks(frame, lambda batches: then(task(batches)), schema)
 
     def _parts(self, rows: pa.Table) -> Iterator[tuple[str, int, bytes]]:
         if not rows.num_rows:
@@ -174,7 +174,7 @@ def find_places(
             task = SearchTask((lookup,), stored, nowhere, count_only, hidden, with_rows=True, most=most)
             # largest first, so that no large file starts last
             rows = [file_row(t, known[t.number]) for t in sorted(tasks, key=lambda t: t.records, reverse=True)]
-            results = spread(table.spark, rows, FILE).mapInArrow(counted(table.spark, task), HITS).collect()
+            results = run_tasks(spread(table.spark, rows, FILE), task, HITS).collect()
     for why in collect_results(results)[1].values():
         raise UnreadError(why)
     log.info("%s: searched %d of %d data files for keys", table.name, len(tasks), len(planned))

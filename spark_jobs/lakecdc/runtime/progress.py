@@ -11,6 +11,7 @@ from threading import Event, Thread
 from pyspark import SparkContext
 
 from lakecdc.contract.runtime import PROGRESS
+from lakecdc.iceberg.core_time import CoreTime
 from lakecdc.iceberg.threads import description_of
 
 log = logging.getLogger(__name__)
@@ -59,10 +60,13 @@ class ProgressLog:
 
 
 @contextmanager
-def log_long_stages(context: SparkContext, pace: float = PACE) -> Iterator[None]:
-    """Log the progress and end of Spark stages that are active at two checks, ``pace`` seconds apart."""
+def log_long_stages(context: SparkContext, core_time: CoreTime, pace: float = PACE) -> Iterator[None]:
+    """Log the progress and end of Spark stages that are active at two checks, ``pace`` seconds apart.
+
+    :param core_time: read at each check, before Spark drops the stages.
+    """
     over = Event()
-    watch = Thread(target=_log_stages, args=(context, pace, over), name="lakecdc-progress", daemon=True)
+    watch = Thread(target=_log_stages, args=(context, core_time, pace, over), name="lakecdc-progress", daemon=True)
     watch.start()
     try:
         yield
@@ -71,10 +75,11 @@ def log_long_stages(context: SparkContext, pace: float = PACE) -> Iterator[None]
         watch.join()
 
 
-def _log_stages(context: SparkContext, pace: float, over: Event) -> None:
+def _log_stages(context: SparkContext, core_time: CoreTime, pace: float, over: Event) -> None:
     tracker, before, descriptions = context.statusTracker(), set[int](), dict[int, str]()
     while not over.wait(pace):
         try:
+            core_time.seconds()
             active = set(tracker.getActiveStageIds())
             infos = [info for stage in sorted(active & before) if (info := tracker.getStageInfo(stage))]
             descriptions |= {info.stageId: description_of(context, info.stageId) or "Spark" for info in infos}

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
@@ -17,6 +18,7 @@ from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.runtime import EVENT_LOG, SPARK_UI, source_packages
 from lakecdc.contract.secrets import mask, without_values
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
+from lakecdc.iceberg.core_time import CoreTime
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime import documents
 from lakecdc.runtime.executors import check_executors
@@ -119,12 +121,31 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
         spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
         _log_pages(spark)
         check_executors(spark, getattr(spec.source, "type", None))
-        with log_long_stages(spark.sparkContext):
+        core_time = CoreTime(spark)
+        with log_long_stages(spark.sparkContext, core_time):
             tables = work(spark, spec)
+        tables = _with_core_seconds(tables, core_time.seconds())
         application = spark.sparkContext.applicationId
     except Exception as error:
         return _stopped(spec.job, started, error)
     return JobReport(spec.job, started, reports.now(), application, tuple(tables))
+
+
+def _with_core_seconds(tables: Sequence[TableReport], seconds: float) -> list[TableReport]:
+    """Share the application's CPU time among the tables that were not measured alone, by their events and rows."""
+    seconds -= sum(table.metrics.get("core_seconds", 0.0) for table in tables)
+    shares = [0 if "core_seconds" in table.metrics else 1 + _rows(table.metrics) for table in tables]
+    return [
+        replace(table, metrics={**table.metrics, "core_seconds": round(max(seconds, 0.0) * share / sum(shares), 3)})
+        if share
+        else table
+        for table, share in zip(tables, shares, strict=True)
+    ]
+
+
+def _rows(metrics: Mapping[str, Any]) -> int:
+    counts = (n for name, n in metrics.items() if name in ("rows_written", "rows_source") or name.startswith("events_"))
+    return sum(n for n in counts if isinstance(n, int))
 
 
 def _log_pages(spark: SparkSession) -> None:
@@ -144,7 +165,6 @@ def each_table(do: TableWork) -> Work:
     """
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-        from lakecdc.iceberg.core_time import CoreTime
         from lakecdc.iceberg.table import IcebergTable, exists
         from lakecdc.iceberg.threads import described
         from lakecdc.maintain.numbers import with_numbers

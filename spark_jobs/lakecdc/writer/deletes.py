@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import output
 from lakecdc.iceberg.puffin import PuffinBuilder, bitmap
@@ -139,10 +139,10 @@ def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> l
     :param tasks: maximum number of writing tasks.
     :return: one entry per data file with newly deleted positions or merged deletes.
     """
-    files = (
-        positions.repartition(max(1, tasks), "file_number")
-        .sortWithinPartitions("file_number")
-        .mapInArrow(counted(positions.sparkSession, partial(run_task, writer=writer, target=target)), RESULT)
+    files = run_tasks(
+        positions.repartition(max(1, tasks), "file_number").sortWithinPartitions("file_number"),
+        partial(run_task, writer=writer, target=target),
+        RESULT,
     )
     return collect_results(files.collect())[0]
 

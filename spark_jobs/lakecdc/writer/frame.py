@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.definition import current_spec_id, spark_types
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.iceberg.staging import WrittenFile, describe, stage_equality_deletes, stage_rows
@@ -72,7 +73,7 @@ def stage_frame(
             layout = layout.with_column(added.column)
         task = partial(_write, layout=layout, sources=sources, fill=added.fill if added else None)
         given = rows.select(*[F.col(quoted_column(name)).alias(source) for name, source in sources.items()])
-        return iceberg_files(table, given.mapInArrow(task, RESULT).collect(), _KIND, key, spec_id)
+        return iceberg_files(table, run_tasks(given, task, RESULT).collect(), _KIND, key, spec_id)
 
 
 def iceberg_files(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow.sdk import Asset
 from jinja2 import Template
 
@@ -98,15 +99,25 @@ def test_missed_freshness_alerts_once_and_again_on_recovery(
     assert mail.read_text().splitlines() == [line, "shop.orders: its promised freshness is kept again"]
 
 
-def test_an_alert_is_forgotten_with_its_target_but_not_that_of_another_configuration(context: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("alerts", "bad", "stored"),
+    [
+        (Alerts(missed_freshness=True), {"freshness": Freshness(60.0, None, None)}, "missed_freshness"),
+        (Alerts(score_below=60), {"health": {"score": 50.0, "lost": {"small_files": 50.0}}}, "low_scores"),
+    ],
+    ids=["freshness", "score"],
+)
+def test_an_alert_is_forgotten_with_its_target_but_not_that_of_another_configuration(
+    context: dict[str, Any], alerts: Alerts, bad: dict[str, Any], stored: str
+) -> None:
     stores = defaultdict[Asset, Store](Store)
-    late = Assessed("shop.orders", freshness=Freshness(60.0, None, None))
+    late = Assessed("shop.orders", **bad)
 
     def alerted(dag_id: str, *tables: Assessed, is_partial: bool = False) -> tuple[int, Any]:
         given = changed(context, asset_state_store=stores, ti=TaskInstance(dag_id=dag_id))
         assessment = Assessment("2026-01-01T05:00:00+00:00", tables, is_partial=is_partial)
-        send_alerts(given, "lake", Alerts(missed_freshness=True), assessment, Plan(), [])
-        return len(given["ti"].xcom["hurts"]["began"]), stores[lake_asset("lake")].get("missed_freshness")
+        send_alerts(given, "lake", alerts, assessment, Plan(), [])
+        return len(given["ti"].xcom["hurts"]["began"]), stores[lake_asset("lake")].get(stored)
 
     other = "other_hourly_governance"
     assert alerted(HOURLY, late) == (1, {"shop.orders": [HOURLY]})

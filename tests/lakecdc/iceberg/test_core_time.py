@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakecdc.iceberg.core_time import CoreTime, counted
+from lakecdc.iceberg.core_time import CoreTime, run_tasks
 from tests.on_demand import on_demand
 
 BUSY = 0.4
@@ -30,14 +30,14 @@ def waiting(batches: Iterable[Any]) -> Iterator[Any]:
 @pytest.mark.parametrize("times", on_demand((1, 2), in_ci=(2,)))
 def test_python_is_counted_once_by_task(spark: SparkSession, times: int) -> None:
     core_time = CoreTime(spark)
-    spark.range(0, times, 1, times).mapInArrow(counted(spark, busy), "id bigint").collect()
+    run_tasks(spark.range(0, times, 1, times), busy, "id bigint").collect()
     assert core_time.seconds() >= times * BUSY
     assert CoreTime(spark).seconds() == 0
 
 
 def test_the_jvm_is_counted_and_waiting_is_not(spark: SparkSession) -> None:
     core_time = CoreTime(spark)
-    spark.range(0, 1, 1, 1).mapInArrow(counted(spark, waiting), "id bigint").collect()
+    run_tasks(spark.range(0, 1, 1, 1), waiting, "id bigint").collect()
     waited = core_time.seconds()
     assert 0 < waited < 4 * BUSY
     spark.range(20_000_000).selectExpr("sum(hash(id))").collect()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakecdc.iceberg.core_time import CoreTime
 from lakecdc.iceberg.threads import described
 from lakecdc.runtime.progress import ProgressLog, log_long_stages
 
@@ -55,7 +56,7 @@ def test_a_long_stage_is_reported_with_its_table_while_it_runs(
         time.sleep(seconds)
         return seconds
 
-    with log_long_stages(spark.sparkContext, pace=0.2):
+    with log_long_stages(spark.sparkContext, CoreTime(spark), pace=0.2):
         with described(spark, "shop.orders", "sort_data_files"):
             # Spark counts a task that has ended within 0.1 s of another event with the next one
             spark.sparkContext.parallelize([0, 0.5, 2], 3).map(slow).collect()

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.secrets import without_values
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.ingest.apply.rows import stage_images
 from lakecdc.ingest.engine import packing
@@ -75,7 +76,7 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
         layout = FileLayout.of(table, folder, sources | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}, partitioning)
         key = tuple(sources[name] for name in batch.key)
         task = LoadTask(layout, load.read, key, load.order, load.time, table.name)
-        results = table.spark.range(0, load.tasks, 1, load.tasks).mapInArrow(task, RESULT).persist()
+        results = run_tasks(table.spark.range(0, load.tasks, 1, load.tasks), task, RESULT).persist()
         try:
             why = _take(table, batch, load, results, staged)
         finally:

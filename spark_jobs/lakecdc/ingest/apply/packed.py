@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import columns, left_out_in, may_have_been
@@ -99,7 +100,7 @@ def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged,
         if memory is not None:
             remembered = FileLayout.of(memory, folders.enter_context(folder_of_work(memory, "deletes")), of_key | _OWN)
         task = FoldedTask(rows, keys, remembered, staged.proven, wanted.ids, of_key)
-        results = cells.mapInArrow(task, RESULT).collect()
+        results = run_tasks(cells, task, RESULT).collect()
         staged.data_files += iceberg_files(table, results, "rows")
         staged.delete_files += iceberg_files(table, results, "keys", batch.key)
         return iceberg_files(memory, results, "remembered") if memory else []
@@ -144,8 +145,8 @@ def has_twins(packed: PackedRows) -> bool:
     """Check whether events share order key, op and key, as one that came twice does; compared by hash."""
     if packed.layout.one_log and len(packed.facts.high_orders) <= 1:
         return False
-    hashed = packed.cells.select("packed").mapInArrow(hashes_of_events, "packed binary")
-    row = hashed.repartition(1).mapInArrow(are_repeated, "repeated boolean").first()
+    hashed = run_tasks(packed.cells.select("packed"), hashes_of_events, "packed binary")
+    row = run_tasks(hashed.repartition(1), are_repeated, "repeated boolean").first()
     assert row is not None
     return bool(row["repeated"])
 
@@ -204,7 +205,7 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
     cells = packed.cells.select("packed").coalesce(packed.layout.grouping.tasks)
     with folder_of_work(table, "events") as folder:
         task = EventsTask(FileLayout.of(table, folder, sources, by), fields, batch.key)
-        staged.data_files += iceberg_files(table, cells.mapInArrow(task, RESULT).collect(), "events")
+        staged.data_files += iceberg_files(table, run_tasks(cells, task, RESULT).collect(), "events")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.engine.schemas import PAYLOAD, unwrap
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
@@ -161,7 +162,7 @@ def envelope_frame(messages: DataFrame, reader: EnvelopeReader) -> DataFrame:
     :return: their columns, ``op``, ``source_table``, ``order`` (the order key) and ``source_time``.
     """
     schema = ", ".join(f"`{name}` {kind}" for name, kind in [*messages.dtypes, *_TOLD.items()])
-    return messages.mapInArrow(partial(_with_envelopes, reader), schema)
+    return run_tasks(messages, partial(_with_envelopes, reader), schema)
 
 
 def _with_envelopes(reader: EnvelopeReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from lakecdc.contract.target import Target
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.engine.decoded import Decoded, Known
@@ -298,7 +299,7 @@ def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
         event = event.withField(f"row.{quoted_column(name)}", made["value"])
     event_type = from_arrow_type(task.type, prefer_timestamp_ntz=True)
     schema = StructType([*rows.schema.fields, StructField("event", event_type)])
-    return rows.mapInArrow(task, schema).withColumn("event", event)
+    return run_tasks(rows, task, schema).withColumn("event", event)
 
 
 def _with_deletes_of_moved_keys(changes: DataFrame) -> DataFrame:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import Target
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import Grouping, LeftOutError, can_fold, grouping
@@ -125,7 +126,7 @@ class LogFold:
             # dealt out in the same way if they have to be read again
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
         buffering = Buffering(groups if folds else None, self.epoch, names, every, alone, is_log=True)
-        typed = cells.select("packed").mapInArrow(LogTask(layout, buffering), packing.SCHEMA)
+        typed = run_tasks(cells.select("packed"), LogTask(layout, buffering), packing.SCHEMA)
         packed = PackedLayout(layout.types, layout.key, groups, self.epoch)
         return gathered(typed, packed, buffering, lambda: self._unfolded().rows)
 
@@ -141,7 +142,7 @@ class LogFold:
 
     def _misfits(self, rows: PackedRows) -> DataFrame:
         cells = rows.cells.select("rejected").where("rejected IS NOT NULL")
-        events = cells.mapInArrow(rows_of_cells, self.layout.misfit_schema)
+        events = run_tasks(cells, rows_of_cells, self.layout.misfit_schema)
         return events.select(
             *("op", "key", "row", "open", "old_key"),
             F.col("rejected.order").alias("order"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.widening import common
 from lakecdc.ingest.engine import facts
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
@@ -100,7 +101,7 @@ def collect_message_facts(messages: DataFrame, reader: EnvelopeReader, *, keys: 
 
     :param keys: whether the members of the messages' keys are wanted.
     """
-    rows = messages.mapInArrow(_FactsTask(reader, keys), "facts binary").collect()
+    rows = run_tasks(messages, _FactsTask(reader, keys), "facts binary").collect()
     return _merged(part for row in rows for part in _PARTS.decode(row["facts"]))
 
 

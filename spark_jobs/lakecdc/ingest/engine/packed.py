@@ -10,6 +10,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import facts, packing
@@ -100,7 +101,7 @@ class PackedRows(Rows):
         names = {f"k{i}": self.layout.types[name] for i, name in enumerate(self.layout.key)}
         more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
         cells = self.cells.select("rejected").where("rejected IS NOT NULL")
-        found = messages(cells.mapInArrow(packing.rows_of_cells, f"{carried}, {more}"), "rejected")
+        found = messages(run_tasks(cells, packing.rows_of_cells, f"{carried}, {more}"), "rejected")
         # a key with a null column names no row
         is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
         values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
@@ -143,7 +144,7 @@ def gathered(typed: DataFrame, layout: PackedLayout, buffering: Buffering, again
     if buffering.grouping is not None and not any(rows.facts.odd for rows in parts):
         if not buffering.alone:
             task = FoldTask(layout.epoch, tuple(layout.types))
-            typed = typed.repartitionById(layout.grouping.tasks, "grp").mapInArrow(task, packing.SCHEMA)
+            typed = run_tasks(typed.repartitionById(layout.grouping.tasks, "grp"), task, packing.SCHEMA)
         kept.append(typed.persist())
         unfolded = partial(parts.__getitem__, 0) if parts else cache(again)
         parts.append(replace(packed_rows(typed, layout, folded=True), unfolded=unfolded))
@@ -172,9 +173,8 @@ def unpacked(frame: DataFrame, layout: PackedLayout, only: str) -> DataFrame:
     counts = ", ".join(f"{count} int" for count in COUNTS)
     more = f"`order` string, time_us bigint, partition string, {counts}, source_table string"
     schema = f"{change_schema(layout.types, layout.key)}, {more}"
-    return frame.select("packed").mapInArrow(
-        UnpackTask(tuple(layout.types), layout.key, only, layout.whole_deletes), schema
-    )
+    task = UnpackTask(tuple(layout.types), layout.key, only, layout.whole_deletes)
+    return run_tasks(frame.select("packed"), task, schema)
 
 
 def _late(marks: Mapping[str, str] | None) -> Column:

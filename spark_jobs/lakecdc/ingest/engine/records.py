@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.change import Column, Rows, alike
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.decoded import Decoded, Known
@@ -274,7 +275,7 @@ def decode_cells(
         assert unfolded is not None
         return unfolded
 
-    packed = records.mapInArrow(RecordTask(layout, buffering), packing.SCHEMA)
+    packed = run_tasks(records, RecordTask(layout, buffering), packing.SCHEMA)
     rows = gathered(packed, PackedLayout(types, key, groups, reading.epoch), buffering, every_event)
     kinds = {f.name: sql_type(f.dataType) for f in cells.frame.schema.fields}
     carried = ", ".join(f"{quoted_column(name)} {kinds[name]}" for name in cells.carried)

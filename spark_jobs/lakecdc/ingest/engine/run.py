@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
 from lakecdc.ingest.engine.decoding import Decoding
@@ -171,7 +172,7 @@ class _Run:
         groups = self._groups if folds else None
         buffering = Buffering.of(decoding, groups, plan.marks, every=every, alone=alone)
         task = DecodeTask(decoding, scan.read if scan else None, buffering, plan.void_below)
-        typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
+        typed = run_tasks(scan.numbers() if scan else self.messages(), task, packing.SCHEMA)
         # a scan reads one log, or files whose lines count as one
         one_log = scan is not None and not decoding.traits.many_rows
         types = {f.name: f.type for f in decoding.fields}
@@ -181,7 +182,7 @@ class _Run:
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     carried, messages = _carried(scan)
-    return messages(frame.select("aside").where("aside IS NOT NULL").mapInArrow(rows_of_cells, carried))
+    return messages(run_tasks(frame.select("aside").where("aside IS NOT NULL"), rows_of_cells, carried))
 
 
 def _carried(scan: Scan | None) -> tuple[str, Callable[..., DataFrame]]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.definition import current_spec_id, partition_expressions
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Rows
@@ -86,8 +86,8 @@ class Contributions:
             frame, names, packed = rows.cells.select("packed"), tuple(rows.layout.types), True
         else:
             frame, names, packed = self._laid_out(rows.frame), tuple(c.name for c in self.rules.columns), False
-        task = counted(self.table.spark, EventsTask(self._of, names, packed, self.origin))
-        frame = frame.mapInArrow(task, packing.SCHEMA).persist()
+        task = EventsTask(self._of, names, packed, self.origin)
+        frame = run_tasks(frame, task, packing.SCHEMA).persist()
         parts = (msgspec.json.decode(row[0], type=EventFacts) for row in frame.select("facts").collect() if row[0])
         return EventContributions(frame, reduce(EventFacts.__add__, parts, EventFacts()))
 
@@ -115,7 +115,7 @@ class Contributions:
     def keys_of(self, events: EventContributions) -> DataFrame:
         """Return the keys of events, by the names of their columns; distinct if they are too many otherwise."""
         schema, cells = _struct({name: self._types[name] for name in self.rules.key}), F.col("aside")
-        keys = events.frame.select(cells).where(cells.isNotNull()).mapInArrow(packing.rows_of_cells, schema)
+        keys = run_tasks(events.frame.select(cells).where(cells.isNotNull()), packing.rows_of_cells, schema)
         return keys if self.events <= MOST_KEYS else keys.distinct()
 
     def of_rows(self, found: LookedUp, *, remembered: bool = False, since: str | None = None) -> DataFrame:
@@ -124,7 +124,7 @@ class Contributions:
         :param since: order key below which they are void.
         """
         task = RowsTask(self._of, remembered=remembered, since=since)
-        return found.read(then=counted(self.table.spark, task), schema=packing.SCHEMA)
+        return found.read(then=task, schema=packing.SCHEMA)
 
     def merged(
         self,
@@ -139,10 +139,10 @@ class Contributions:
 
         :return: one row per key that changes, with what it leaves out as ``open``; the caller releases it.
         """
-        together, spark, of = reduce(DataFrame.unionByName, contributions), self.table.spark, self._of
+        together, of = reduce(DataFrame.unionByName, contributions), self._of
         task = CombineTask(of, frozenset(left_out), removes, forgets, truncates)
         by_key = together.repartitionById(of.grouping.tasks, "grp").select("packed")
-        cells = by_key.mapInArrow(counted(spark, task), packing.SCHEMA).persist()
+        cells = run_tasks(by_key, task, packing.SCHEMA).persist()
         layout = PackedLayout(self._types, self.rules.key, of.grouping, 0, whole_deletes=True)
         return replace(packed_rows(cells, layout, folded=True), kept=(cells,))
 

@@ -20,6 +20,7 @@ from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target, is_own_column
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.change import Column, Load, ReadShare, Rows, alike
 from lakecdc.ingest.engine.log import LogRows
@@ -165,11 +166,11 @@ def plan_load(
     :param read: reads them in ``tasks``, see ``Load``; ``by_spark`` reads the same for Spark.
     """
     left_out = spark.sparkContext.accumulator(0)
-    typed = spark.range(0, tasks, 1, tasks).mapInArrow(ReadTask(by_spark, left_out), rows.schema)
+    typed = run_tasks(spark.range(0, tasks, 1, tasks), ReadTask(by_spark, left_out), rows.schema)
     changes = judged(typed, rows, mark)
 
     def unpacked(cells: DataFrame) -> DataFrame:
-        return judged(cells.mapInArrow(rows_of_cells, rows.schema), rows, mark)
+        return judged(run_tasks(cells, rows_of_cells, rows.schema), rows, mark)
 
     return Load(read, tasks, mark.order, mark.time, changes, unpacked, left_out)
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
 from lakecdc.iceberg.stored_files import read_head
@@ -68,7 +69,7 @@ def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
     suspects = planned[0].that_may_be_long() if planned else None
     if suspects is not None and suspects.tasks:
         tasks = len(suspects.tasks)
-        spark.range(0, tasks, 1, tasks).mapInArrow(suspects.check, "place bigint").collect()
+        run_tasks(spark.range(0, tasks, 1, tasks), suspects.check, "place bigint").collect()
 
 
 def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | None:

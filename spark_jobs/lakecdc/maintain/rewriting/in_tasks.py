@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg.bloom_columns import bloom_filter_properties
 from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, java_calls
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import folder_of_work, reaches
 from lakecdc.iceberg.file_tasks import position_deletes_of
 from lakecdc.iceberg.forwarding import OBJECT
@@ -182,11 +182,11 @@ class TaskRewrite:
         outputs, frames = sum(unit.outputs for unit in units), list[DataFrame]()
         if direct:
             rows = self._frame(direct, facts).repartitionById(outputs, "output")
-            frames.append(rows.mapInArrow(counted(self._session, task), RESULT))
+            frames.append(run_tasks(rows, task, RESULT))
         if to_sort:
-            runs = self._dealt(to_sort, facts).mapInArrow(counted(self._session, RunsTask(task)), RUN)
+            runs = run_tasks(self._dealt(to_sort, facts), RunsTask(task), RUN)
             merged = runs.repartitionById(outputs, "output")
-            frames.append(merged.mapInArrow(counted(self._session, MergeTask(task)), RESULT))
+            frames.append(run_tasks(merged, MergeTask(task), RESULT))
         return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
 
     def _readers(self, unit: Unit, files: int, units: int) -> int:
@@ -206,7 +206,7 @@ class TaskRewrite:
         if sampled := [one for one in ranges if one.unit in steps]:
             keys = tuple(column for column in task.source.columns if column.name in self._order.sources)
             work = SampleTask(replace(task.source, columns=keys), steps)
-            rows = self._dealt(sampled, facts).mapInArrow(counted(self._session, work), SAMPLE)
+            rows = run_tasks(self._dealt(sampled, facts), work, SAMPLE)
             for row in rows.collect():
                 if row["reason"]:
                     raise UnreadError(row["reason"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.iceberg.bulk import COLLECTION, FILE_SCAN_TASK, java_calls
-from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.rewrite_tasks import read_staged
@@ -74,7 +74,7 @@ def prove(table: IcebergTable, columns: tuple[str, ...], evidence: Evidence) -> 
         return
     rows = spread(table.spark, [(one.location,) for one in written], "location string")
     task = ReadBackTask(columns, storage_properties(table))
-    finished = rows.mapInArrow(counted(table.spark, task), HASH).collect() if written else []
+    finished = run_tasks(rows, task, HASH).collect() if written else []
     verify_rows.check(table.name, _fingerprint(read), _fingerprint(finished))
     if sample := _sample(table, evidence):
         _check_sample(table, columns, evidence, sample)
@@ -125,7 +125,7 @@ def _check_sample(table: IcebergTable, columns: tuple[str, ...], evidence: Evide
     # a bounded read: its memory is limited
     with bounded_tasks(table, tasks) as bounded, staged_tasks(table, bounded, readable) as group:
         rows = read_staged(table.spark, group)
-        theirs = _fingerprint(rows.mapInArrow(counted(table.spark, task), HASH).collect())
+        theirs = _fingerprint(run_tasks(rows, task, HASH).collect())
     if ours != theirs:
         raise VerificationError(
             f"Iceberg's reader finds {theirs.rows} rows in {len(locations)} data files, "

@@ -37,7 +37,7 @@ class Livy:
     """A Livy server: its batches, and the hook to reach it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, job: Runs = lambda _: None) -> None:
-        self.batches: dict[int, dict[str, Any]] = {}
+        self.job, self.batches = job, dict[int, dict[str, Any]]()
         self.deleted: set[int] = set()
         self.log = ["26/01/01 00:00:00 INFO Client: running", "Container killed by YARN for exceeding memory limits"]
         self.state = "success"

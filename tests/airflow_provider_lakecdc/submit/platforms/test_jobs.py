@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from io import BytesIO
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 from airflow.sdk import ObjectStoragePath
+from airflow.sdk.exceptions import TaskDeferred
+from airflow.triggers.base import BaseTrigger
 from fsspec import filesystem
 
 from airflow_provider_lakecdc.checks.deployment import documents, spark_connection
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.submit import submitter
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.submit.launcher import SparkTarget
 from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
 from airflow_provider_lakecdc.submit.platforms.livy import LivyBatches
 from lakecdc.contract.findings import Finding
 from tests.airflow_provider_lakecdc.conftest import TaskInstance, changed, connection
 from tests.airflow_provider_lakecdc.submit.platforms.fakes import Livy
+from tests.airflow_provider_lakecdc.tables import FedTable
 
 DOCUMENTS = "memory://lake/documents"
 REPORT = {
@@ -84,6 +90,62 @@ def test_the_run_of_a_lost_worker_is_resumed_with_its_report(
     facts = rewrite().execute(changed(context, ti=TaskInstance(try_number=2)))
     assert facts["shop.orders"]["outcome"] == "done"
     assert len(livy.batches) == 1
+
+
+def deferred(operator: RewriteDeleteFilesOperator, context: Any) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as raised:
+        operator.execute(context)
+    return raised.value
+
+
+async def first_event(waiting: BaseTrigger) -> dict[str, str]:
+    async for event in waiting.run():
+        payload: dict[str, str] = event.payload
+        return payload
+    raise AssertionError("no event")
+
+
+def test_a_run_is_awaited_in_the_triggerer(livy: Livy, context: Any, lake: dict[str, str]) -> None:
+    FedTable(lake).ingest("2026-01-01T05:00:00+00:00")
+    # the table has no delete files
+    tables = ["shop.items", "shop.orders"]
+    livy.state = "running"
+    wait = deferred(rewrite(tables=tables, deferrable=True), context)
+    started = JobRun.from_xcom(context["ti"].xcom[JOB_RUN_KEY]).started_at
+    assert context["ti"].xcom[SPARK_UI_KEY] == "http://yarn:8088/proxy/application_1_1/"
+    path, arguments = wait.trigger.serialize()
+    trigger = resolve_name(path)(**json.loads(json.dumps(arguments)))
+    livy.state = "success"
+    livy.job(livy.batches[0]["args"])
+    event = asyncio.run(first_event(trigger))
+    # another worker goes on
+    resumed = getattr(rewrite(tables=tables, deferrable=True), wait.method_name)
+    facts = resumed(context, event=event, **json.loads(json.dumps(wait.kwargs)))
+    assert {table: each["outcome"] for table, each in facts.items()} == {"shop.items": "done", "shop.orders": "nothing"}
+    assert JobRun.from_xcom(context["ti"].xcom[JOB_RUN_KEY]).started_at == started
+    assert len(livy.batches) == 1 and context["task_state_store"].values == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "message"),
+    [("dead", {}, "Run 0 failed: dead"), ("running", {"state": "unknown", "reason": "denied"}, "Run 0 failed: denied")],
+)
+def test_a_wait_in_the_triggerer_fails_with_its_run(
+    livy: Livy, context: Any, state: str, event: dict[str, str], message: str
+) -> None:
+    livy.state = "running"
+    wait = deferred(rewrite(deferrable=True), context)
+    livy.state = state
+    event = event or asyncio.run(first_event(wait.trigger))
+    with pytest.raises(LakecdcJobError, match=message):
+        rewrite(deferrable=True).resume(context, event, **(wait.kwargs or {}))
+    assert len(livy.batches) == 1
+
+
+def test_a_task_killed_while_it_waits_in_the_triggerer_stops_its_run(livy: Livy, context: Any) -> None:
+    livy.state = "running"
+    asyncio.run(deferred(rewrite(deferrable=True), context).trigger.on_kill())
+    assert livy.deleted == {0}
 
 
 def test_a_failed_run_shows_the_platforms_message_and_its_last_lines(livy: Livy, context: Any) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, count, split
@@ -49,7 +50,7 @@ class LibrdkafkaReader(LibrdkafkaCluster):
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
         scan = self.scan(ranges)
-        return scan.numbers().mapInArrow(scan.read, SCHEMA)
+        return run_tasks(scan.numbers(), scan.read, SCHEMA)
 
     def scan(self, ranges: Sequence[Range]) -> Scan:
         parallelism = self._spark.sparkContext.defaultParallelism

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import LakecdcError
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.log import LogSize
 from lakecdc.ingest.engine.packing import cells_of_rows, rows_of_cells
@@ -63,13 +64,13 @@ class Round(Generic[S]):
     def cells_of(self, relation: int) -> DataFrame:
         """Return the cells of one table, with their numbers."""
         if self.parked is not None:
-            return self.parked.mapInArrow(cells_of_rows, "cell int, packed binary")
+            return run_tasks(self.parked, cells_of_rows, "cell int, packed binary")
         assert self.cells is not None
         return self.cells.where(self.cells["relation"] == relation)
 
     def of_table(self, relation: int) -> DataFrame:
         """Return the decoded events of a table in a round that was read, rows of :data:`EVENTS`."""
-        rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, EVENTS)
+        rows = run_tasks(self.cells_of(relation).select("packed"), rows_of_cells, EVENTS)
         return rows.where(F.col("commit_lsn") < self.summary.end)
 
 
@@ -157,7 +158,7 @@ def read(spark: SparkSession, task: RoundTask, summary: type[S]) -> Round[S]:
     """
     from pyspark.errors import PySparkException
 
-    cells = spark.range(0, 1, 1, 1).mapInArrow(task, SCHEMA).persist(StorageLevel.DISK_ONLY)
+    cells = run_tasks(spark.range(0, 1, 1, 1), task, SCHEMA).persist(StorageLevel.DISK_ONLY)
     spark.sparkContext.setLocalProperty(_FIRST, "true")
     try:
         last = cells.where("summary IS NOT NULL").select("summary").first()

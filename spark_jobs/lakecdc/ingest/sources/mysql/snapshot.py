@@ -29,6 +29,7 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
 from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, persist_load
@@ -282,7 +283,7 @@ def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetim
     :raises LakecdcError: the task fails.
     """
     rows, of_table = task.tables.rows, f"{PLACE} IS NULL"
-    typed = spark.range(0, 1, 1, 1).mapInArrow(task, f"{rows.schema}, {PLACE} string")
+    typed = run_tasks(spark.range(0, 1, 1, 1), task, f"{rows.schema}, {PLACE} string")
     kept, facts = persist_load(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
     place = Place(*json.loads(facts["place"]))
     mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
