@@ -1,4 +1,4 @@
-"""Public names of ingestion: the rooms above it import them from here alone, probes from ``probe_api``."""
+"""Public names of ingestion: other packages import ingestion only from here, probes from ``probe_api``."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from lakecdc.metadata import names
 
 
 class AuditError(InputError):
-    """A batch fails its checks; it is on the branch, which owns its files.
+    """A batch fails its checks; it stays on the branch, which owns its files.
 
     Remedy: Correct the rows at the source, or the checks of the target; the next run reads the batch again.
     """
@@ -36,7 +36,7 @@ class Audit:
     def __init__(self, checks: tuple[Check, ...], table_checks: tuple[Check, ...], *, show_values: bool) -> None:
         self._checks, self._table_checks, self._show_values = checks, table_checks, show_values
         self.verdicts: list[Verdict] = []
-        # the branch's snapshot with the batch's files, which keeps an expiry from deleting them
+        # the branch's snapshot with the batch's files, which protects them from expiry
         self._aside: Snapshot | None = None
 
     @classmethod
@@ -58,10 +58,10 @@ class Audit:
     ) -> None:
         """Check a staged batch.
 
-        :param base: the table's head, which the changes are for.
-        :param changes: to be committed.
-        :param fence: of that commit; once the table is checked, it refuses later commits of others.
-        :param truncate: expression of rows that the commit removes first.
+        :param base: the table's head, on which the changes are based.
+        :param changes: changes to commit.
+        :param fence: fence of that commit; after the checks, it refuses later commits of others.
+        :param truncate: condition of rows that the commit removes first.
         :raises AuditError: a check of severity ``error`` fails.
         """
         self._aside = None
@@ -82,13 +82,13 @@ class Audit:
             )
 
     def drop_branch(self, table: IcebergTable, transaction: Any) -> None:
-        """Drop the branch in the publishing transaction; raise a ConflictError if it has left the checked batch."""
+        """Drop the branch in the publishing transaction; raise a ConflictError if it lost the checked batch."""
         at = self._aside.id if self._aside else None
         drop_branch(table, transaction, names.AUDIT_BRANCH, at)
 
     @property
     def on_branch(self) -> bool:
-        """Return whether the batch's files belong to the branch's snapshot, whose expiry deletes them."""
+        """Check whether the batch's files belong to the branch's snapshot, whose expiry deletes them."""
         return self._aside is not None
 
     @property

@@ -1,7 +1,7 @@
 """Clean a batch: rename, compute and select columns, filter rows, track the event time.
 
-Rows below the table's floor (see ``floor``) are outside the filter, whatever it says. If the source left out a value
-that a computed column needs, that column is open too, and is computed again once the row is complete.
+Rows below the table's floor (see ``floor``) are always outside the filter. If the source left out a value that a
+computed column needs, that column is open too, and is computed after the row is complete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakecdc.sql import quoted_column, sql_type
 
 # a change while its row's columns are top-level, for expressions
 _CHANGE = "_lakecdc_change"
-# microseconds from 1970 to 31 December 9999, and back as far
+# microseconds from 1970 to 31 December 9999, and the same span back
 _MOST_MICROS = 253_402_214_400_000_000
 # a row before cleaning, beside the one after it
 _RAW = "_lakecdc_raw"
@@ -38,7 +38,7 @@ def clean_for_table(table: IcebergTable, batch: Batch) -> Batch:
 
 
 def cleaned(spark: SparkSession, batch: Batch) -> Batch:
-    """Apply the target's cleaning to every event; the filter includes the floor from then on.
+    """Apply the target's cleaning to every event; the resulting filter includes the floor.
 
     :raises InputError: Spark refuses an expression, or a column does not exist; nothing is written.
     """
@@ -51,21 +51,21 @@ def cleaned(spark: SparkSession, batch: Batch) -> Batch:
     key = tuple(clean.renamed(k) for k in batch.key)
     if batch.rows is None:
         # expressions are not checked, because the columns that they need are unknown without events
-        kept = [c for c in _selected(clean, renamed, [], key) if c.name not in clean.compute]
-        return replace(batch, key=key, columns=tuple(kept))
+        selected = [c for c in _selected(clean, renamed, [], key) if c.name not in clean.compute]
+        return replace(batch, key=key, columns=tuple(selected))
     _check_names(batch.target, clean, [c.name for c in batch.columns], key)
     computed = _computed(spark, batch.target, clean, renamed)
-    kept = _selected(clean, renamed, computed, key)
-    if clean.filter and _type(spark, batch.target, kept, clean.filter, "filter") != "boolean":
+    selected = _selected(clean, renamed, computed, key)
+    if clean.filter and _type(spark, batch.target, selected, clean.filter, "filter") != "boolean":
         raise InputError(f"clean.filter {clean.filter!r} is not a condition.", table=batch.target.table)
     rows = batch.rows
-    batch = replace(batch, key=key, columns=tuple(kept))
+    batch = replace(batch, key=key, columns=tuple(selected))
     clean = _above_floor(clean, batch)
     batch = replace(batch, target=replace(batch.target, clean=clean))
     changes = _with_key(rows.frame, key)
     inputs = {name: _inputs(spark, renamed, sql) for name, sql in clean.compute.items()}
-    changes = _reopened(changes, clean, inputs, [c.name for c in kept])
-    changes = _rows(changes, clean, renamed, kept)
+    changes = _reopened(changes, clean, inputs, [c.name for c in selected])
+    changes = _rows(changes, clean, renamed, selected)
     if clean.filter and (batch.full_load or not batch.target.keyed):
         changes = _filtered(changes, batch, clean.filter)
     return replace(batch, rows=rows.with_frame(changes)).with_facts(**_watermark(changes, clean))
@@ -77,7 +77,7 @@ def _below(batch: Batch) -> str | None:
 
 
 def _expired(batch: Batch) -> Expression:
-    """Return the condition that a row with placeholders is below the floor for certain, its columns at the top."""
+    """Return the condition that a row with placeholders, as top-level columns, is certainly below the floor."""
     below, column = _below(batch), batch.commit.floor.column if batch.commit.floor else None
     if below is None:
         return F.lit(False)
@@ -93,7 +93,7 @@ def _above_floor(clean: Cleaning, batch: Batch) -> Cleaning:
 
 
 def outside(spark: SparkSession, rows: DataFrame, batch: Batch) -> DataFrame:
-    """Turn rows that leave values out into deletes if they are outside the filter whatever those values are.
+    """Turn rows that leave values out into deletes if they are outside the filter regardless of those values.
 
     They cannot be completed, because the table does not have rows outside the filter.
 
@@ -109,10 +109,10 @@ def outside(spark: SparkSession, rows: DataFrame, batch: Batch) -> DataFrame:
     spread = _spread(rows, {c.name: c.name for c in batch.columns})
     expired = _expired(batch)
     judged = spread.select(f"{_CHANGE}.*", (~stays | expired).alias("leaves"), expired.alias("expired"))
-    gone = is_open() & F.col("leaves")
+    leaves = is_open() & F.col("leaves")
     if batch.commit.floor is not None:
         batch.commit.floor.count(judged.where(is_open() & F.col("expired") & (F.col("op") != "d")))
-    op, left_out = F.when(gone, "d").otherwise(F.col("op")), F.when(~gone, F.col("open"))
+    op, left_out = F.when(leaves, "d").otherwise(F.col("op")), F.when(~leaves, F.col("open"))
     return judged.withColumns({"op": op, "open": left_out}).drop("leaves", "expired")
 
 
@@ -124,11 +124,11 @@ def opened(folded: DataFrame, batch: Batch) -> set[str]:
 
 
 def completed(spark: SparkSession, rows: DataFrame, batch: Batch, were_open: set[str]) -> DataFrame:
-    """Compute again what was computed from a placeholder, then filter the rows.
+    """Recompute columns that were computed from a placeholder, then filter the rows.
 
     :param rows: folded rows without placeholders, ``key, op, row, …``.
     :param were_open: result of :func:`opened`.
-    :raises InputError: a computed column needs a value that the source left out and the table does not keep.
+    :raises InputError: a computed column needs a value that the source left out and the table lacks.
     """
     clean = batch.target.clean
     if clean is None:
@@ -141,8 +141,8 @@ def completed(spark: SparkSession, rows: DataFrame, batch: Batch, were_open: set
         if batch.commit.floor is not None and (below := _below(batch)):
             batch.commit.floor.count(rows.where(f"{_CHANGE}.op != 'd' AND {below}"))
         rows = rows.select(f"{_CHANGE}.*", F.expr(stays).alias("stays"))
-        gone = (F.col("op") != "d") & ~F.col("stays")
-        rows = rows.withColumn("op", F.when(gone, "d").otherwise(F.col("op"))).drop("stays")
+        leaves = (F.col("op") != "d") & ~F.col("stays")
+        rows = rows.withColumn("op", F.when(leaves, "d").otherwise(F.col("op"))).drop("stays")
     return rows
 
 
@@ -162,16 +162,16 @@ def set_apart(spark: SparkSession, batch: Batch) -> tuple[Batch, DataFrame] | No
     seen = Observation()
     misfits, rest = _parted(_spread(events.frame, names), clean.compute, seen)
     if misfits.isEmpty() and clean.filter:
-        kept = _selected(clean, renamed, _computed(spark, batch.target, clean, renamed), batch.target.key)
-        made = _rows(events.frame.withColumn(_RAW, F.col("row")), clean, renamed, kept)
+        selected = _selected(clean, renamed, _computed(spark, batch.target, clean, renamed), batch.target.key)
+        computed = _rows(events.frame.withColumn(_RAW, F.col("row")), clean, renamed, selected)
         seen = Observation()
-        parted = _parted(_spread(made, {c.name: c.name for c in kept}), {"filter": clean.filter}, seen)
+        parted = _parted(_spread(computed, {c.name: c.name for c in selected}), {"filter": clean.filter}, seen)
         misfits, rest = (part.drop("row").withColumnRenamed(_RAW, "row") for part in parted)
     if misfits.isEmpty():
         return None
     moved = misfits.where("old_key IS NOT NULL").select(F.col("order").alias("at"), F.col("old_key").alias("was"))
     if not moved.isEmpty():
-        # a change of the key is two events of one place
+        # a key update is two events of one place
         of_moved = (F.col("order") == F.col("at")) & F.col("key").eqNullSafe(F.col("was"))
         rest = rest.join(F.broadcast(moved), of_moved, "left_anti")
     fitting = events.with_frame(rest.select(*events.frame.columns))
@@ -179,9 +179,9 @@ def set_apart(spark: SparkSession, batch: Batch) -> tuple[Batch, DataFrame] | No
 
 
 def _parted(spread: DataFrame, expressions: Mapping[str, str], seen: Observation) -> tuple[DataFrame, DataFrame]:
-    """Return the changes for which an expression fails, and the others; ``seen`` takes the number of all ``rows``.
+    """Return the changes for which an expression fails, and the others; ``seen`` observes the number of all ``rows``.
 
-    Spark's ``try_to_binary`` is null whatever fails within it, and ``to_json`` evaluates the value.
+    Spark's ``try_to_binary`` is null if anything fails within it, and ``to_json`` evaluates the value.
     """
     fails = "try_to_binary(if(length(to_json(struct(({0}) AS x))) >= 0, '00', '01'), 'hex') IS NULL"
     failing = [F.when(F.expr(fails.format(sql)), F.lit(name)) for name, sql in expressions.items()]
@@ -189,7 +189,7 @@ def _parted(spread: DataFrame, expressions: Mapping[str, str], seen: Observation
     judged = spread.select(f"{_CHANGE}.*", misfit.alias("misfit"))
     counted = judged.observe(seen, F.count(F.lit(1)).alias("rows"))
     misfits = counted.where("row IS NOT NULL AND misfit IS NOT NULL").localCheckpoint()
-    # a join by order key would not do: rows of a full load have one order key, and others may
+    # a join by order key is not possible: all rows of a full load have the same one, and others may too
     return misfits, judged.where("row IS NULL OR misfit IS NULL").drop("misfit")
 
 
@@ -208,13 +208,13 @@ def _check_names(target: Target, clean: Cleaning, there: list[str], key: tuple[s
         raise InputError(f"clean names {lost}, which the source does not have.", table=target.table)
     after = [clean.renamed(name) for name in there]
     if clean.rename and len({name.lower() for name in after}) < len(after):
-        raise InputError("clean.rename gives a column the name of another one.", table=target.table)
+        raise InputError("clean.rename uses the name of another column.", table=target.table)
     if set(key) & set(clean.compute):
-        raise InputError("A key column cannot be computed.", table=target.table, hint="Compute a column beside it.")
+        raise InputError("A key column cannot be computed.", table=target.table, hint="Compute another column.")
     known = {*after, *clean.compute}
     for name in (*clean.select, *([clean.event_time] if clean.event_time else [])):
         if name not in known:
-            raise InputError(f"clean names the column {name!r}, which is not there.", table=target.table)
+            raise InputError(f"clean names the column {name!r}, which does not exist.", table=target.table)
     if clean.select and clean.event_time and clean.event_time not in (*clean.select, *key):
         raise InputError(
             f"clean.select leaves out {clean.event_time!r}, the column of clean.event_time.", table=target.table
@@ -234,22 +234,22 @@ def _selected(clean: Cleaning, renamed: list[Column], computed: list[Column], ke
 
 def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, what: str) -> str:
     try:
-        # beside a column and inside a struct, as it will be used, Spark refuses aggregates and generators
+        # used in a struct next to other columns, as later, Spark refuses aggregates and generators
         empty = spark.range(0).select(*[F.lit(None).cast(c.type).alias(c.name) for c in columns])
-        made = empty.select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
-        kind = sql_type(made.select("made.x").schema["x"].dataType)
+        checked = empty.select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
+        kind = sql_type(checked.select("made.x").schema["x"].dataType)
     except Exception as error:
         raise InputError(
             f"clean: Spark refuses the expression of {what!r}: {str(error).splitlines()[0]}",
             table=target.table,
-            hint=f"It may use these columns: {', '.join(c.name for c in columns)}.",
+            hint=f"It can use these columns: {', '.join(c.name for c in columns)}.",
         ) from error
-    if not depends_on_row_alone(made):
+    if not depends_on_row_alone(checked):
         raise InputError(
-            f"clean: the expression of {what!r} has another value each time, or depends on the other rows of a batch: "
-            "a row that comes again would be another one.",
+            f"clean: the expression of {what!r} is not deterministic, or depends on other rows of a batch: a repeated "
+            "row would get other values.",
             table=target.table,
-            hint="Compute it from the columns of the row alone, such as a hash of the key instead of uuid().",
+            hint="Compute it only from columns of the row, such as a hash of the key instead of uuid().",
         )
     return kind
 
@@ -269,7 +269,7 @@ def _with_key(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return changes.withColumns({"key": struct("key"), "old_key": struct("old_key")}) if key else changes
 
 
-def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]], kept: list[str]) -> DataFrame:
+def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]], selected: list[str]) -> DataFrame:
     """Rename open columns, and mark computed columns as open if one of their inputs is."""
     names = F.col("open")
     if clean.rename:
@@ -284,7 +284,7 @@ def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]
         # a computed column that replaces a source column is open only if its inputs are
         plain = F.filter(names, lambda n: ~n.isin(*inputs))
         names = F.array_distinct(F.concat(plain, F.array_compact(F.array(*more))))
-    names = F.filter(names, lambda n: n.isin(*kept))
+    names = F.filter(names, lambda n: n.isin(*selected))
     return changes.withColumn("open", F.when(F.col("open").isNotNull() & (F.size(names) > 0), names))
 
 
@@ -294,20 +294,20 @@ def _spread(changes: DataFrame, names: Mapping[str, str]) -> DataFrame:
     return changes.select(F.struct(*changes.columns).alias(_CHANGE), *columns)
 
 
-def _rows(changes: DataFrame, clean: Cleaning, renamed: list[Column], kept: list[Column]) -> DataFrame:
+def _rows(changes: DataFrame, clean: Cleaning, renamed: list[Column], selected: list[Column]) -> DataFrame:
     old = {new: name for name, new in clean.rename.items()}
     spread = _spread(changes, {old.get(c.name, c.name): c.name for c in renamed})
     values = [
         (F.expr(clean.compute[c.name]) if c.name in clean.compute else F.col(quoted_column(c.name))).alias(c.name)
-        for c in kept
+        for c in selected
     ]
     return _put_row(spread, values)
 
 
 def _put_row(spread: DataFrame, values: list[Expression]) -> DataFrame:
-    made = spread.select(_CHANGE, F.struct(*values).alias("made"))
+    computed = spread.select(_CHANGE, F.struct(*values).alias("made"))
     row = F.when(F.col(f"{_CHANGE}.row").isNotNull(), F.col("made"))
-    return made.select(f"{_CHANGE}.*", row.alias("made")).drop("row").withColumnRenamed("made", "row")
+    return computed.select(f"{_CHANGE}.*", row.alias("made")).drop("row").withColumnRenamed("made", "row")
 
 
 def _filtered(changes: DataFrame, batch: Batch, condition: str) -> DataFrame:
@@ -331,10 +331,10 @@ def _computed_again(spark: SparkSession, rows: DataFrame, batch: Batch, clean: C
         needs = {n.lower() for n in referenced_columns(spark, sql)}
         if name.lower() in needs or not needs <= {"*", *(n.lower() for n in names)}:
             raise InputError(
-                f"The source left large values out of its events, and {name!r} is computed from a column that is not "
-                "kept.",
+                f"The source left large values out of its events, and {name!r} is computed from a column that the "
+                "table lacks.",
                 table=batch.target.table,
-                hint="Keep its inputs under their own names in clean.select, or set REPLICA IDENTITY FULL.",
+                hint="Select its inputs under their own names in clean.select, or set REPLICA IDENTITY FULL.",
             )
     if not again:
         return rows

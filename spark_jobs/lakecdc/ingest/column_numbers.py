@@ -18,29 +18,29 @@ def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, st
     }
 
 
-def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[str, int | None]:
+def identified(described: Sequence[str], known: Columns, catalog: Columns) -> dict[str, int | None]:
     """Return the numbers of the columns named in the log, while the catalog may be ahead of the log.
 
-    The log lists columns by number, which tells apart names that were given to another column. A name that neither
+    The log lists columns by number, which identifies names that another column had before. A name that neither
     ``known`` nor ``catalog`` has belongs to the column whose number fits its place.
 
-    :param found: names in one description of the table in the log.
+    :param described: names in one description of the table in the log.
     :param known: numbers of the columns when the log was last read.
     :param catalog: current numbers of the columns.
     """
-    there = {catalog.get(name) for name in found}
+    there = {catalog.get(name) for name in described}
     guess: dict[str, int | None] = {}
-    for name in found:
+    for name in described:
         before, now = known.get(name), catalog.get(name)
-        taken = before is not None and now is not None and before in there
-        guess[name] = now if before is None or taken else before
-    others = ({**guess, **_among(found, catalog)}, {**guess, **_among(found, known)})
+        reused = before is not None and now is not None and before in there
+        guess[name] = now if before is None or reused else before
+    others = ({**guess, **_among(described, catalog)}, {**guess, **_among(described, known)})
     numbers = next((numbers for numbers in (guess, *others) if ascend(numbers)), guess)
-    return {**numbers, **_in_gaps(found, numbers, {*known.values()} & {*catalog.values()})}
+    return {**numbers, **_in_gaps(described, numbers, {*known.values()} & {*catalog.values()})}
 
 
-def _among(found: Sequence[str], columns: Columns) -> dict[str, int | None]:
-    return {name: columns[name] for name in found if columns.get(name) is not None}
+def _among(described: Sequence[str], columns: Columns) -> dict[str, int | None]:
+    return {name: columns[name] for name in described if columns.get(name) is not None}
 
 
 def ascend(numbers: Columns) -> bool:
@@ -49,29 +49,29 @@ def ascend(numbers: Columns) -> bool:
     return known == sorted({*known})
 
 
-def _in_gaps(found: Sequence[str], numbers: Columns, lasting: set[int | None]) -> dict[str, int]:
+def _in_gaps(described: Sequence[str], numbers: Columns, lasting: set[int | None]) -> dict[str, int]:
     """Return numbers of ``lasting`` columns for names without one, if a gap fits as many as it has names."""
     left = {number for number in lasting - {*numbers.values()} if number is not None}
     filled: dict[str, int] = {}
     low, at = 0, 0
-    for unknown, group in itertools.groupby(found, lambda name: numbers[name] is None):
+    for unknown, group in itertools.groupby(described, lambda name: numbers[name] is None):
         names = [*group]
         at += len(names)
         if not unknown:
             low = numbers[names[-1]] or 0
             continue
-        high = numbers[found[at]] if at < len(found) else None
+        high = numbers[described[at]] if at < len(described) else None
         fitting = sorted(number for number in left if low < number and (high is None or number < high))
         if len(fitting) == len(names):
             filled |= zip(names, fitting, strict=True)
     return filled
 
 
-def places(numbers: Columns, wanted: Sequence[int]) -> tuple[int, ...]:
+def places(numbers: Columns, columns: Sequence[int]) -> tuple[int, ...]:
     """Return the places of columns in a description whose columns have these numbers, in order; empty if unknown."""
     order = [*numbers.values()]
     known = [number for number in order if number is not None]
     sure = all(
-        order.count(n) == 1 and all((m < n) == (i < known.index(n)) for i, m in enumerate(known)) for n in wanted
+        order.count(n) == 1 and all((m < n) == (i < known.index(n)) for i, m in enumerate(known)) for n in columns
     )
-    return tuple(order.index(number) for number in wanted) if sure else ()
+    return tuple(order.index(number) for number in columns) if sure else ()

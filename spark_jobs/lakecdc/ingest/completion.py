@@ -1,4 +1,4 @@
-"""Fill placeholders of unchanged values: from earlier events of the batch, across key changes, then from the table."""
+"""Fill placeholders of unchanged values from earlier events of the batch, across key changes, then from the table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: a row is followed across this many key changes within one batch
 MAX_KEY_CHANGES = 16
-# of a folded row: more events than one, or one that has moved it
+# condition of a folded row with several events, or with a key change
 _HAS_PAST = "n_r + n_c + n_u + n_d > 1 OR old_key IS NOT NULL"
 # snapshots to search for the row of a key change whose delete was committed by an earlier batch
 _MAX_SNAPSHOTS_BACK = 8
@@ -37,9 +37,9 @@ _MAX_SNAPSHOTS_BACK = 8
 class Completed:
     """Folded rows without open columns.
 
-    :param looked_up: how many rows were looked up in the table, or found if it was looked up alone.
+    :param looked_up: number of rows looked up in the table, or found if only the table was searched.
     :param left_out: folded rows that cannot be completed, if any.
-    :param places: where the table's rows are, of the keys that were looked up and those beside them; None if unknown.
+    :param places: places of the table's rows of the keys looked up, and of those in ``beside``; None if unknown.
     """
 
     rows: DataFrame
@@ -63,13 +63,13 @@ def complete(
     :param table: searched for the rest, under the key the row had before the batch.
     :param mark: highest order key applied to the table; events up to it may be in the table already.
     :param first_order: lowest order key of the batch's events; None if unknown.
-    :param beside: further keys whose places are of use.
+    :param beside: further keys whose places are needed.
     """
     columns = [c.name for c in batch.columns]
-    wanted, events = _without_applied(folded.where(is_open()), batch, table, mark, first_order)
-    # what the table holds as of this very event has moved already
+    opened, events = _without_applied(folded.where(is_open()), batch, table, mark, first_order)
+    # a table's row as of this same event has moved already
     moved = F.col("old_key").isNotNull() & ~F.col("held")
-    pending = wanted.select(
+    pending = opened.select(
         "key",
         F.struct(
             *[F.when(~F.array_contains("open", c), F.struct(F.col("row")[c].alias("v"))).alias(c) for c in columns]
@@ -84,15 +84,15 @@ def complete(
     histories = _histories(events)
     for _ in range(MAX_KEY_CHANGES):
         # a checkpoint per step keeps the plan from growing with the number of key changes
-        stepped, found = _settled(_step_back(pending, histories, columns))
+        stepped, counts = _settled(_step_back(pending, histories, columns))
         settled.append(stepped.where("state != 'events'"))
         pending = stepped.where("state = 'events'")
-        states += found
-        if not found["events"]:
+        states += counts
+        if not counts["events"]:
             break
     else:
         settled.append(pending.withColumn("state", F.lit("lost")))
-        states["lost"] += found["events"]
+        states["lost"] += counts["events"]
     resolved = reduce(lambda a, b: a.unionByName(b), settled)
     places = None
     if states["table"]:
@@ -114,15 +114,15 @@ def complete_from_table(
     """Fill the open columns of rows that the batch's events cannot fill; the table is read once.
 
     :param opened: folded rows with open columns, under the keys that the table has.
-    :param beside: further keys whose places are of use.
+    :param beside: further keys whose places are needed.
     :return: ``key, op, row, order, source_time`` of the rows that the table has, with event counts.
     """
     counts = _counts_in(opened)
     opened = opened.select("key", "op", "row", "open", "order", "source_time", *counts).localCheckpoint()
     names = opened.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0][0]
     kinds = {c.name: c.type for c in batch.columns}
-    found = look_up(table, opened.select("key.*"), batch.key, columns=[*names, ORDER_COLUMN], beside=beside)
-    stored = found.rows.select(
+    looked_up = look_up(table, opened.select("key.*"), batch.key, columns=[*names, ORDER_COLUMN], beside=beside)
+    stored = looked_up.rows.select(
         *[F.col(quoted_column(k)).alias(f"stored_{i}") for i, k in enumerate(batch.key)],
         F.col(ORDER_COLUMN).alias("held"),
         F.struct(*[F.col(quoted_column(c)).cast(kinds[c]).alias(c) for c in names]).alias("stored"),
@@ -142,47 +142,47 @@ def complete_from_table(
     # read once: the table's large values are costly
     whole = "key", "op", F.struct(*values).alias("row"), "order", "source_time"
     rows = joined.select(*whole, *counts).localCheckpoint()
-    return Completed(rows, rows.count(), places=found.places)
+    return Completed(rows, rows.count(), places=looked_up.places)
 
 
 def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:
     """Checkpoint rows, and count them by state."""
-    kept = rows.localCheckpoint()
+    settled = rows.localCheckpoint()
     # a shuffle would cost more than it saves
-    counts = kept.select("state").coalesce(1).groupBy("state").count().collect()
-    return kept, Counter({row["state"]: row["count"] for row in counts})
+    counts = settled.select("state").coalesce(1).groupBy("state").count().collect()
+    return settled, Counter({row["state"]: row["count"] for row in counts})
 
 
 def _without_applied(
-    wanted: DataFrame, batch: Batch, table: IcebergTable, mark: str | None, first_order: str | None
+    opened: DataFrame, batch: Batch, table: IcebergTable, mark: str | None, first_order: str | None
 ) -> tuple[DataFrame, DataFrame]:
-    """Leave out events that the table's rows hold already, because a source sends some of them again.
+    """Remove repeated events that the table's rows include already.
 
-    The stored row includes what came between them. Followed from a repeated event, a key change would lead to an old
-    key whose row is long gone.
+    The stored row includes the events between them. A key change followed from a repeated event would lead to an old
+    key whose row no longer exists.
 
-    :param wanted: folded rows with open columns.
-    :return: these, with ``held``: the table's row is of this very event; and the remaining events of the batch.
+    :param opened: folded rows with open columns.
+    :return: these, with ``held``: the table's row is as of this same event; and the remaining events of the batch.
     """
     assert batch.rows is not None
     changes = batch.rows.frame
-    # the newest event, sent again, is above the mark by its place of arrival alone
+    # the newest event, sent again, is above the mark only by its place of arrival
     all_new = first_order is not None and mark is not None and first_order[:EVENT_DIGITS] > mark[:EVENT_DIGITS]
     if not mark or not batch.may_be_held or all_new:
-        return wanted.withColumn("held", F.lit(False)), changes
+        return opened.withColumn("held", F.lit(False)), changes
     changes = with_late(changes)
-    followed = wanted.select("key").union(changes.where("old_key IS NOT NULL").select("old_key"))
+    followed = opened.select("key").union(changes.where("old_key IS NOT NULL").select("old_key"))
     moved_again = F.col("old_key").isNotNull() & (_event("order") <= mark[:EVENT_DIGITS])
     again = changes.where(is_suspect(mark) | moved_again).join(followed, "key", "left_semi")
     keys = again.select("key.*").distinct().localCheckpoint()
     if keys.isEmpty():
-        return wanted.withColumn("held", F.lit(False)), changes
+        return opened.withColumn("held", F.lit(False)), changes
     stored = held_orders(table, keys, batch.key).withColumnRenamed("held", "applied")
     stored = F.broadcast(stored.localCheckpoint())
-    held = F.coalesce(_event("applied") >= _event("order"), F.lit(False))
-    wanted = wanted.join(stored, "key", "left").withColumn("held", held)
-    applied = F.coalesce(F.col("applied") >= F.col("order"), F.lit(False)) | (held & F.col("old_key").isNotNull())
-    return wanted, changes.join(stored, "key", "left").where(~applied)
+    is_stored = F.coalesce(_event("applied") >= _event("order"), F.lit(False))
+    opened = opened.join(stored, "key", "left").withColumn("held", is_stored)
+    applied = F.coalesce(F.col("applied") >= F.col("order"), F.lit(False)) | (is_stored & F.col("old_key").isNotNull())
+    return opened, changes.join(stored, "key", "left").where(~applied)
 
 
 def _event(order: str) -> Column:
@@ -204,7 +204,7 @@ def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> 
     past = F.filter("history", lambda e: (e["order"] < order) | (moved & (e["order"] == order)))
     past = F.coalesce(past, F.filter("history", lambda e: F.lit(False)), F.slice("history", 1, 0))
     joined = joined.withColumn("past", past)
-    # the row was moved away at that moment, so a delete right before it is the move's own
+    # the key changed at that time, so a delete right before it belongs to the change
     own_delete = moved & (F.get("past", F.lit(0))["op"] == "d")
     joined = joined.withColumn("past", F.when(own_delete, F.slice("past", 2, F.size("past"))).otherwise(F.col("past")))
     began = F.transform("past", lambda e: (e["op"] != "u") | e["old_key"].isNotNull())
@@ -212,8 +212,8 @@ def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> 
     joined = joined.withColumn("start", F.when(F.col("began") > 0, F.get("past", F.col("began") - 1)))
     reach = F.when(F.col("began") > 0, F.slice("past", 1, F.col("began"))).otherwise(F.col("past"))
     joined = joined.withColumn("reach", F.filter(reach, lambda e: e["op"] != "d"))
-    found = F.struct(*[F.coalesce(F.col("found")[c], _newest("reach", c)).alias(c) for c in columns])
-    joined = joined.withColumn("found", found)
+    values = F.struct(*[F.coalesce(F.col("found")[c], _newest("reach", c)).alias(c) for c in columns])
+    joined = joined.withColumn("found", values)
     state = (
         F.when(reduce(and_, [F.col("found")[c].isNotNull() for c in columns]), "complete")
         .when(F.col("start").isNull(), "table")
@@ -232,7 +232,7 @@ def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> 
 
 
 def _newest(events: str, column: str) -> Column:
-    """Return the newest real value of a column among events, in a struct, as it may be null; null without one."""
+    """Return the newest real value of a column among events, in a struct because it may be null; null without one."""
     real = F.filter(events, lambda e: ~F.coalesce(F.array_contains(e["open"], column), F.lit(False)))
     return F.when(F.size(real) > 0, F.struct(F.get(real, F.lit(0))["row"][column].alias("v")))
 
@@ -240,52 +240,52 @@ def _newest(events: str, column: str) -> Column:
 def _from_table(
     resolved: DataFrame, missing: int, table: IcebergTable, batch: Batch, beside: DataFrame | None
 ) -> tuple[DataFrame, int, Places | None]:
-    """Take the open values from the table, under the key the row had before the batch.
+    """Fill the open values from the table, under the key the row had before the batch.
 
     An earlier batch may have committed the delete of a key change before the insert under the new key. The row is then
-    in the snapshot before the delete; its order key tells it from a later row of the same key.
+    in the snapshot before the delete; its order key distinguishes it from a later row of the same key.
 
     :param missing: number of rows to look up.
-    :param beside: further keys whose places are of use.
+    :param beside: further keys whose places are needed.
     :return: the rows, how many are lost, and places in the head.
     """
     lost, places = 0, None
     for back, snapshot in enumerate(itertools.islice(table.ancestors(), _MAX_SNAPSHOTS_BACK)):
-        wanted = resolved.where("state = 'table'")
-        keys = wanted.select("at.*").distinct()
+        pending = resolved.where("state = 'table'")
+        keys = pending.select("at.*").distinct()
         stored = look_up(table, keys, batch.key, snapshot.id, beside=None if back else beside)
-        filled, found = _settled(_filled(wanted, stored.rows, batch))
+        filled, counts = _settled(_filled(pending, stored.rows, batch))
         resolved = resolved.where("state != 'table'").unionByName(filled)
-        missing, lost, places = found["table"], lost + found["lost"], places if back else stored.places
+        missing, lost, places = counts["table"], lost + counts["lost"], places if back else stored.places
         if not missing:
             return resolved, lost, places
-    gone = F.when(F.col("state") == "table", "lost").otherwise(F.col("state"))
-    return resolved.withColumn("state", gone), lost + missing, places
+    state = F.when(F.col("state") == "table", "lost").otherwise(F.col("state"))
+    return resolved.withColumn("state", state), lost + missing, places
 
 
-def _filled(wanted: DataFrame, stored: DataFrame, batch: Batch) -> DataFrame:
-    # a column added by this very batch is null in every row before it
+def _filled(pending: DataFrame, stored: DataFrame, batch: Batch) -> DataFrame:
+    # a column added by this batch is null in every earlier row
     for column in batch.columns:
         if column.name not in stored.columns:
             stored = stored.withColumn(column.name, F.lit(None).cast(column.type))
     stored = stored.select(F.struct(*map(quoted_column, batch.key)).alias("at"), F.struct("*").alias("stored"))
-    joined = wanted.join(stored, "at", "left")
-    held = F.coalesce(F.col("stored")[ORDER_COLUMN], F.lit(""))
-    there = F.col("stored").isNotNull() & (held <= F.col("order"))
-    found = F.struct(
+    joined = pending.join(stored, "at", "left")
+    stored_order = F.coalesce(F.col("stored")[ORDER_COLUMN], F.lit(""))
+    there = F.col("stored").isNotNull() & (stored_order <= F.col("order"))
+    values = F.struct(
         *[
             F.coalesce(F.col("found")[c], F.when(there, F.struct(F.col("stored")[c].alias("v")))).alias(c)
             for c in (column.name for column in batch.columns)
         ]
     )
     state = F.when(there, "complete").when(F.col("moved"), "table").otherwise("lost")
-    return joined.withColumn("found", found).withColumn("state", state).select(*wanted.columns)
+    return joined.withColumn("found", values).withColumn("state", state).select(*pending.columns)
 
 
 def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> DataFrame:
-    """Return the folded rows, completed, without the lost ones; a row deleted before the full load becomes a delete."""
+    """Return the completed folded rows without lost ones; a row deleted before the full load becomes a delete."""
     row = F.struct(*[F.col("found")[c]["v"].alias(c) for c in columns])
-    # a name of its own: Spark may take a checkpoint's key for that of the rows which it was made from
+    # a distinct name: Spark may confuse a checkpoint's key with that of the rows it was made from
     completed = resolved.select(F.col("key").alias("c_key"), F.col("state").alias("c_state"), row.alias("c_row"))
     joined = folded.join(completed, F.col("key") == F.col("c_key"), "left")
     void = F.coalesce(F.col("c_state") == "void", F.lit(False))
@@ -300,25 +300,25 @@ def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> Dat
 
 
 def _counts_in(folded: DataFrame) -> list[str]:
-    """Return the columns with event counts that tell of an insert; see ``fold.may_have_been``."""
+    """Return the event counts that show an insert; see ``fold.may_have_been``."""
     return [name for name in ("n_c", "n_d") if name in folded.columns]
 
 
 def past_of(batch: Batch, rows: DataFrame) -> DataFrame:
-    """Return the events that folded rows with placeholders are made of: since the row was whole or had another key."""
+    """Return the events behind folded rows with placeholders, since the row was whole or had another key."""
     if batch.target.clean is None and rows.where(_HAS_PAST).isEmpty():
         return rows
     names = rows.select("key.*").columns
-    wanted = rows.select(row_key("key", names).alias("place"), "order").localCheckpoint()
+    places = rows.select(row_key("key", names).alias("place"), "order").localCheckpoint()
     assert batch.rows is not None
     changes = without_void(batch.rows.every_event().frame, batch.truncate_order)
     events = changes.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
     last = events.where(is_open()).join(
-        wanted, (F.col("at") == F.col("place")) & events["order"].eqNullSafe(wanted["order"]), "left_semi"
+        places, (F.col("at") == F.col("place")) & events["order"].eqNullSafe(places["order"]), "left_semi"
     )
     gathered = last = last.localCheckpoint()
     for _ in range(MAX_KEY_CHANGES):
-        # a row that has moved has its past under the key that it had
+        # a row with a changed key has its past under the old key
         ends = last.select(F.coalesce("was", "at").alias("place"), F.col("order").alias("until"))
         before = events.join(ends, F.col("at") == F.col("place")).where("order < until")
         began = F.when(~is_open() | F.col("was").isNotNull(), F.col("order"))

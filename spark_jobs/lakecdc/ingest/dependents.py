@@ -1,7 +1,7 @@
 """Quarantine updates that leave out values which an earlier message in quarantine may have changed.
 
-Completed from the table, they would hide the message's values for good, because its replay is older than they are. They
-go to quarantine up to the next whole image of the row, and come back with the message.
+Completed from the table, they would hide the message's values forever, because its replay is older. They are
+quarantined up to the next whole image of the row, and replayed with the message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakecdc.ingest.fold import is_open
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import held_orders
 
-_REASON = "a message in quarantine that came before it may have changed what it leaves out: "
+_REASON = "an earlier message in quarantine may have changed the values that it leaves out: "
 
 
 def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | None) -> Batch:
@@ -38,17 +38,17 @@ def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | Non
     events = rows.frame.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
     known = known.join(events.select(F.col("at").alias("row_key"), "order"), ["row_key", "order"], "left_anti")
     whole = events.where(~is_open()).select("at", F.col("order").alias("whole"))
-    found = None
+    dependents = None
     for _ in range(MAX_KEY_CHANGES):
         more = _dependents(events, known, whole, batch, table)
-        if found is not None:
-            more = more.join(found.select("order", "key"), ["order", "key"], "left_anti").localCheckpoint()
+        if dependents is not None:
+            more = more.join(dependents.select("order", "key"), ["order", "key"], "left_anti").localCheckpoint()
         if more.isEmpty():
             break
-        found = more if found is None else found.unionByName(more)
-        # under its new key as well, a row that has moved is not the one that it would be
+        dependents = more if dependents is None else dependents.unionByName(more)
+        # under its new key too, a row with a changed key depends on the message
         known = known.union(more.select("at", "order")).localCheckpoint()
-    return batch if found is None else _without(batch, rows, found)
+    return batch if dependents is None else _without(batch, rows, dependents)
 
 
 def _leaves_out(rows: Rows, *, in_order: bool) -> bool:
@@ -75,7 +75,7 @@ def _dependents(
     events: DataFrame, known: DataFrame, whole: DataFrame, batch: Batch, table: IcebergTable | None
 ) -> DataFrame:
     """Return events with placeholders whose last predecessor is a message in quarantine."""
-    # a moved row is identified by its former key
+    # a row with a changed key is identified by its old key
     place = F.coalesce("was", "at")
     before = known.select(F.col("row_key").alias("place"), F.col("order").alias("waits"))
     opened = events.where(is_open()).withColumn("place", place)
@@ -99,14 +99,16 @@ def _stored(judged: DataFrame, batch: Batch, table: IcebergTable | None) -> Data
         return None
     had = F.coalesce("old_key", "key")
     keys = judged.select(*[had[old].alias(new) for old, new in zip(batch.key, names, strict=True)]).distinct()
-    held = held_orders(table, keys.localCheckpoint(), names)
-    return held.select(row_key("key", names).alias("place"), "held")
+    orders = held_orders(table, keys.localCheckpoint(), names)
+    return orders.select(row_key("key", names).alias("place"), "held")
 
 
-def _without(batch: Batch, rows: Rows, found: DataFrame) -> Batch:
-    # a change of the key is two events of one place
-    gone = found.select("order", "key").union(found.where("old_key IS NOT NULL").select("order", "old_key"))
-    rest = rows.frame.join(F.broadcast(gone), ["order", "key"], "left_anti").select(*rows.frame.columns)
+def _without(batch: Batch, rows: Rows, dependents: DataFrame) -> Batch:
+    # a key update is two events of one place
+    removed = dependents.select("order", "key").union(
+        dependents.where("old_key IS NOT NULL").select("order", "old_key")
+    )
+    rest = rows.frame.join(F.broadcast(removed), ["order", "key"], "left_anti").select(*rows.frame.columns)
     reason = F.concat(F.lit(_REASON), F.array_join("open", ", "))
-    rejected = quarantine.of_events(batch, found, quarantine.LOST_RULE, reason)
+    rejected = quarantine.of_events(batch, dependents, quarantine.LOST_RULE, reason)
     return replace(batch, rows=rows.with_frame(rest)).with_rejected(rejected)

@@ -1,6 +1,6 @@
-"""Whole databases: a target with ``{table}`` in its name becomes one target for each current table of the source.
+"""Feed whole databases: a target with ``{table}`` in its name becomes one target for each current source table.
 
-A table that appears later is fed from the next run on, with a full load if the source makes them.
+A later table is fed from the next run on, with a full load if the source supports it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 def expand_targets(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, InputError]]:
     """Return the spec with every table named, and the targets that several source tables would feed, with the error.
 
-    A table that another target names as its ``source_table``, or that would get the name of another target, belongs
-    to that one. A table whose target would have the name of a table of lakecdc's own is left out.
+    A table that another target names as its ``source_table``, or that would get the name of another target, belongs to
+    that one. A table whose target would have the name of one of lakecdc's own tables is left out.
 
     :raises InputError: no target is left.
     """
@@ -35,14 +35,14 @@ def expand_targets(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[st
     module = source_module(spec.source.type)
     if not hasattr(module, "source_tables"):
         raise InputError(
-            f"A source of type {spec.source.type!r} cannot tell which tables it has.",
+            f"A source of type {spec.source.type!r} cannot list its tables.",
             hint='Name every target, without "{table}".',
         )
     return with_named_targets(spec, module.source_tables(spark, spec))
 
 
 def check_patterns(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> Iterator[Finding]:
-    """Check which source tables match patterns; ``named`` takes the spec with every target named."""
+    """Check which source tables match patterns; ``named`` receives the spec with every target named."""
     if _has_patterns(spec):
         yield tried("source_tables", _matched, spec, tables, named)
     else:
@@ -54,50 +54,52 @@ def _matched(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[Job
     named.append(spec)
     for error in shared.values():
         raise error
-    return f"{len(spec.targets)} tables of the source are meant"
+    return f"{len(spec.targets)} tables of the source match"
 
 
 def _has_patterns(spec: JobSpec) -> bool:
     return any(target.is_pattern for target in spec.targets)
 
 
-def with_named_targets(spec: JobSpec, found: Sequence[str]) -> tuple[JobSpec, dict[str, InputError]]:
+def with_named_targets(spec: JobSpec, source_tables: Sequence[str]) -> tuple[JobSpec, dict[str, InputError]]:
     """Name every target of a spec, given the source's tables; see :func:`expand_targets`."""
-    targets, shared = named_targets(spec.targets, sorted(found), getattr(spec.options, "quarantine_table", None))
+    targets, shared = named_targets(
+        spec.targets, sorted(source_tables), getattr(spec.options, "quarantine_table", None)
+    )
     if not targets:
         raise InputError(
-            f"None of the source's {len(found)} tables is meant by source_tables.",
-            hint=f"The source has {', '.join(sorted(found)[:20]) or 'none'}.",
+            f"None of the source's {len(source_tables)} tables matches source_tables.",
+            hint=f"The source has {', '.join(sorted(source_tables)[:20]) or 'none'}.",
         )
     return replace(spec, targets=targets, tables=tuple(t.table for t in targets)), shared
 
 
 def named_targets(
-    targets: Sequence[Target], found: Sequence[str], quarantine: str | None = None
+    targets: Sequence[Target], source_tables: Sequence[str], quarantine: str | None = None
 ) -> tuple[tuple[Target, ...], dict[str, InputError]]:
     """Name the targets of patterns, and return the targets that several source tables would feed."""
     shared: dict[str, InputError] = {}
     named = [t for t in targets if not t.is_pattern]
-    own, taken = {t.source_table for t in named}, {t.table: "" for t in named}
-    meant = [p.for_source_table(name) for p in targets if p.is_pattern for name in found if p.wants(name)]
-    quarantines = {quarantine_of(t.table, quarantine) for t in (*named, *meant)}
+    own, fed_by = {t.source_table for t in named}, {t.table: "" for t in named}
+    expanded = [p.for_source_table(name) for p in targets if p.is_pattern for name in source_tables if p.wants(name)]
+    quarantines = {quarantine_of(t.table, quarantine) for t in (*named, *expanded)}
     for pattern in (t for t in targets if t.is_pattern):
-        for source_table in found:
+        for source_table in source_tables:
             target = pattern.for_source_table(source_table)
-            if source_table in own or not pattern.wants(source_table) or taken.get(target.table) == "":
+            if source_table in own or not pattern.wants(source_table) or fed_by.get(target.table) == "":
                 continue
             names = [n for n in (target.table, target.history_table) if n]
             ours = [n for n in names if is_side_table(n) or n in quarantines]
             if ours:
                 log.warning("%s is not fed: %s is a name of lakecdc's own tables", source_table, ours[0])
                 continue
-            if target.table in taken:
+            if target.table in fed_by:
                 shared[target.table] = InputError(
-                    f"{taken[target.table]} and {source_table} would both feed it.",
+                    f"{fed_by[target.table]} and {source_table} would both feed it.",
                     table=target.table,
-                    hint="Use {schema} in the target's name as well, or exclude one of them.",
+                    hint="Use {schema} in the target's name too, or exclude one of them.",
                 )
                 continue
-            taken[target.table] = source_table
+            fed_by[target.table] = source_table
             named.append(target)
     return tuple(named), shared

@@ -1,7 +1,7 @@
 """Remember erased keys as hashes, so that earlier events do not bring their rows back.
 
-One Iceberg table beside the target, ``<table>_lakecdc_erased``: the hash of the key, salted with the target's UUID, and
-the target's highest order key at that time. An event above it is new: the source has the row again.
+One Iceberg table per target, ``<table>_lakecdc_erased``: the hash of the key, salted with the target's UUID, and the
+target's highest order key at that time. An event above it is new: the source has the row again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HASH = "key_hash"
 
 
 def key_in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
-    """Return key columns in the order of field ids, which hashes use whatever order a source or a spec has."""
+    """Return key columns in the order of field ids, which hashes use regardless of the order in source or spec."""
     return tuple(sorted(key, key=table.field_id))
 
 
@@ -49,7 +49,7 @@ def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
 
 
 def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -> DataFrame | None:
-    """Return the keys of ``key, order`` that were erased later: ``key``; None if nothing was ever erased."""
+    """Return the keys of ``key, order`` that were erased later: ``key``; None if none was ever erased."""
     table = _open(target)
     if table is None:
         return None
@@ -68,12 +68,12 @@ def without_erased(batch: Batch, target: IcebergTable) -> Batch:
     changes = events.frame
     hashed = _hashed(with_late(changes), target, batch.key).join(F.broadcast(_newest(table)), _HASH, "left")
     is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
-    kept = hashed.where(~is_erased).select(*changes.columns)
-    return replace(batch, rows=events.with_frame(kept))
+    remaining = hashed.where(~is_erased).select(*changes.columns)
+    return replace(batch, rows=events.with_frame(remaining))
 
 
 def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
-    """Drop late messages about erased keys, and remove the content of messages that may be about one.
+    """Drop late messages of erased keys, and remove the content of messages that may be of one.
 
     :param key: of the target, in the order of ``row_key``.
     """
@@ -86,7 +86,7 @@ def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str
     judged = messages.withColumn(_HASH, erased_key_hash(target.uuid, text)).join(F.broadcast(newest), _HASH, "left")
     is_of_erased = F.col("erased").isNotNull()
     judged = judged.where(~F.coalesce(is_of_erased & (order <= F.col("erased")), F.lit(False)))
-    # without a key it may be about an erased row, without an order key it may be from before
+    # without a key it may be of an erased row, without an order key it may be older
     unsure = F.when(F.col(_HASH).isNull(), order.isNull() | (order <= F.lit(row[0]))).otherwise(
         is_of_erased & order.isNull()
     )
@@ -110,8 +110,8 @@ def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
     return F.when(reduce(and_, [part.isNotNull() for part in parts]), text)
 
 
-def rows_returned(target: IcebergTable, batch: Batch, files: Sequence[Any], before: Snapshot | None) -> int:
-    """Count the erased rows that a batch has brought back to a target with the head ``before``.
+def count_returned_rows(target: IcebergTable, batch: Batch, files: Sequence[Any], before: Snapshot | None) -> int:
+    """Count the erased rows that a batch has restored in a target with the head ``before``.
 
     :param files: the data files of a full load, to read instead of its source.
     """

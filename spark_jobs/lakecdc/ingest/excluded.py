@@ -16,7 +16,7 @@ _IMAGES = ("before", "after", "data", "old", "before-image")
 # members that may be the statement at the source
 _STATEMENTS = ("sql", "query")
 _ENVELOPES = ("payload", "source")
-# members of envelopes: a column of such a name is removed from rows alone
+# members of envelopes: columns of these names are only removed from rows
 _OWN = frozenset(
     (
         *("schema", "payload", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction", "type", "table", "database"),
@@ -28,11 +28,11 @@ _OWN = frozenset(
 
 
 class _Members(list[tuple[str, Any]]):
-    """A JSON object, its members in their order."""
+    """A JSON object with its members in order."""
 
 
 class _Literal(str):
-    """A number as it is written, so that no digit is lost."""
+    """A number as written, so that no digit is lost."""
 
 
 def value_without(target: Target, format_name: str) -> Callable[[bytes | None], bytes | None]:
@@ -68,16 +68,16 @@ def _parsed(message: bytes) -> Any:
 def _row(node: Any, names: frozenset[str]) -> Any:
     if not isinstance(node, _Members):
         return node
-    kept = [(name, value) for name, value in node if name not in names]
-    return _Members((name, _row(value, names) if name == "payload" else value) for name, value in kept)
+    members = [(name, value) for name, value in node if name not in names]
+    return _Members((name, _row(value, names) if name == "payload" else value) for name, value in members)
 
 
 def _envelope(node: Any, names: frozenset[str]) -> Any:
     if not isinstance(node, _Members):
         return _anywhere(node, names)
-    gone = (names - _OWN).union(_STATEMENTS)
-    kept = [(name, value) for name, value in node if name not in gone]
-    return _Members((name, _part(name, value, names)) for name, value in kept)
+    excluded = (names - _OWN).union(_STATEMENTS)
+    members = [(name, value) for name, value in node if name not in excluded]
+    return _Members((name, _part(name, value, names)) for name, value in members)
 
 
 def _part(name: str, value: Any, names: frozenset[str]) -> Any:

@@ -1,7 +1,7 @@
 """Leave out rows below a table's floor: they have expired, and old events must not bring them back.
 
-The floor becomes part of the filter of ``clean``: an update that moves a row below it deletes the row, one that moves a
-row above it is applied, and so are deletes.
+The floor becomes part of the filter of ``clean``: an update that moves a row below it deletes the row; updates that
+move a row above it are applied, and so are deletes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BelowFloor:
         self._counted.append(rows.count())
 
     def rows(self) -> int:
-        """Return how many rows were left out, once the batch is committed."""
+        """Return the number of rows left out, after the commit."""
         return sum(self._counted) + sum(int(seen.get["rows"]) for seen in self._seen)
 
 
@@ -72,19 +72,19 @@ def held_against(batch: Batch, table: IcebergTable | None) -> Batch:
 
 
 def table_floor(table: IcebergTable) -> BelowFloor | None:
-    """Return the floor for rows of a table; None if nothing of it has expired.
+    """Return the floor for rows of a table; None if no rows have expired.
 
     :raises InputError: the table's property is not a floor.
     """
     text = table.properties.get(EXPIRED_BELOW)
     if text is None:
         return None
-    floor, found = read_floor({EXPIRED_BELOW: text}, table.name), None
+    floor, column = read_floor({EXPIRED_BELOW: text}, table.name), None
     if floor is not None:
-        found = next((f for f in table.fields if f.id == floor.field_id and f.type in TIMES), None)
-    if floor is None or found is None:
+        column = next((f for f in table.fields if f.id == floor.field_id and f.type in TIMES), None)
+    if floor is None or column is None:
         return BelowFloor(text)
-    return BelowFloor(text, found.name, found.type, text_of(floor.below, found.type))
+    return BelowFloor(text, column.name, column.type, text_of(floor.below, column.type))
 
 
 def without_expired(batch: Batch, table: IcebergTable) -> Batch:
@@ -96,12 +96,12 @@ def without_expired(batch: Batch, table: IcebergTable) -> Batch:
     events = batch.rows.every_event()
     changes = events.frame
     spread = changes.select(F.struct(*changes.columns).alias(_CHANGE), "row.*")
-    kept = spread.where(f"NOT {below}").select(f"{_CHANGE}.*")
-    return replace(batch, rows=events.with_frame(kept))
+    remaining = spread.where(f"NOT {below}").select(f"{_CHANGE}.*")
+    return replace(batch, rows=events.with_frame(remaining))
 
 
 def known_floor(table: IcebergTable, batch: Batch) -> KnownFloor:
-    """Return what makes the commit fail if rows of the table expire or are erased, or it gets new rules meanwhile."""
+    """Return the floor to check at the commit, which fails if rows expire or are erased, or rules change meanwhile."""
     plan = batch.commit
     rules = {AGGREGATED: plan.rules} if plan.rules else {}
     return KnownFloor(table, {EXPIRED_BELOW: plan.floor.text if plan.floor else None, ERASED: plan.erasure, **rules})

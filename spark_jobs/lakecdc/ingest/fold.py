@@ -1,4 +1,4 @@
-"""Folding a batch: per key, the row after the last event, placeholders filled from the events before it."""
+"""Fold a batch: per key, the row after the last event, with placeholders filled from earlier events."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class Stats:
     """Facts about the events of a batch, or about its folded rows.
 
     :param events: number by op.
-    :param low_order: lowest order key of the folded rows, else of an event that may have come before; None without any.
+    :param low_order: lowest order key of the folded rows, or else of an event that may have been applied before; None
+        without any.
     :param keys: folded rows.
     :param open_keys: keys whose last event leaves columns open.
     :param deletes: keys whose last event is a delete.
     :param first_order: lowest order key of any event; None if unknown.
-    :param filled_keys: keys whose last event left columns open that the fold has filled from earlier ones.
+    :param filled_keys: keys whose last event left columns open that the fold filled from earlier ones.
     """
 
     events: dict[str, int]
@@ -39,7 +40,7 @@ class Stats:
 def fold(changes: DataFrame) -> DataFrame:
     """Reduce a change frame to one row per key.
 
-    :param changes: the change frame of one batch; a folded one, which has event counts, is returned unchanged.
+    :param changes: the change frame of one batch; a folded one, with event counts, is returned unchanged.
     :return: ``key, op, row, open, old_key, order, source_time, late`` of the key's last event, event counts by op, and
         the lowest order key of its events.
     """
@@ -53,7 +54,7 @@ def fold(changes: DataFrame) -> DataFrame:
 
 
 def without_void(changes: DataFrame, truncate_order: str | None) -> DataFrame:
-    """Leave out the events that a TRUNCATE with this order key makes void, if there was one."""
+    """Remove the events that a TRUNCATE with this order key makes void, if there was one."""
     return changes.where(f"NOT {void_sql('`order`', truncate_order)}") if truncate_order else changes
 
 

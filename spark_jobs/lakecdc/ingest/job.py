@@ -21,7 +21,7 @@ from lakecdc.ingest.table_feed import TableFeed, open_feed
 from lakecdc.ingest.table_run import TableRun
 from lakecdc.runtime.run import work_of
 
-# of converting one table's equality deletes before it is fed; what is left then waits for the next run
+# limit for converting one table's equality deletes before it is fed; the rest waits for the next run
 _MOST_SECONDS = 600.0
 
 
@@ -40,9 +40,9 @@ def feed_tables(
 ) -> list[TableReport]:
     """Feed the spec's targets from a source until its rounds end.
 
-    :param opened: opens the source, if any table can be fed.
+    :param opened: opens the source; called if any table can be fed.
     :param spec: with every target named.
-    :param refused: targets that cannot be fed, each with the reason.
+    :param refused: targets that cannot be fed, with the reasons.
     :raises LakecdcError: see :func:`ingest`.
     """
     feeds = {target.table: open_feed(spark, spec, target, refused.get(target.table)) for target in spec.targets}
@@ -70,8 +70,7 @@ def feed_tables(
 def _convert_deletes(spark: SparkSession, spec: JobSpec, feeds: Mapping[str, TableFeed]) -> None:
     """Convert the equality deletes of tables whose targets resolve deletes, before the tables are fed.
 
-    They are from before the target resolved its deletes, or from other writers. A table whose conversion fails is fed
-    all the same.
+    They are older than the setting, or from other writers. A table whose conversion fails is fed anyway.
     """
     left = tuple(name for name, feed in feeds.items() if feed.deletes_left and not feed.reloaded)
     if not left:
@@ -106,7 +105,7 @@ def _run_rounds(spark: SparkSession, spec: JobSpec, source: IngestSource, feeds:
 def _feed_each(
     spark: SparkSession, spec: JobSpec, feeds: Mapping[str, TableFeed], batches: list[Batch]
 ) -> Iterator[tuple[Batch, Exception | None]]:
-    """Feed the tables of a round, several at once; yield each batch as it is done, with its error."""
+    """Feed the tables of a round, several at once; yield each batch when it is done, with its error."""
 
     def feed_one(batch: Batch) -> Exception | None:
         try:

@@ -1,4 +1,4 @@
-"""Look up keys in the target: the rows that it has of them, and where these are."""
+"""Look up keys in the target: their rows, and the places of these."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _AS_TEXT = ("date", "timestamp_ntz")
 _ENDS = ((0, F.min), (1, F.max))
-#: up to this many rows are sent to every task that reads the table; of more, the table's rows are shuffled
+#: up to this many rows are broadcast to the tasks that read the table; beyond, the table's rows are shuffled
 MOST_BROADCAST = 250_000
 
 
@@ -37,10 +37,10 @@ MOST_BROADCAST = 250_000
 class LookedUp:
     """The table's visible rows of some keys.
 
-    :param read: returns the rows, under the names that the columns have now; or what a task makes of them, given the
-        task and the schema of that.
-    :param places: where these rows are, which a commit of resolved deletes need not search for again; None if Iceberg's
-        own reader has looked the keys up.
+    :param read: returns the rows, with current column names; or a task's output for them, given the task and its
+        schema.
+    :param places: places of these rows, which a commit of resolved deletes need not search again; None if Iceberg's own
+        reader has looked up the keys.
     """
 
     read: Callable[..., DataFrame]
@@ -68,24 +68,24 @@ def look_up(
 
     :param keys: columns as in ``key``.
     :param snapshot_id: state to read; default: the current one.
-    :param columns: to read besides the key; default: all. Columns that the table does not have are left out.
-    :param beside: further keys, of whose rows only the places are of use.
+    :param columns: columns to read besides the key; default: all. Columns that the table lacks are left out.
+    :param beside: further keys, of whose rows only the places are needed.
     """
-    wanted = [name for name in table.column_names if columns is None or name in {*key, *columns}]
+    chosen = [name for name in table.column_names if columns is None or name in {*key, *columns}]
     snapshot = table.head() if snapshot_id is None else table.snapshot(snapshot_id)
-    why = refusal(table, key, wanted)
+    why = refusal(table, key, chosen)
     if snapshot is not None and why is None:
         try:
             own = collect_keys(table, keys, key)
             searched = own if beside is None else pa.concat_tables([own, collect_keys(table, beside, key)])
-            places = find_places(table, snapshot, key, searched, wanted)
-            return LookedUp(partial(places.read, wanted, None if beside is None else own), places)
+            places = find_places(table, snapshot, key, searched, chosen)
+            return LookedUp(partial(places.read, chosen, None if beside is None else own), places)
         except UnreadError as error:
             why = str(error)
     if why is not None:
-        log.info("%s: Iceberg's reader looks the keys up, because %s", table.name, why)
+        log.info("%s: Iceberg's reader looks up the keys, because %s", table.name, why)
     rows = _read_keys(table, keys, key, snapshot_id)
-    rows = rows.select(*[quoted_column(name) for name in wanted if name in rows.columns])
+    rows = rows.select(*[quoted_column(name) for name in chosen if name in rows.columns])
     return _in_frame(rows)
 
 
@@ -111,14 +111,14 @@ def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> Dat
 
 
 def _read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None) -> DataFrame:
-    """Read the rows with Iceberg's own reader; as literals, the bounds of the keys let it skip files without them."""
+    """Read the rows with Iceberg's own reader; the keys' bounds as literals let it skip files."""
     rows, types = _rows_at(table, snapshot_id), sql_types(keys)
     ends = [f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS]
     measured = keys.agg(F.count(F.lit(1)).alias("count"), *ends)
     plain_ends = [plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]
-    ((count, *found),) = measured.select("count", *plain_ends).collect()
+    ((count, *bounds),) = measured.select("count", *plain_ends).collect()
     for place, name in enumerate(key):
-        low, high = found[2 * place : 2 * place + 2]
+        low, high = bounds[2 * place : 2 * place + 2]
         if low is not None:
             column, kind = F.col(quoted_column(name)), types[name]
             rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
@@ -128,19 +128,19 @@ def _read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapsho
 def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
     if snapshot_id is None or ((head := table.head()) and head.id == snapshot_id):
         return table.read()
-    # a snapshot is read with the column names of its time
+    # a snapshot is read with its own column names
     now = table.names_at(snapshot_id)
     rows = table.read(snapshot_id).select(*[F.col(quoted_column(old)).alias(new) for old, new in now.items()])
     if all(old == new for old, new in now.items()):
         return rows
-    # but Iceberg resolves names in filters by the current schema: no filter must be pushed down
+    # but Iceberg resolves names in filters by the current schema, so filters must not be pushed down
     return run_tasks(rows, lambda batches: batches, rows.schema)
 
 
 def plain(column: str, sql_type: str) -> Column:
-    """Return a column as values that come back from Python unchanged.
+    """Return a column as values that pass through Python unchanged.
 
-    A ``datetime`` would take this machine's time zone, and py4j takes no ``date`` before the year 1000.
+    A ``datetime`` would get this machine's time zone, and py4j refuses a ``date`` before the year 1000.
     """
     if sql_type == "timestamp":
         return F.unix_micros(column)

@@ -1,4 +1,4 @@
-"""Apply a batch to a branch that shows its table's past: no delete is remembered, and no position moves."""
+"""Apply a batch to a branch with a table's past state: no delete is remembered, and no position changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PastBranch:
-    """A branch that shows its table's past, with the position then; deletes after ``until`` are ignored."""
+    """A branch with a table's past state and position; deletes after ``until`` are ignored."""
 
     branch: Branch
     position: Position
@@ -52,7 +52,7 @@ class PastBranch:
 def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
     """Fold a cleaned batch, drop rows older than the branch's, and complete the rest; yield None without events.
 
-    :raises InputError: an omitted value is recorded nowhere.
+    :raises InputError: a value that the source omitted is not recorded.
     """
     assert batch.rows is not None
     events, merge = without_void(batch.rows.frame, batch.truncate_order), batch.target.merge
@@ -80,7 +80,7 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
 def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
     """Apply :func:`fold_onto_past` to the named branch, with a statement or as staged files to commit.
 
-    :param staged: takes rows, and keys as equality deletes, whose positions are to be found.
+    :param staged: receives rows, and keys as equality deletes, whose positions are searched later.
     """
     branch = past.branch
     specs = sorted(live_spec_ids(branch, branch.java.snapshot(name)))

@@ -1,4 +1,4 @@
-"""Events of a history table read back: the reverse of ``ingest.apply.events``."""
+"""Read events back from a history table: the reverse of ``ingest.apply.events``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.sql import quoted_column
 
-#: what changes_of reads beside a source's columns
+#: columns that changes_of reads besides the source's
 EVENT_COLUMNS = (OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN, ORDER_COLUMN, TIME_COLUMN)
 
 
 def changes_of(events: DataFrame, columns: Sequence[Column], key: Sequence[str]) -> DataFrame:
     """Convert rows of a history table to a change frame, without TRUNCATEs; missing columns are null.
 
-    :param columns: of the rows; the key is among them.
+    :param columns: columns of the rows, including the key.
     """
     named = {c.name: c for c in columns}
     keys = [named[name] for name in key]
@@ -47,8 +47,8 @@ def struct_of(rows: DataFrame, columns: Sequence[Column]) -> Expression:
 def whole_rows(rows: DataFrame) -> DataFrame:
     """Fill the values that a change frame's events omitted from earlier events; additional columns stay.
 
-    :return: the rows without ``open`` and ``old_key``, with the number ``unknown`` of their values that no event
-        records, which are null in the rows.
+    :return: the rows without ``open`` and ``old_key``, with the number ``unknown`` of values that no event records,
+        which are null.
     """
     columns = rows.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
     passed = [name for name in rows.columns if name not in ("row", "open", "old_key")]
@@ -60,7 +60,7 @@ def whole_rows(rows: DataFrame) -> DataFrame:
     known = [f"known_{place}" for place in range(len(columns))]
     for name, place in zip(columns, known, strict=True):
         is_open = F.coalesce(F.array_contains("open", name), F.lit(False))
-        # in a struct, since a value that is known may be null
+        # in a struct, because a known value may be null
         value = F.when((F.col("op") != "d") & ~is_open, F.struct(F.col("row")[name].alias("value")))
         numbered = numbered.withColumn(place, F.last(value, ignorenulls=True).over(of_life))
     numbered = numbered.localCheckpoint()

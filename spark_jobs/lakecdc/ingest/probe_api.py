@@ -25,7 +25,7 @@ __all__ = ["check_start", "have_read_files", "jdbc_table_name", "measure_lag", "
 
 
 def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
-    """Check what a run checks first, and whether the source has anything new; other sources are left to the job.
+    """Check what a run checks first, and whether the source has changes; the job checks other source types.
 
     :param positions: of tables that were fed; None if unknown.
     :raises LakecdcError: no table can be fed from the source.
@@ -38,7 +38,7 @@ def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> Sour
         with closing(postgres.connect(server)) as session:
             if spec.job == RECONCILE:
                 return SourceState()
-            # needs pyspark, which the login above does not
+            # needs pyspark, unlike the login above
             from lakecdc.ingest.sources.postgres import checks as postgres_start
 
             return postgres_start.check(session, server, spec, source, positions)
@@ -108,7 +108,7 @@ def have_read_files(positions: Iterable[Position], names: Set[str]) -> bool:
 
 
 def jdbc_table_name(target: Target, dialect: str) -> str:
-    """Return the name that a JDBC source looks a target's table up by, with its schema if the dialect has any."""
+    """Return the name by which a JDBC source looks up a target's table, with its schema if the dialect has schemas."""
     from lakecdc.ingest.sources.jdbc.dialects import source_name
 
     return ".".join(source_name(target, dialect))

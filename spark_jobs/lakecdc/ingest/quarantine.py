@@ -1,11 +1,11 @@
-"""The quarantine: messages that cannot be applied, kept whole, so that nothing is lost and the run goes on.
+"""The quarantine: complete messages that cannot be applied, so that none is lost and the run continues.
 
 One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine`` or the option ``quarantine_table``, partitioned by
 target: the raw key, value and headers, the place at the source, the order key if it is known, the broken rule and the
-reason, and when the message was first seen. A message is kept once per target, whatever is replayed; after a source
-began anew, the same place of the next epoch is another message. Of a source without messages the event itself is kept
-(``engine.kept_rows``). ``replay_quarantine`` applies them. Columns that the target excludes are removed; a value that
-they cannot be removed from is ``withheld``. So is the content of messages that may be about erased rows.
+reason, and when the message was first seen. A message is stored once per target, also after replays; if a source starts
+over, the same place in the next epoch is another message. For a source without messages the event itself is stored
+(``engine.kept_rows``). ``replay_quarantine`` applies them. Columns that the target excludes are removed; a value from
+which they cannot be removed is ``withheld``, and so is the content of messages that may be of erased rows.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ LOST_RULE = "unchanged"
 #: rule of an event with a value that fails an expression of ``clean``
 CLEAN_RULE = "clean"
 _LOST = (
-    "the source left out what had not changed (REPLICA IDENTITY FULL would tell it), and neither batch nor table "
-    "holds it: "
+    "the source left out unchanged values (REPLICA IDENTITY FULL would include them), and neither batch nor table has "
+    "them: "
 )
 # epoch of the source's identity; empty without an order key
 _EPOCH = "coalesce(substr(order_key, 1, 4), '')"
-# a row of a full load has the same place when it is read again later
+# a row of a full load has the same place when it is read again
 _READ = "full load "
 _PLACE = f"if(op = 'r', concat('{_READ}', {{}}), concat(order, ' ', key)) AS place"
 _KEY = "key"
 _VALUES = "concat(sha2(to_json(row), 256), '#', row_number() OVER (PARTITION BY to_json(row) ORDER BY order))"
-# the row itself is kept, not a message
+# the row itself is stored, not a message
 _IS_ROW = f"(startswith(place, '{_READ}') OR coalesce(substr(place, 1, length(order_key)) = order_key, false))"
-# targets that are fed at the same time share a quarantine, and only one can create it
+# targets fed at the same time share a quarantine, which only one can create
 _creating = threading.Lock()
 #: column name, type, NOT NULL
 COLUMNS = (
@@ -79,18 +79,18 @@ def table_name(options: FeedingOptions, target: str) -> str:
 
 
 def check_share(batch: Batch, options: FeedingOptions, events: int | None = None) -> None:
-    """Refuse a batch if too much of it cannot be applied: then the feed is wrong, not a message.
+    """Refuse a batch if too many messages cannot be applied: then the feed is wrong, not single messages.
 
-    :param options: the highest share, and whether the example may show the row's key.
+    :param options: options with the highest share, and whether the example may show the row's key.
     :param events: number of readable events; default: as the source reports it.
-    :raises InputError: naming an example; nothing is written.
+    :raises InputError: too many messages; the error has an example, and nothing is written.
     """
     rejected, facts, limit = batch.rejected, batch.source.facts, options.max_quarantined_fraction
     if rejected is None:
         return
     known = int(str(facts.get("events", facts.get("rows_read", 0)))) if events is None else events
     total = max(known + rejected.unreadable, rejected.count)
-    # a database describes its columns itself: a single row says nothing about the feed
+    # a database describes its columns itself, so a single row does not show that the feed is wrong
     most = max(limit * total, 1) if limit and "rows_read" in facts else limit * total
     if rejected.count <= most:
         return
@@ -109,14 +109,14 @@ def check_share(batch: Batch, options: FeedingOptions, events: int | None = None
 
 
 def of_incomplete(batch: Batch, events: DataFrame) -> Rejected:
-    """Reject the messages of events, of an uncleaned batch, whose unchanged values are recorded nowhere."""
+    """Reject the messages of events, of an uncleaned batch, whose unchanged values are not recorded."""
     return of_events(batch, events, LOST_RULE, F.concat(F.lit(_LOST), F.array_join("open", ", ")))
 
 
 def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rejected:
-    """Reject the messages of events, or the rows themselves, as JSON, if there are no messages.
+    """Reject the messages of events, or the rows themselves as JSON if there are no messages.
 
-    A row of a full load is identified by its key, or else by its values, whenever it is read again.
+    A row of a full load is identified by its key, or else by its values, when it is read again.
 
     :param events: rows of a change frame that is not cleaned.
     """
@@ -131,8 +131,8 @@ def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rej
         *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table", "row_key"),
     ).select(*REJECTED)
     if batch.source.origin is not None:
-        asked = lost.groupBy("order", "rule").agg(F.first("reason").alias("reason"))
-        messages = batch.source.origin(asked).localCheckpoint()
+        by_order = lost.groupBy("order", "rule").agg(F.first("reason").alias("reason"))
+        messages = batch.source.origin(by_order).localCheckpoint()
         messages = messages.join(
             lost.groupBy(F.col("order").alias("asked")).agg(F.first("row_key").alias("row_key")), "asked"
         )
@@ -157,7 +157,7 @@ def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
 
 
 def _rejected(batch: Batch, bad: DataFrame, kind: Row) -> Rejected:
-    """Reject the events whose values do not fit in the columns of ``kind``; these columns are kept as text."""
+    """Reject the events whose values do not fit in the columns of ``kind``; these columns are stored as text."""
     misfits, lacking = kind["misfits"], kind["lacking"]
     events = bad.where((F.col("misfits") == _array(misfits)) & (F.col("lacking") == _array(lacking)))
     types = sql_types(events.select("row.*"))
@@ -176,10 +176,10 @@ def _rejected(batch: Batch, bad: DataFrame, kind: Row) -> Rejected:
         members = [(F.col(texts) if k in names else F.col(struct))[k].alias(k) for k in batch.key]
         return F.when(F.col(struct).isNotNull(), F.struct(*members))
 
-    kept = {"row": F.struct(*[member(name).alias(name) for name in types])}
+    images = {"row": F.struct(*[member(name).alias(name) for name in types])}
     if keyed:
-        kept |= {"key": key_of("key", "texts", lacking), "old_key": key_of("old_key", "old_texts", misfits)}
-    events = events.withColumns(kept)
+        images |= {"key": key_of("key", "texts", lacking), "old_key": key_of("old_key", "old_texts", misfits)}
+    events = events.withColumns(images)
     reason = "values do not fit their columns: " + ", ".join(f"{name} ({types[name]})" for name in misfits)
     return of_events(batch, events.drop(*JUDGED, "lacking"), "type", F.lit(reason))
 
@@ -189,23 +189,23 @@ def _array(names: Sequence[str]) -> Column:
 
 
 def keep(table: IcebergTable, batch: Batch, target: IcebergTable | None, format_name: str | None = None) -> int:
-    """Keep a batch's rejected messages, except late ones about erased keys.
+    """Store a batch's rejected messages, except late ones of erased keys.
 
     :param table: the quarantine.
     :param target: the batch's table; None if it does not exist yet.
     :param format_name: format of the source's messages, from which the target's ``exclude_columns`` are removed.
-    :return: how many are new; a row that a full load reads again replaces the older one.
+    :return: number of new messages; a row that a full load reads again replaces the older one.
     """
     if batch.rejected is None:
         return 0
     same, epoch = ("target", "place", "epoch"), F.expr(_EPOCH)
     known = table.spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
-    found = _rows(batch.rejected.messages, batch.target.table).withColumn("epoch", epoch)
-    found = _without_excluded(found, batch.target, format_name)
-    found = withhold_erased(found, target, batch.key) if target is not None else found
-    held = known.select(*same, F.lit(True).alias("held"), F.col("order_key").alias("held_order"))
+    new = _rows(batch.rejected.messages, batch.target.table).withColumn("epoch", epoch)
+    new = _without_excluded(new, batch.target, format_name)
+    new = withhold_erased(new, target, batch.key) if target is not None else new
+    stored = known.select(*same, F.lit(True).alias("held"), F.col("order_key").alias("held_order"))
     is_newer = f"startswith(place, '{_READ}') AND held_order < order_key"
-    rows = found.join(held, list(same), "left").where(f"held IS NULL OR {is_newer}").localCheckpoint()
+    rows = new.join(stored, list(same), "left").where(f"held IS NULL OR {is_newer}").localCheckpoint()
     for row in rows.where("held").select("epoch").distinct().collect():
         older = rows.where("held").where(F.col("epoch") == row["epoch"])
         release(table, batch.target.table, older.select("place"), row["epoch"])
@@ -216,7 +216,7 @@ def keep(table: IcebergTable, batch: Batch, target: IcebergTable | None, format_
 
 
 def _rows(rejected: DataFrame, target: str) -> DataFrame:
-    kept = rejected.select(
+    columns = rejected.select(
         F.lit(target).alias("target"),
         *("place", "rule", "reason", "source_table", "source_time"),
         *("topic", "partition", "offset", "headers", "row_key"),
@@ -225,57 +225,57 @@ def _rows(rejected: DataFrame, target: str) -> DataFrame:
         F.col("key").alias("raw_key"),
         F.col("value").alias("raw_value"),
     )
-    return _with_distinct_places(kept).dropDuplicates(["place"])
+    return _with_distinct_places(columns).dropDuplicates(["place"])
 
 
-def _without_excluded(kept: DataFrame, target: Target, format_name: str | None) -> DataFrame:
-    """Remove excluded columns, which rows kept themselves lack; values that have none left become ``withheld``."""
+def _without_excluded(rejected: DataFrame, target: Target, format_name: str | None) -> DataFrame:
+    """Remove excluded columns, which stored rows lack; messages without a remaining value become ``withheld``."""
     if not target.exclude_columns or format_name is None:
-        return kept.withColumn("withheld", F.lit(None).cast("boolean"))
+        return rejected.withColumn("withheld", F.lit(None).cast("boolean"))
     cut = {"raw_key": key_without(target), "raw_value": value_without(target, format_name)}
     of = {name: F.udf(function, "binary", useArrow=False)(name) for name, function in cut.items()}
     left = {f"{name}_left": F.when(F.expr(_IS_ROW), F.col(name)).otherwise(without) for name, without in of.items()}
-    both = kept.withColumns(left).localCheckpoint()
+    both = rejected.withColumns(left).localCheckpoint()
     withheld = F.when(F.col("raw_value").isNotNull() & F.col("raw_value_left").isNull(), F.lit(True))
     return both.withColumns({"withheld": withheld, **{name: F.col(f"{name}_left") for name in cut}}).drop(*left)
 
 
-def _with_distinct_places(kept: DataFrame) -> DataFrame:
-    """Give equal messages of one file places of their own; a message that is rejected twice stays one."""
+def _with_distinct_places(rejected: DataFrame) -> DataFrame:
+    """Give equal messages of one file distinct places; a message that is rejected twice stays one."""
     arrival = F.substring("order_key", EVENT_DIGITS + 1, ARRIVAL_DIGITS)
     number = F.dense_rank().over(Window.partitionBy("place").orderBy(arrival))
     place = F.when(number > 1, F.concat_ws("~", "place", number.cast("string"))).otherwise(F.col("place"))
-    return kept.withColumn("place", place)
+    return rejected.withColumn("place", place)
 
 
 def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[tuple[str, bool]]:
-    """Return the epochs of messages that broke one of the rules, or any; each with whether rows themselves are kept."""
+    """Return the epochs of messages that broke one of the rules, or any, and whether rows themselves are stored."""
     rows = _there(table, target, rules).selectExpr(f"{_EPOCH} AS epoch", f"{_IS_ROW} AS own").distinct().collect()
     return sorted((row["epoch"], row["own"]) for row in rows)
 
 
 def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch: str | None = None) -> DataFrame:
     """Return a target's messages, of one of the :func:`epochs` or all, as a message frame in the order of arrival."""
-    kept = _there(table, target, rules).where(~F.expr(_IS_ROW))
+    stored = _there(table, target, rules).where(~F.expr(_IS_ROW))
     if epoch is not None:
-        kept = kept.where(F.expr(_EPOCH) == epoch)
+        stored = stored.where(F.expr(_EPOCH) == epoch)
     # the order key ends with the place of arrival
     arrival = "CAST(conv(substr(order_key, -16), 16, -10) AS bigint)"
-    return kept.selectExpr(
+    return stored.selectExpr(
         *("topic", "partition", "offset", "CAST(NULL AS timestamp) AS timestamp", "raw_key AS key"),
         *("raw_value AS value", "headers", f"coalesce({arrival}, offset, 0) AS arrival", "place"),
     )
 
 
 def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, own: bool) -> DataFrame:
-    """Return rejected messages of an epoch, ``formats.changes.REJECTED``; if ``own``, rows that are kept themselves."""
-    kept = _there(table, target, rules).where((F.expr(_EPOCH) == epoch) & (F.expr(_IS_ROW) == own))
+    """Return rejected messages of an epoch, ``formats.changes.REJECTED``; if ``own``, rows stored themselves."""
+    stored = _there(table, target, rules).where((F.expr(_EPOCH) == epoch) & (F.expr(_IS_ROW) == own))
     there = {"order": "order_key", "key": "raw_key", "value": "raw_value"}
-    return kept.select(*[F.col(there.get(name, name)).alias(name) for name in REJECTED])
+    return stored.select(*[F.col(there.get(name, name)).alias(name) for name in REJECTED])
 
 
 def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> None:
-    """Delete the rows of a target that are kept themselves, before a full load reads them again."""
+    """Delete a target's rows that are stored themselves, before a full load reads them again."""
     table = open_if_there(spark, catalog, name)
     if table is None or _rows_of(table, target, ()).where(_IS_ROW).isEmpty():
         return
@@ -298,8 +298,8 @@ def _there(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
 
 
 def _rows_of(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
-    kept = table.spark.table(table.sql_name).where(F.col("target") == target)
-    return kept.where(F.col("rule").isin(*rules)) if rules else kept
+    stored = table.spark.table(table.sql_name).where(F.col("target") == target)
+    return stored.where(F.col("rule").isin(*rules)) if rules else stored
 
 
 def release(table: IcebergTable, target: str, places: DataFrame, epoch: str) -> int:
@@ -323,7 +323,7 @@ def dismiss_quarantined(
     :param rules: only messages that broke one of these; default: all.
     :param seen_before: only messages that were first seen before this ISO-8601 moment.
     :param dry_run: only count them.
-    :raises ConflictError: a replay was at work.
+    :raises ConflictError: a replay is running.
     """
     where = "target = :target AND first_seen < CAST(:moment AS timestamp)"
     values = {"target": target, "moment": seen_before, **{f"rule{n}": rule for n, rule in enumerate(rules)}}

@@ -1,4 +1,4 @@
-"""Select the folded rows to apply: not older than the table's, and complete."""
+"""Select the folded rows to apply: complete, and not older than the table's."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Reconciliation:
     :param mark: highest order key that the table has applied; None if it was never fed.
     :param mode: how the rows are written.
     :param keep_lost: quarantines rows that cannot be completed, given the batch, these rows and the number of events.
-    :ivar state: of the table that rows were completed from; None if none was.
-    :ivar places: where the table's rows are of the keys that were looked up; None if that is not known.
+    :ivar state: state of the table from which rows were completed; None if none was.
+    :ivar places: places of the table's rows of the keys looked up; None if unknown.
     """
 
     feed: TableFeed
@@ -68,7 +68,7 @@ class Reconciliation:
         return rows
 
     def _without_stale(self, folded: Rows) -> tuple[Rows, int]:
-        """Drop rows that are older than the table's, and return their number too."""
+        """Drop rows that are older than the table's, and count them."""
         feed, batch, measured = self.feed, self.batch, self.measured
         truncated = feed.position.truncate_order if feed.position else None
         # a MERGE compares order keys itself; only rows to complete must not be older than the stored row
@@ -76,17 +76,17 @@ class Reconciliation:
         compared = Compared(self.mark, measured.low_order, truncated, rows=rows, deletes=not batch.source.in_order)
         if not batch.may_be_held or not compared.may_be_newer:
             return folded, 0
-        kept = drop_stale(folded.frame, feed.existing, batch.key, compared)
-        feed.add(suspects=kept.suspects, older_dropped=kept.dropped)
-        return folded.with_frame(kept.frame) if kept.dropped else folded, kept.dropped
+        current = drop_stale(folded.frame, feed.existing, batch.key, compared)
+        feed.add(suspects=current.suspects, older_dropped=current.dropped)
+        return folded.with_frame(current.frame) if current.dropped else folded, current.dropped
 
     def _complete(self, rows: Rows) -> Rows:
-        """Fill placeholders, from the table alone if the events cannot help."""
+        """Fill placeholders, only from the table if the events cannot."""
         batch, measured, table = self.batch, self.measured, self.feed.existing
         lookups, done = measured.open_keys, not measured.open_keys
         state, beside = state_of(table), None
         if batch.target.deletes == "resolved" and self.mode == "upsert":
-            # the commit has to find the rows of these keys too
+            # the commit needs the places of these keys too
             beside = rows.frame.where(may_have_been()).select("key.*")
         opened_rows = None if done else rows.for_table_alone(may_be_held=batch.may_be_held)
         if opened_rows is not None:
@@ -103,8 +103,8 @@ class Reconciliation:
         return rows
 
     def _remember_deletes(self, rows: Rows, *, some: bool) -> None:
-        """Remember deletes that a late event may follow; ``some``: there are some for certain."""
-        # an upsert does so while it writes, if it knows of deletes without a Spark job
+        """Remember deletes that a late event may follow; ``some``: there certainly are deletes."""
+        # an upsert does this while it writes, if it knows of deletes without a Spark job
         if self.mode != "upsert" or rows.stats is None:
             tombstones.remember(self.feed.existing, rows, self.batch.key, some=some)
 
@@ -121,13 +121,13 @@ def remember_waited_for(feed: TableFeed, batch: Batch, rows: Rows) -> None:
     if waiting is None:
         return
     known = waiting.select(F.col("row_key").alias("waits"))
-    gone = rows.deletes.join(known, row_key("key", batch.key) == F.col("waits"), "left_semi")
-    tombstones.append_deletes(feed.existing, gone, batch.key)
+    deleted = rows.deletes.join(known, row_key("key", batch.key) == F.col("waits"), "left_semi")
+    tombstones.append_deletes(feed.existing, deleted, batch.key)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What folded rows are compared with.
+    """The state with which folded rows are compared.
 
     :param mark: highest order key that the table has applied.
     :param lowest: lowest order key of the rows; None without any.
@@ -146,13 +146,13 @@ class Compared:
 
     @property
     def may_be_newer(self) -> bool:
-        """Return whether the table may hold something newer than one of the rows."""
+        """Check whether the table may have a newer state of one of the rows."""
         return self.mark is not None and self.lowest is not None and self.lowest <= self.mark
 
 
 @dataclass(frozen=True)
 class CurrentRows:
-    """Rows that are not stale, and the numbers of compared and dropped rows; if none is dropped, the given frame."""
+    """Rows that are not stale, and the numbers of compared and dropped rows; the given frame if none was dropped."""
 
     frame: DataFrame
     suspects: int = 0
@@ -163,19 +163,18 @@ def drop_stale(folded: DataFrame, table: IcebergTable, key: Sequence[str], compa
     """Drop rows that are older than the table's state.
 
     Only *suspects* are looked up: rows that are late in their own source partition and whose order key is not above the
-    highest one applied so far. "Not older" wins: a row with the stored order key is applied again, which changes
-    nothing.
+    highest one applied so far. A row with the stored order key is not older: applying it again changes nothing.
 
     :param folded: ``key, op, order`` and more, one row per key.
     """
     if compared.mark is None or compared.lowest is None or not compared.may_be_newer:
         return CurrentRows(folded)
-    kept = _drop_suspects(folded, table, key, compared, compared.mark)
+    current = _drop_suspects(folded, table, key, compared, compared.mark)
     if compared.truncated is None or compared.lowest >= compared.truncated:
-        return kept
+        return current
     older = F.expr(void_sql("`order`", compared.truncated))
-    emptied = kept.frame.where(older).count()
-    return CurrentRows(kept.frame.where(~older), kept.suspects, kept.dropped + emptied) if emptied else kept
+    emptied = current.frame.where(older).count()
+    return CurrentRows(current.frame.where(~older), current.suspects, current.dropped + emptied) if emptied else current
 
 
 def _drop_suspects(
@@ -197,7 +196,7 @@ def _drop_suspects(
         if compared.until is not None:
             deletes = deletes.where(F.coalesce(F.col(TIME_COLUMN) <= compared.until, F.lit(True)))
         voids.append(_older(suspects.where("op != 'd'"), deletes, key))
-    # late deletes too, which would note the key
+    # late deletes too, which would record the key
     if compared.deletes and (erased := erased_keys(table, suspects, key)) is not None:
         voids.append(erased)
     looked_up = count if compared.rows else 0
@@ -209,8 +208,8 @@ def _drop_suspects(
     return CurrentRows(frame, looked_up, dropped)
 
 
-def _older(suspects: DataFrame, held: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return the keys of suspects below the order key that is held: ``key``."""
+def _older(suspects: DataFrame, stored: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the keys of suspects below the stored order key: ``key``."""
     of_key = F.struct(*[quoted_column(k) for k in key]).alias("key")
-    orders = held.select(of_key, F.col(ORDER_COLUMN).alias("held"))
+    orders = stored.select(of_key, F.col(ORDER_COLUMN).alias("held"))
     return orders.join(F.broadcast(suspects), "key").where(F.col("held") > F.col("order")).select("key")

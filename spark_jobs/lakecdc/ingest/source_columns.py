@@ -1,4 +1,4 @@
-"""Find columns that the source has renamed or dropped, by the source's columns that the table remembers."""
+"""Find columns that the source renamed or dropped, by the source columns recorded in the table."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def follow(table: IcebergTable, batch: Batch) -> list[str]:
     if batch.source.columns is None:
         return []
     known, pairs = remembered(table, batch.target.feed), moves(table, batch)
-    moved = renamed(known, batch.source.columns, swapped=batch.source.columns_told is not None)
+    moved = renamed(known, batch.source.columns, swapped=batch.source.column_history is not None)
     anew = _made_anew(table, batch)
-    gone = [name for name in known if name not in moved and (name not in batch.source.columns or name in anew)]
-    dropped = _dropped(table, batch, gone, anew)
+    removed = [name for name in known if name not in moved and (name not in batch.source.columns or name in anew)]
+    dropped = _dropped(table, batch, removed, anew)
     changes = _rename(table, batch, pairs)
     if dropped:
         definition.drop_columns(table, dropped)
@@ -53,18 +53,18 @@ def moves(table: IcebergTable, batch: Batch) -> dict[str, str]:
     """Return the new name of each column that a batch renames; raise an InputError if a rename cannot be followed."""
     if batch.source.columns is None:
         return {}
-    taken = {*table.column_names}
+    used = {*table.column_names}
     exact = _pairs(table, batch, renamed(remembered(table, batch.target.feed), batch.source.columns, swapped=True))
-    if batch.source.columns_told is not None:
-        taken -= {*exact}
-    pairs = {old: new for old, new in exact.items() if new not in taken}
+    if batch.source.column_history is not None:
+        used -= {*exact}
+    pairs = {old: new for old, new in exact.items() if new not in used}
     # replaced rows bring the values under their new names
     lost = set() if batch.commit.replaces else {*exact} - {*pairs}
     if lost:
         old = min(lost)
         raise full_load_needed(
-            f"The source has renamed the column {old!r} to {exact[old]!r}, a name that a column still has which the "
-            "source has dropped or renamed as well",
+            f"The source renamed the column {old!r} to {exact[old]!r}, the name of a column in the table that the "
+            "source dropped or renamed too",
             table.name,
         )
     if batch.target.on_dropped_column == "keep":
@@ -73,9 +73,9 @@ def moves(table: IcebergTable, batch: Batch) -> dict[str, str]:
 
 
 def _made_anew(table: IcebergTable, batch: Batch) -> dict[str, str]:
-    """Return dropped columns of the source whose names new columns have, with their names in the table.
+    """Return dropped source columns whose names new columns have, with their names in the table.
 
-    A table without a snapshot has no values of the old ones; its next load may number all columns anew.
+    A table without a snapshot has no values of the old ones; its next load may renumber all columns.
     """
     if batch.commit.replaces or table.head() is None:
         return {}
@@ -90,10 +90,10 @@ def _made_anew(table: IcebergTable, batch: Batch) -> dict[str, str]:
 
 
 def _free_name(table: IcebergTable, batch: Batch, name: str) -> str:
-    """Return a new name for a dropped column whose own name a new column has."""
-    taken = {column.lower() for column in (*table.column_names, *(c.name for c in batch.columns))}
+    """Return a new name for a dropped column whose name a new column has."""
+    used = {column.lower() for column in (*table.column_names, *(c.name for c in batch.columns))}
     candidates = (f"{name}_dropped{number or ''}" for number in itertools.count())
-    return next(free for free in candidates if free.lower() not in taken)
+    return next(free for free in candidates if free.lower() not in used)
 
 
 def _pairs(table: IcebergTable, batch: Batch, moved: Mapping[str, str]) -> dict[str, str]:
@@ -103,25 +103,25 @@ def _pairs(table: IcebergTable, batch: Batch, moved: Mapping[str, str]) -> dict[
 
 def _rename(table: IcebergTable, batch: Batch, pairs: Mapping[str, str]) -> list[str]:
     if pairs:
-        # names may be swapped: a run that is killed now must not swap them back
+        # names may be swapped: if the run is killed now, the next one must not swap them back
         definition.rename_columns(table, pairs, {**_news(table, batch), names.VIEW_BEHIND: "true"})
         reach("after_rename")
     return [f"renamed {old} to {new}" for old, new in pairs.items()]
 
 
-def _dropped(table: IcebergTable, batch: Batch, gone: Sequence[str], anew: Mapping[str, str]) -> list[str]:
-    """Return the columns to drop of those that are gone at the source; ``anew``: those whose names new columns have."""
+def _dropped(table: IcebergTable, batch: Batch, removed: Sequence[str], anew: Mapping[str, str]) -> list[str]:
+    """Return the columns to drop of those removed at the source; ``anew``: those whose names new columns have."""
     if batch.target.on_dropped_column == "keep":
         return []
     present = {c.name for c in batch.columns} - {*anew.values()}
-    here = [name for name in (_in_table(batch.target, n) for n in gone) if name in table.column_names]
+    here = [name for name in (_in_table(batch.target, n) for n in removed) if name in table.column_names]
     if here and batch.target.on_dropped_column == "stop":
         raise InputError(
-            f"The source has dropped the columns {', '.join(here)}, and on_dropped_column is stop.",
+            f"The source dropped the columns {', '.join(here)}, and on_dropped_column is 'stop'.",
             table=table.name,
-            hint='Run once with "on_dropped_column": "keep" or "drop" in the target, or take the column back.',
+            hint='Run once with "on_dropped_column": "keep" or "drop" in the target, or restore the column.',
         )
-    # events of the batch that are older than the drop still fill it
+    # events of the batch before the drop still fill it
     dropped = [name for name in here if name not in present]
     _check_unused(table, batch, dropped)
     return dropped
@@ -135,15 +135,15 @@ def remember(table: IcebergTable, batch: Batch) -> None:
 
 
 def changed(table: IcebergTable, batch: Batch) -> bool:
-    """Check whether the source's columns differ from the remembered ones, as far as that shows without events."""
-    return bool(_made_anew(table, batch) or (batch.source.columns_told is not None and _news(table, batch)))
+    """Check whether the source's columns differ from the recorded ones, if that shows without events."""
+    return bool(_made_anew(table, batch) or (batch.source.column_history is not None and _news(table, batch)))
 
 
 def columns_at(table: IcebergTable, feed: str, place: int) -> tuple[dict[str, int], int]:
-    """Return the source's columns at a place of its log, see :class:`~lakecdc.ingest.change.ColumnsTold`.
+    """Return the source's columns at a place of its log, see :class:`~lakecdc.ingest.change.ColumnHistory`.
 
-    :return: number by name, empty if unknown; and the place up to which the log must be read at once, because the
-        table already has the columns of that place.
+    :return: number by name, empty if unknown; and the place up to which the log must be read at once, because the table
+        already has its columns.
     """
     known: Columns = remembered(table, feed)
     change = json.loads(table.properties.get(names.of_feed(names.SOURCE_COLUMNS_BEFORE, feed), "null"))
@@ -193,13 +193,13 @@ def _news(table: IcebergTable, batch: Batch) -> dict[str, str]:
         return {}
     present = {c.name for c in batch.columns}
     waiting = {n: number for n, number in known.items() if n not in now and _in_table(batch.target, n) in present}
-    kept = {n: number if number is not None else known.get(n) for n, number in now.items()} | waiting
-    key = _key_property(batch, kept)
-    if [*kept.items()] == [*known.items()] and table.properties.items() >= key.items():
+    numbers = {n: number if number is not None else known.get(n) for n, number in now.items()} | waiting
+    key = _key_property(batch, numbers)
+    if [*numbers.items()] == [*known.items()] and table.properties.items() >= key.items():
         return {}
-    change = batch.source.columns_told
+    change = batch.source.column_history
     before = {_own(batch, names.SOURCE_COLUMNS_BEFORE): json.dumps(asdict(change))} if change else {}
-    return {_own(batch, names.SOURCE_COLUMNS): json.dumps(kept), **key, **before}
+    return {_own(batch, names.SOURCE_COLUMNS): json.dumps(numbers), **key, **before}
 
 
 def remembered(table: IcebergTable, feed: str) -> dict[str, int | None]:
@@ -225,7 +225,7 @@ def _check_unused(table: IcebergTable, batch: Batch, dropped: list[str]) -> None
     lost = sorted(used & set(dropped))
     if lost:
         raise InputError(
-            f"The source has dropped {', '.join(lost)}, by which the table is keyed or partitioned.",
+            f"The source dropped {', '.join(lost)}, by which the table is keyed or partitioned.",
             table=table.name,
             hint='Set "on_dropped_column": "keep".',
         )

@@ -1,4 +1,4 @@
-"""The state of one table during a run: its position, what was done, and its report."""
+"""The state of one table during a run: its position, applied batches, and its report."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class TableFeed:
     """One table's state during a run.
 
     :param table: None until the first batch creates it.
-    :param newest: the nearest ancestor that carries a position, of whichever feed; None if the table was never fed.
-    :param carrier: the one in which this feed committed last; None if it never has.
+    :param newest: the nearest ancestor with a position of any feed; None if the table was never fed.
+    :param carrier: the snapshot of this feed's last commit; None if there is none.
     :param position: the table's position, quiet stretches included.
-    :param history: the change log beside it, if it has one.
+    :param history: the table's change log, if it has one.
     :param truncated: order key of the last TRUNCATE before the table was created, if any.
     :param reloaded: the next batch replaces all rows.
-    :param conversion: of its equality deletes before the first batch, if it had some that it was not to have.
-    :param waits: whether its quarantine holds messages; None if unknown.
+    :param conversion: conversion of unexpected equality deletes before the first batch, if there were any.
+    :param waits: whether its quarantine has messages; None if unknown.
     :param metrics: for the report.
     """
 
@@ -77,23 +77,23 @@ class TableFeed:
 
     @property
     def started_from(self) -> str | None:
-        """Return the text of the positions before the next commit, for its fence."""
+        """Return the text of the positions before the next commit, for the fence."""
         return self.newest.text if self.newest else None
 
     @property
     def is_shared(self) -> bool:
-        """Return whether other jobs feed the table as well."""
+        """Check whether other jobs feed the table too."""
         return bool(self.target.feed) or self.has_others
 
     @property
     def has_others(self) -> bool:
-        """Return whether other jobs have committed to the table."""
+        """Check whether other jobs have committed to the table."""
         return any(each.position.feed != self.target.feed for each in (self.newest.feeds if self.newest else ()))
 
     def follow_others(self) -> bool:
-        """Take over what the table's other feeds have committed; return False unless they alone have committed.
+        """Adopt the commits of the table's other feeds; return False unless only these have committed.
 
-        It returns False for a reload as well, which would remove their rows.
+        Return False for a reload too, which would remove their rows.
         """
         newest = carrier_of(self.existing.refresh().ancestors())
         if self.reloaded:
@@ -155,7 +155,7 @@ class TableFeed:
             self.metrics["full_load_written_by"] = staged.written_by
 
     def note_quiet(self, position: Position) -> None:
-        """Record how far the source was read for a table without changes, without a snapshot."""
+        """Record the position of a table without changes, without a snapshot."""
         assert self.carrier is not None and self.position is not None
         position = following(position, self.position)
         if position != self.position:
@@ -191,7 +191,7 @@ class TableFeed:
         return TableReport(self.name, "done", warning, **facts)
 
     def _note_readers(self, head: Snapshot | None) -> str | None:
-        """Report the form that the table's readers need; return a warning if the table has another one."""
+        """Report the format that the table's readers need; return a warning if the table has another one."""
         target = self.target
         if not target.readers:
             return None
@@ -213,14 +213,14 @@ class TableFeed:
         """Report whether the table keeps its promised freshness; return a warning if it does not."""
         if self.target.freshness is None:
             return None
-        # until a reload commits, readers see what was there before
+        # until a reload commits, readers see the earlier rows
         seen = self.position or (self.carrier.position if self.carrier else None)
         freshness = judge(self.target.freshness, seen.read_through if seen else None, datetime.now(UTC))
         self.metrics |= freshness.facts()
         return freshness.problem
 
     def _promise_not_kept(self) -> str | None:
-        """Say which equality deletes a table has although its target resolves them."""
+        """Return a warning about equality deletes in a table whose target resolves them, or None."""
         left = self.deletes_left
         if self.target.deletes == "resolved":
             self.metrics["equality_delete_files"] = left
@@ -244,13 +244,13 @@ class TableFeed:
         if self.table is not None or not others:
             return reason
         return (
-            f"{reason}, but for other tables: {', '.join(others)}; if one of them feeds it in spite of its name, "
-            'that one has to be the "source_table" of its target'
+            f"{reason}, but for other tables: {', '.join(others)}; if one of them feeds it under another name, "
+            'set it as "source_table" of the target'
         )
 
 
 def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Exception | None) -> TableFeed:
-    """Load a table's state; a table that cannot be loaded, or is refused, has failed, and the others go on."""
+    """Load a table's state; if it cannot be loaded or is refused, the table has failed, and the others continue."""
     feed, catalog = TableFeed(target, spec, error=refused), spec.catalog.name
     try:
         feed.table = open_if_there(spark, catalog, feed.name)
@@ -268,7 +268,7 @@ def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Excep
                 raise InputError(
                     "A reload would remove the rows of the other jobs that feed it.",
                     table=feed.name,
-                    hint="Remove it from options.reload. To load its sources anew, let all its jobs feed a new table.",
+                    hint="Remove it from options.reload. To reload its sources, let all its jobs feed a new table.",
                 )
             # the fence still compares with the table's position
             feed.position, feed.reloaded = None, feed.table is not None

@@ -1,4 +1,4 @@
-"""One batch into one table: quarantine, clean, prepare, reconcile, commit, in this order."""
+"""Apply one batch to one table: quarantine, clean, prepare, reconcile, commit, in this order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakecdc.ingest.batch import Batch, CommitPlan, Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.completion import past_of
-from lakecdc.ingest.erased import rows_returned
+from lakecdc.ingest.erased import count_returned_rows
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import Stats, fold, measure_folded, without_void
 from lakecdc.ingest.formats.changes import row_key
@@ -42,23 +42,23 @@ from lakecdc.writer.parquet import MISSING_VALUE
 
 log = logging.getLogger(__name__)
 
-# how Spark and the writer refuse a null
+# errors of Spark and the writer for a null
 _NULL_REFUSALS = ("NOT_NULL_ASSERT_VIOLATION", MISSING_VALUE)
 _TIMES = ("date", "timestamp")
 
 
 @dataclass
 class TableRun:
-    """Applies batches to one table and updates its state; ``uncleaned`` is the current batch before any cleaning."""
+    """Apply batches to one table and update its state; ``uncleaned`` is the current batch before cleaning."""
 
     spark: SparkSession
     feed: TableFeed
     uncleaned: Batch | None = field(default=None, init=False)
 
     def apply(self, batch: Batch) -> None:
-        """Apply a batch; if an expression of its cleaning fails, events that it fails for are quarantined."""
+        """Apply a batch; if an expression of its cleaning fails, quarantine the events that it fails for."""
         committed, batch = self.feed.commits, _of_feed(self.feed, batch)
-        # events that fail a computed column hide those that fail the filter
+        # events that fail a computed column hide events that fail the filter
         for last in (False, False, True):
             try:
                 self._apply(batch)
@@ -78,7 +78,7 @@ class TableRun:
             return self._without_unclean(batch, error)
         if not (feed.follow_others() or isinstance(error, StateMovedError)):
             return None
-        log.info("%s: rows have changed meanwhile, the batch is compared again", feed.name)
+        log.info("%s: rows changed meanwhile, the batch is compared again", feed.name)
         if feed.history:
             feed.history.refresh()
         # another job's first commit may be among them
@@ -90,7 +90,7 @@ class TableRun:
         if parts is None:
             return None
         rest, misfits = parts
-        reason = F.concat(F.lit("an expression of clean cannot take a value: "), F.col("misfit"))
+        reason = F.concat(F.lit("an expression of clean fails for a value: "), F.col("misfit"))
         return rest.with_rejected(quarantine.of_events(rest, misfits, quarantine.CLEAN_RULE, reason))
 
     def _apply(self, batch: Batch) -> None:
@@ -137,7 +137,7 @@ class TableRun:
         feed.add(seconds=round(time.monotonic() - began, 3))
 
     def _without_dependents(self, batch: Batch) -> Batch:
-        """Quarantine updates that cannot be completed while messages before them are in quarantine."""
+        """Quarantine updates that cannot be completed while earlier messages are in quarantine."""
         feed = self.feed
         if batch.rows is None or batch.full_load or not batch.target.keyed:
             return batch
@@ -152,13 +152,13 @@ class TableRun:
         feed, name = self.feed, self.feed.quarantine_table
         if batch.rejected is None:
             return
-        kept = quarantine.create_quarantine(self.spark, feed.spec.catalog.name, name)
-        feed.add(quarantined=quarantine.keep(kept, batch, feed.table, getattr(feed.spec.source, "format", None)))
+        table = quarantine.create_quarantine(self.spark, feed.spec.catalog.name, name)
+        feed.add(quarantined=quarantine.keep(table, batch, feed.table, getattr(feed.spec.source, "format", None)))
         feed.metrics["quarantine_table"], feed.waits = name, True
         reach("after_quarantine")
 
     def _keep_misfits(self, batch: Batch, misfits: DataFrame, rows: int) -> None:
-        """Quarantine rows of a full load whose values do not fit, found while it was read."""
+        """Quarantine rows of a full load whose values do not fit."""
         assert self.uncleaned is not None
         judged = quarantine.with_misfits(self.uncleaned, misfits, rows)
         quarantine.check_share(judged, self.feed.options)
@@ -183,7 +183,7 @@ class TableRun:
         self._keep_late_rejected(batch, quarantine.of_incomplete(self.uncleaned, uncleaned))
 
     def _keep_late_rejected(self, batch: Batch, rejected: Rejected, events: int | None = None) -> None:
-        """Quarantine messages that are rejected after the batch's others; ``events`` is the number of all events."""
+        """Quarantine messages rejected after the batch's others; ``events`` is the number of all events."""
         quarantine.check_share(batch.with_rejected(rejected), self.feed.options, events)
         self._keep_rejected(replace(batch, rejected=rejected))
 
@@ -197,22 +197,22 @@ class TableRun:
     def _commit(self, batch: Batch) -> None:
         feed = self.feed
         modes.check_debt(feed.existing, batch, feed.options.max_delete_files)
-        with self._persisted(batch) as kept:
-            if not kept.target.keyed:
-                self._commit_events(kept)
+        with self._persisted(batch) as persisted:
+            if not persisted.target.keyed:
+                self._commit_events(persisted)
                 return
-            # a TRUNCATE that the table does not apply is an event of its history all the same
-            rows = _without_marked_truncate(feed.existing, kept, feed.metrics)
+            # a TRUNCATE that the table does not apply is still an event of its history
+            rows = _without_marked_truncate(feed.existing, persisted, feed.metrics)
             if feed.history is None:
                 self._commit_rows(rows)
                 return
             try:
-                entering = replace(rows.commit, enter_history=partial(self._enter_history, kept))
+                entering = replace(rows.commit, enter_history=partial(self._enter_history, persisted))
                 self._commit_rows(replace(rows, commit=entering))
             except AuditError as error:
-                feed.history.tell_if_ahead(error)
+                feed.history.raise_if_ahead(error)
                 raise
-            feed.history.taken(kept)
+            feed.history.note_commit(persisted)
 
     @contextmanager
     def _persisted(self, batch: Batch) -> Iterator[Batch]:
@@ -231,7 +231,7 @@ class TableRun:
         feed = self.feed
         mark = feed.position.high_order if feed.position else None
         if batch.full_load or batch.rows is None:
-            # a full load has every key once: folding it would shuffle and store the whole table for nothing
+            # a full load has every key once: folding it would shuffle and store the whole table needlessly
             position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
             self._write(batch, self._choose_mode(batch, mark), position)
             return
@@ -251,7 +251,7 @@ class TableRun:
             self._write(replace(batch, rows=rows, commit=plan), mode, position)
 
     def _commit_merged(self, batch: Batch, merge: Merge, mark: str | None) -> None:
-        """Commit the rows that events and the table's rows make by the rules of the target."""
+        """Commit the rows merged from events and the table's rows by the rules of the target."""
         feed, measured = self.feed, events.measure(batch)
         position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
         low = measured.low_order
@@ -269,7 +269,7 @@ class TableRun:
         return mode
 
     def _commit_events(self, batch: Batch) -> None:
-        """Commit a batch to a table that is only appended to."""
+        """Commit a batch to an append-only table."""
         feed = self.feed
         measured = None if batch.full_load else events.measure(batch)
         applied, position = events.append_events(feed.existing, batch, measured, feed.position, feed.started_from)
@@ -278,7 +278,7 @@ class TableRun:
         feed.note(applied, position)
 
     def _enter_history(self, batch: Batch) -> None:
-        """Enter the batch's events into the change log, unless it has them."""
+        """Add the batch's events to the change log, unless it has them."""
         feed = self.feed
         assert feed.history is not None
         applied = feed.history.append(batch, feed.existing, feed.carrier)
@@ -292,7 +292,7 @@ class TableRun:
         applied = modes.apply_rows(mode, feed.existing, batch, position, started)
         feed.note(applied, position)
         if batch.commit.erasure is not None:
-            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, applied.staged.data_files, before))
+            feed.add(erased_rows_returned=count_returned_rows(feed.existing, batch, applied.staged.data_files, before))
 
     def _count_only(self, batch: Batch) -> None:
         if batch.rows is None or batch.full_load:
@@ -323,7 +323,7 @@ def _folded(batch: Batch, rows: Rows) -> DataFrame:
 
 
 def _null_key(batch: Batch, error: Exception) -> InputError | None:
-    """Name the key column whose missing value made a batch fail; None if it failed for another reason."""
+    """Return the error of the key column whose missing value made a batch fail; None for another reason."""
     cause = explain(error)
     is_null = cause is not None and any(refusal in cause.text for refusal in _NULL_REFUSALS)
     if cause is None or not is_null or batch.rows is None or not batch.key:
@@ -335,9 +335,9 @@ def _null_key(batch: Batch, error: Exception) -> InputError | None:
     row = missing.where(" OR ".join(map(quoted_column, batch.key))).first()
     columns = [name for name in batch.key if row is None or row[name]]
     types = {column.name: column.type for column in batch.columns}
-    hint = 'Fill it at the source, or set "key" in the target to columns that always have a value.'
+    hint = 'Fill it at the source, or set "key" in the target to columns without nulls.'
     if any(types.get(name, "").startswith(_TIMES) for name in columns):
-        hint += f' A date that no calendar has is null as well; "columns": {{"{columns[0]}": "string"}} keeps its text.'
+        hint += f' An invalid date is null too; "columns": {{"{columns[0]}": "string"}} keeps its text.'
     return InputError(
         f"The key column {' or '.join(map(repr, columns))} has no value in a row of the source, so the row cannot be "
         "identified. Nothing was written.",
@@ -347,9 +347,9 @@ def _null_key(batch: Batch, error: Exception) -> InputError | None:
 
 
 def _of_feed(feed: TableFeed, batch: Batch) -> Batch:
-    """Return a batch for a table that other jobs feed as well.
+    """Return a batch for a table that other jobs feed too.
 
-    Its full load is merged with their rows, and events of theirs come in any order beside its own.
+    Its full load is merged with their rows, and its order relative to their events is arbitrary.
     """
     if not feed.is_shared:
         return batch
@@ -365,19 +365,19 @@ def _check_truncate(batch: Batch, *, shared: bool) -> None:
         raise InputError(
             f"The source table was truncated at {_moment(order)}, and on_truncate is 'stop'.",
             table=batch.target.table,
-            hint="Set on_truncate of the target to 'apply' to empty the table as well, or to 'mark' to keep its rows.",
+            hint="Set on_truncate of the target to 'apply' to empty the table too, or to 'mark' to keep its rows.",
         )
     if policy == "apply" and batch.target.keyed and (batch.target.source_tables or shared):
         raise InputError(
             f"One of the source tables that share this table was truncated at {_moment(order)}; applied here, it would "
-            "remove the rows of the others as well.",
+            "remove the rows of the others too.",
             table=batch.target.table,
             hint="Set on_truncate of the target to 'mark', then delete that source table's rows by hand.",
         )
 
 
 def _without_marked_truncate(table: IcebergTable, batch: Batch, metrics: dict[str, Any]) -> Batch:
-    """Return the batch without its TRUNCATE if the policy is ``mark``, which only records the moment."""
+    """Return the batch without its TRUNCATE if the policy is ``mark``, which only records its time."""
     if not batch.truncate_order or batch.target.on_truncate != "mark":
         return batch
     moment = _moment(batch.truncate_order)

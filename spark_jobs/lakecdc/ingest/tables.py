@@ -1,4 +1,4 @@
-"""Target tables: created from the source's columns, evolved with them, and refused if they cannot be fed."""
+"""Create target tables from the source's columns, evolve them, and refuse tables that cannot be fed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakecdc.metadata import names
 from lakecdc.model.merge_slots import DELETED, order_columns
 from lakecdc.sql import quoted_column
 
-# Iceberg cuts string metrics to 16 characters and keeps those of 100 columns; look-ups need whole bounds
+# Iceberg cuts string metrics to 16 characters and stores those of 100 columns; look-ups need whole bounds
 _FULL_METRICS = "write.metadata.metrics.column."
 _LAYOUT_VERSION = "1"
 # Iceberg's metadata columns (``MetadataColumns``): Spark cannot read a table with columns of these names
@@ -29,7 +29,7 @@ _METADATA = (
     *("_file", "_pos", "_deleted", "_spec_id", "_partition"),
     *("_row_id", "_last_updated_sequence_number"),
 )
-# what Iceberg refuses as an identifier field
+# types that Iceberg refuses for identifier fields
 _NO_KEY = re.compile(r"float|double|array|map|struct|variant")
 
 
@@ -53,7 +53,7 @@ def prepare(
     missing = [c for c in (*batch.key, *own) if c not in there]
     if missing:
         raise InputError(
-            f"The table lacks {', '.join(missing)}; it was not made by lakecdc.",
+            f"The table lacks {', '.join(missing)}; lakecdc did not create it.",
             table=table.name,
             hint="Ingest into a new table, or add the columns (string, timestamp) if its rows need no order.",
         )
@@ -63,17 +63,18 @@ def prepare(
         and {moves.get(n, n) for n in table.identifier_columns} != {*batch.key}
     ):
         raise InputError(
-            f"The source's key is {', '.join(batch.key)} now, and the table's {', '.join(table.identifier_columns)}.",
+            f"The source's key is now {', '.join(batch.key)}, but the table's key is "
+            f"{', '.join(table.identifier_columns)}.",
             table=table.name,
-            hint="A table keeps its key: load a new one, or drop it so that the next run does.",
+            hint="A table's key cannot change: load a new table, or drop this one so that the next run loads it.",
         )
     # renames first: a renamed column is not a new one whose older rows need a value
     changes = source_columns.follow(table, batch)
-    # the source fills older rows, and so does a table of rows; past events stay as they were
+    # the source fills older rows, and so does a table of rows; past events are unchanged
     to_fill = _columns_to_fill(table, batch) if batch.target.mode != "history" else set()
     columns = [(c.name, c.type) for c in batch.columns]
-    kept = _orders(batch, [*source_types(table, batch.target), *(name for name, _ in columns)])
-    changes += definition.evolve(table, [*columns, *((name, "string") for name in kept)])
+    order_columns = _orders(batch, [*source_types(table, batch.target), *(name for name, _ in columns)])
+    changes += definition.evolve(table, [*columns, *((name, "string") for name in order_columns)])
     if changes or names.VIEW_BEHIND in table.properties:
         _make_view(table, batch.target)
     if names.VIEW_BEHIND in table.properties:
@@ -94,23 +95,23 @@ def check_source(table: IcebergTable | None, batch: Batch) -> None:
         _refuse_another_feed(table, batch)
     if known and batch.source.table and source_tables.is_another(batch.target, known, batch.source.table):
         raise InputError(
-            f"The events are of {batch.source.table}, and it has been fed from {known}.",
+            f"The events are of {batch.source.table}, but the table was fed from {known}.",
             table=batch.target.table,
-            hint='Name the one to take as "source_table" in the target, with its schema; if the table has only been '
-            "moved there, that goes on with it.",
+            hint='Set "source_table" in the target, with its schema; if the source table was only moved, its new '
+            "name continues the table.",
         )
 
 
 def _refuse_another_feed(table: IcebergTable, batch: Batch) -> None:
-    """Raise an InputError for a new feed of a source table that feeds the table already, such as by another name."""
+    """Raise an InputError if a source table already feeds the table with another feed."""
     newest = carrier_of(table.ancestors())
     for feed in (each.position.feed for each in (newest.feeds if newest else ())):
         known = table.properties.get(names.of_feed(names.SOURCE_TABLE, feed))
         if feed != batch.target.feed and known == batch.source.table:
             raise InputError(
-                f"{known} feeds it with feed {feed!r} already, and now with {batch.target.feed!r}.",
+                f"{known} already feeds the table with feed {feed!r}, and now with {batch.target.feed!r}.",
                 table=table.name,
-                hint="Keep the feed of a target as it is, and feed a source table through one job only.",
+                hint="Do not change the feed of a target, and feed a source table through one job only.",
             )
 
 
@@ -127,7 +128,7 @@ def lacks_columns(table: IcebergTable, batch: Batch) -> bool:
 def _columns_to_fill(table: IcebergTable, batch: Batch) -> set[str]:
     """Return the new columns that have a default in older rows at the source.
 
-    They are recorded before they are added, so that a run that is killed in between does not forget them.
+    They are recorded before they are added, so that a killed run does not forget them.
     """
     pending = set(json.loads(table.properties.get(names.FILL, "[]")))
     present = set(table.column_names)
@@ -143,16 +144,16 @@ def _fill(table: IcebergTable, batch: Batch, columns: Sequence[Column]) -> None:
         values = ", ".join(f"{quoted_column(c.name)} = {_filled(batch, c, f':v{i}')}" for i, c in enumerate(columns))
         table.spark.sql(f"UPDATE {table.sql_name} SET {values}", {f"v{i}": c.fill for i, c in enumerate(columns)})
         after = table.refresh().head()
-        # if others have committed in between, it is not known which snapshot is ours
+        # if others have committed in between, our snapshot is unknown
         filled = str(after.id) if after is not None and after.parent_id == before.id else None
-    # of other jobs that feed the table
+    # columns of other jobs that feed the table
     left = sorted({*json.loads(table.properties.get(names.FILL, "[]"))} - {c.name for c in batch.columns})
     pending = json.dumps(left) if left else None
     table.update_properties({names.FILL: pending, **({names.FILLED: filled} if filled else {})})
 
 
 def _filled(batch: Batch, column: Column, value: str) -> str:
-    """Return what a column becomes in older rows; if other jobs feed some, in those that this one has fed."""
+    """Return the SQL of a column in older rows; if other jobs feed the table, in the rows fed by this one."""
     merge, value = batch.target.merge, f"CAST({value} AS {column.type})"
     group = next((g for g in merge.groups if column.name in g.members), None) if merge else None
     if group is None or not (group.source_table or batch.target.feed):
@@ -174,7 +175,7 @@ def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
         "write.update.mode": "merge-on-read",
         "write.merge.mode": target.merge_mode or "merge-on-read",
         "write.parquet.compression-codec": "zstd",
-        # a busy table must never make an ingest give up (Iceberg's default is 4)
+        # ingestion must not give up on a busy table (Iceberg's default is 4)
         "commit.retry.num-retries": "20",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "100",
@@ -218,32 +219,32 @@ def own_columns(target: Target) -> list[tuple[str, str, bool]]:
 
 
 def _make_view(table: IcebergTable, target: Target) -> None:
-    """Make the view without lakecdc's own columns, except for a change log, which needs them."""
+    """Create the view without lakecdc's own columns, except for a change log, which needs them."""
     if target.mode != "history":
         definition.make_view(table, [name for name in table.column_names if is_own_column(name)])
 
 
 def _orders(batch: Batch, columns: Iterable[str]) -> list[str]:
-    """Return the columns that a merged table has for orders."""
+    """Return the order columns of a merged table."""
     merge = batch.target.merge
     return order_columns(merge, dict.fromkeys(columns), batch.key) if merge else []
 
 
 def _check_rules(batch: Batch, table: IcebergTable | None) -> None:
-    """Raise an InputError for rules that do not fit a column, or are not those of the table."""
+    """Raise an InputError for merge rules that do not fit a column, or differ from the table's."""
     merge = batch.target.merge
     known = table.properties.get(names.MERGE) if table is not None else None
     given = merge.encode() if merge else None
     if table is not None and known != given:
         raise InputError(
-            f"Its rows are merged by {known or 'no rules'}, and the target has {given or 'none'}.",
+            f"Its rows are merged by {known or 'no rules'}, but the target has {given or 'none'}.",
             table=table.name,
-            hint="Rows cannot be merged anew: set the rules as they were, or feed a new table.",
+            hint="Rows cannot be merged again: restore the rules, or feed a new table.",
         )
     if merge is None:
         return
     columns = [c.name for c in batch.columns]
-    # events of groups' source tables never change the other columns that a table has
+    # events of groups' source tables never change other columns of the table
     known_columns = source_types(table, batch.target) if table is not None else {}
     columns = [c for c in columns if c not in known_columns] if merge.by_source_table else [*known_columns, *columns]
     grouped = {*batch.key, *(name for group in merge.groups for name in group.members)}
@@ -252,14 +253,14 @@ def _check_rules(batch: Batch, table: IcebergTable | None) -> None:
         raise InputError(
             f"{', '.join(alone)} are in no group of merge, and several jobs feed the table.",
             table=batch.target.table,
-            hint="Leave them out by exclude_columns; a table whose merge has them in a group is a new one.",
+            hint="Exclude them with exclude_columns, or feed a new table whose merge has them in a group.",
         )
     for name, why in merge.misfits({c.name: c.type for c in batch.columns if c.name not in batch.key}):
         raise InputError(f"The rule of the column {name!r} in merge does not fit: {why}.", table=batch.target.table)
 
 
 def _refuse_renamed_rules(batch: Batch, moves: Mapping[str, str]) -> None:
-    """Raise an InputError for a renamed column whose rule, or the order of whose value, depends on its name."""
+    """Raise an InputError for a renamed column whose merge rule or order depends on its name."""
     merge = batch.target.merge
     if merge is None:
         return
@@ -267,7 +268,7 @@ def _refuse_renamed_rules(batch: Batch, moves: Mapping[str, str]) -> None:
     known |= {*moves} & {*merge.columns, *(name for group in merge.groups for name in group.members)}
     for name in sorted(known):
         raise InputError(
-            f"The source calls {name!r} {moves[name]!r} now, and merge has a rule for {name!r}.",
+            f"The source renamed {name!r} to {moves[name]!r}, and merge has a rule for {name!r}.",
             table=batch.target.table,
             hint=f'Keep the name: "clean": {{"rename": {{"{moves[name]}": "{name}"}}}}, or feed a new table.',
         )
@@ -280,7 +281,7 @@ def check_columns(batch: Batch) -> None:
         raise InputError(
             f"The source table has no key, and mode {batch.target.mode} needs one.",
             table=table,
-            hint='Give it a primary key, name columns that identify a row as "key" in its target, or use mode append '
+            hint='Give it a primary key, set "key" in the target to columns that identify a row, or use mode append '
             "or history.",
         )
     missing = sorted(set(batch.key) - set(names_))
@@ -295,7 +296,7 @@ def check_columns(batch: Batch) -> None:
         raise InputError(
             f"Column names differ by case only, or are reserved: {sorted(twice)}.",
             table=table,
-            hint="Leave one out by exclude_columns, or give it another name by clean.rename.",
+            hint="Exclude one with exclude_columns, or rename it with clean.rename.",
         )
 
 
@@ -303,17 +304,17 @@ def _check_key_types(batch: Batch) -> None:
     for column in batch.columns:
         if column.name in batch.key and _NO_KEY.match(column.type):
             raise InputError(
-                f"The key column {column.name!r} is of type {column.type}, which Iceberg allows in no key.",
+                f"The key column {column.name!r} is of type {column.type}, which Iceberg does not allow in keys.",
                 table=batch.target.table,
                 hint=f'Give it another type in the target, as in "columns": {{"{column.name}": "string"}}.',
             )
 
 
 def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequence[int] | None = None) -> None:
-    """Refuse partitions that do not derive from the key: an equality delete reaches its own partition only.
+    """Refuse partitions that do not derive from the key: an equality delete only reaches its own partition.
 
     :param spec_ids: specs to check; default: the current one.
-    :raises InputError: naming the columns.
+    :raises InputError: a partition derives from other columns.
     """
     for spec_id in spec_ids if spec_ids is not None else [definition.current_spec_id(table)]:
         outside = columns_outside_key(table, key, spec_id)
@@ -323,7 +324,7 @@ def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequen
                 "a changed row could not be found in its old partition.",
                 table=table.name,
                 hint=f"Partition by the key, such as bucket(8, {key[0]}), add the columns to the key, or use mode "
-                "merge. Files by the values of a dropped column are moved to the current spec by compact_data_files.",
+                "merge. compact_data_files moves files partitioned by a dropped column to the current spec.",
             )
 
 

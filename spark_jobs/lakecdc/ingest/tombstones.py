@@ -1,7 +1,7 @@
 """Remember deletes if late events are possible, so that an older state cannot resurrect a row.
 
-One Iceberg table beside the target, ``<table>_lakecdc_deletes``: the key, the delete's order key and source time.
-It is written before the target. A replay may write a delete twice; only the highest order key of a key counts.
+One Iceberg table per target, ``<table>_lakecdc_deletes``: the key, the delete's order key and source time. It is
+written before the target. A replay may write a delete twice; only the highest order key of a key counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUFFIX = "_lakecdc_deletes"
 
 
 def remember(target: IcebergTable, rows: Rows, key: Sequence[str], *, some: bool = False) -> None:
-    """Append the deletes among folded rows; ``some``: there are some for certain."""
+    """Append the deletes among folded rows; ``some``: there certainly are deletes."""
     facts = rows.stats
     if facts is None or facts.deletes:
         append_deletes(target, rows.deletes, key, some=some or facts is not None)
@@ -41,8 +41,8 @@ def append_deletes(
 ) -> None:
     """Append deletes, ``key, order, source_time``, with Spark.
 
-    :param some: there are some for certain.
-    :param orders: further columns, of their ``row``, with orders that the deleted rows had.
+    :param some: there certainly are deletes.
+    :param orders: further columns, of their ``row``, with orders of the deleted rows.
     """
     deletes = deletes.select(
         *[F.col("key")[k].alias(k) for k in key],
@@ -59,7 +59,7 @@ def append_deletes(
 
 
 def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTable | None:
-    """Return the table for the deletes of folded rows; None without any, or if Spark has to write them."""
+    """Return the table for the deletes of folded rows; None without deletes, or if Spark must write them."""
     if rows.stats is None or not rows.stats.deletes:
         return None
     table = _open_or_create(target, key)
@@ -72,13 +72,13 @@ def append_remembered(table: IcebergTable, files: list[Any]) -> None:
 
 
 def oldest_order_to_come(position: Position | None, before: Sequence[Position]) -> str | None:
-    """Return the order key below which no event of the source can still come; None if unknown.
+    """Return the order key below which the source has no further events; None if unknown.
 
     Messages in quarantine are not considered. For a source without order, only a TRUNCATE and a new epoch give a bound:
-    everything before them is void, or is not read any more.
+    earlier events are void, or no longer read.
 
-    :param position: of the target; a log goes on above it.
-    :param before: positions that the target can be rolled back to, from which the source is read once more.
+    :param position: the target's position; a log continues above it.
+    :param before: positions that the target can be rolled back to, from which the source is read again.
     """
     if position is None:
         return None
@@ -96,7 +96,7 @@ def open_remembered(target: IcebergTable) -> IcebergTable | None:
 
 
 def _open_or_create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
-    """Return the table of remembered deletes, its key widened to the target's types."""
+    """Return the table of remembered deletes, with its key widened to the target's types."""
     table, types = open_remembered(target), definition.spark_types(target)
     if table is not None:
         there = set(table.column_names)

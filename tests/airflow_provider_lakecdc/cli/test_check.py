@@ -84,7 +84,8 @@ def test_a_working_deployment_passes(
     assert findings["configuration"]["found"].startswith("lakecdc_ingest, lakecdc_hourly_governance, ")
     assert findings["java"]["found"].split(".")[0] in {"17", "21"} and findings["spark"]["found"].startswith("4.1.")
     assert (
-        findings["namespaces"]["found"] == "1 take writes" and "first run makes it" in findings["source slot"]["found"]
+        findings["namespaces"]["found"] == "1 take writes"
+        and "first run creates it" in findings["source slot"]["found"]
     )
     assert packages(lake)[0] in findings["jars"]["found"]
     # the written test files are removed

@@ -170,7 +170,7 @@ def test_a_missing_slot_fails_the_task_before_spark_is_started(
     assert len(spark_submit.calls) == 1
     with psycopg.connect(postgres.dsn) as session:
         feed(orders, Position("postgres", identity(session), {"lsn": "0/1000"}))
-    with pytest.raises(JobBadInputError, match="The slot 'gone' is gone"):
+    with pytest.raises(JobBadInputError, match="no longer has the slot 'gone'"):
         ingest(source=source).execute(context)
     with pytest.raises(JobBadInputError, match="create is false"):
         ingest(source={**source, "create": False}, reload=["*"]).execute(context)

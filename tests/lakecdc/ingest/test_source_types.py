@@ -177,8 +177,8 @@ def test_a_damaged_type_rejects_only_its_message(spark: SparkSession, engine: st
     assert state(decoded, ("id", "v")) == [(3, Decimal("1.50")), (4, Decimal("1.50"))]
     assert rejections(decoded) == [
         ("unknown-type", "mysqlType lacks a column of the row"),
-        ("unknown-type", "the source has no such type as the message tells of id"),
-        ("unknown-type", "the source has no such type as the message tells of v"),
+        ("unknown-type", "the source does not have the type that the message gives for id"),
+        ("unknown-type", "the source does not have the type that the message gives for v"),
     ]
     # the user's choice for a column comes first
     fixed = Target("shop.t", key=("id",), columns={"id": "int", "v": "decimal(10,2)"})

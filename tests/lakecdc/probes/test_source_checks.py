@@ -100,7 +100,8 @@ class TestPostgres:
         ]
         assert {*states(findings).values()} == {"ok"}
         assert (
-            "wal_level is logical" in findings["source"].found and "first run makes it" in findings["source slot"].found
+            "wal_level is logical" in findings["source"].found
+            and "first run creates it" in findings["source slot"].found
         )
         with psycopg.connect(postgres.dsn, autocommit=True) as session:
             assert session.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
@@ -121,7 +122,9 @@ class TestPostgres:
         position = Position("postgres", cluster, {"lsn": "0/1000", "oid": row[0] if row else 0})
         findings = check(source, positions={"shop.orders": position.encode(), "shop.others": position.encode()})
         assert states(findings)["source slot"] == states(findings)["publication"] == "fail"
-        assert "'gone' is gone" in findings["source slot"].found and '"reload"' in str(findings["source slot"].remedy)
+        assert "no longer has the slot 'gone'" in findings["source slot"].found and '"reload"' in str(
+            findings["source slot"].remedy
+        )
         assert findings["source tables"].state == "ok"
         # tables fed by another source are ignored
         assert {*states(check(source, positions={"shop.others": position.encode()})).values()} == {"ok"}
@@ -132,7 +135,7 @@ class TestPostgres:
         findings = check(
             source, positions={"shop.orders": replace(position, offsets={"lsn": "0/1", "oid": 1}).encode()}
         )
-        assert "made anew" in findings["source of shop.orders"].found
+        assert "recreated" in findings["source of shop.orders"].found
 
     def test_a_misspelt_source_table_is_reported_with_near_misses(self, check: Check, postgres: Postgres) -> None:
         finding = check(self.source(postgres, slot="s"), "shop.ordrs")["source of shop.ordrs"]
@@ -194,7 +197,7 @@ def test_mariadb_is_checked(check: Check, folder: Path) -> None:
         cursor.execute("SELECT concat('mariadb:', @@server_id, ':', @@gtid_domain_id)")
         position = Position("mysql", str(cursor.fetchall()[0][0]), {"file": "gone.000001", "pos": 4})
         findings = check({**source, "user": "root"}, positions={"shop.orders": position.encode()})
-        assert "The log file gone.000001 is gone" in findings["source of shop.orders"].found
+        assert "no longer has the log file gone.000001" in findings["source of shop.orders"].found
         assert states(check({**source, "user": "root"}, positions=None))["positions"] == "warn"
         cursor.execute("SET GLOBAL binlog_format = 'MIXED'")
         findings = check({**source, "user": "root"})

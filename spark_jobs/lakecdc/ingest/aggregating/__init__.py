@@ -1,1 +1,1 @@
-"""Aggregate the rows of a source, as its history table has them, into the rows of another table."""
+"""Aggregate the rows of a source, from its history table, into the rows of another table."""

@@ -1,4 +1,4 @@
-"""Values of the groups of an aggregated table: of all, of those that new events change, or of chosen ones."""
+"""Compute the groups of an aggregated table: all groups, groups changed by new events, or given ones."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Groups:
     """Groups to write.
 
     :param values: ``g0 …, made, overflows, order, source_time``, see :meth:`Values.of_groups`.
-    :param at: snapshot of the history table that the table is made of once they are written.
-    :param everything: they are all groups, and replace those of the table.
-    :param state: of the table, of whose rows they were made.
-    :param built_anew: number of changed groups that were made of all their rows.
+    :param at: snapshot of the history table from which the table is aggregated after the write.
+    :param everything: these are all groups, and replace those of the table.
+    :param state: state of the table from whose rows they were computed.
+    :param built_anew: number of changed groups computed from all their rows.
     """
 
     values: DataFrame
@@ -40,7 +40,7 @@ class Groups:
 
     @staticmethod
     def has_rows() -> Expression:
-        """Return the condition that the source has rows of a group."""
+        """Return the condition that a group has rows at the source."""
         return F.coalesce(F.col("made")[ROWS_COLUMN], F.lit(0)) > 0
 
     def check(self, table: str, group: Mapping[str, str]) -> int:
@@ -55,13 +55,14 @@ class Groups:
         assert row is not None
         if row[1]:
             raise InputError(
-                f"The sums of {', '.join(sorted(row[1]))} do not fit their types any more; nothing was written.",
+                f"The sums of {', '.join(sorted(row[1]))} no longer fit their types; nothing was written.",
                 table=table,
-                hint='Set "columns" of the target to a wider decimal for what is summed up, and feed new tables.',
+                hint='Set "columns" of the target to a wider decimal for the summed columns, and feed new tables.',
             )
         if without := [name for name, count in zip(group, row[2:], strict=True) if count]:
             raise InputError(
-                f"Rows of the source have no value of {', '.join(without)}, which is in group_by; nothing was written.",
+                f"Rows of the source have no value for {', '.join(without)}, which is in group_by; nothing was "
+                "written.",
                 table=table,
                 hint="Fill it at the source, or feed a new table without it in group_by.",
             )
@@ -70,7 +71,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class GroupMaker:
-    """Makes values of groups from the rows of the source."""
+    """Compute groups from the rows of the source."""
 
     source: SourceRows
     values: Values
@@ -81,42 +82,42 @@ class GroupMaker:
         return Groups(self.values.of_groups(self._signed(rows, 1)), at, everything=True)
 
     def of_keys(self, keys: DataFrame, at: Snapshot) -> Groups:
-        """Return groups, given by distinct values of ``group_by``, made of all their rows."""
+        """Return groups, given by distinct values of ``group_by``, computed from all their rows."""
         return Groups(self._anew(keys, at), at, built_anew=keys.count())
 
     def of_events(self, new: DataFrame, table: IcebergTable, since: Snapshot, until: Snapshot) -> Groups:
         """Return the groups that new events change.
 
         :param new: events of the history table between its two snapshots.
-        :param table: has the values as of the first.
-        :raises UnknownValuesError: events of other keys have values that these leave out.
+        :param table: table with the values as of the first.
+        :raises UnknownValuesError: values that these events leave out are only in events of other keys.
         """
         state = state_of(table)
         keys = new.select("key.*").distinct().localCheckpoint()
         old = self.source.events_of(keys, since.id).localCheckpoint()
         before, after = self.source.live(old), self.source.live(old.unionByName(new))
         changed = self.values.of_groups(self._difference(before, after)).localCheckpoint()
-        # what a group lost can be taken back from sums alone
+        # only sums can subtract rows that a group lost
         losing = F.lit(False) if self.values.retracts else F.col("lost") > 0
         stored = self._stored(table, self._keys(changed))
         combined = self.values.combined(stored, changed.where(~losing)).localCheckpoint()
         anew = self._keys(combined.where("unsure")).union(self._keys(changed.where(losing))).localCheckpoint()
-        made = combined.where("NOT unsure").drop("unsure")
+        groups = combined.where("NOT unsure").drop("unsure")
         count = anew.count()
         if count:
-            made = made.unionByName(self._anew(anew, until))
-        return Groups(made, until, state=state, built_anew=count)
+            groups = groups.unionByName(self._anew(anew, until))
+        return Groups(groups, until, state=state, built_anew=count)
 
     def _anew(self, keys: DataFrame, at: Snapshot) -> DataFrame:
         of_source = self.source.keys_with(keys, at.id).localCheckpoint()
         rows = self._signed(self.source.live(self.source.events_of(of_source, at.id)), 1)
         group = self.values.group
-        asked = keys.select(*[F.col(quoted_column(name)).alias(column) for name, column in group.items()])
-        values = self.values.of_groups(rows.join(asked, [*group.values()], "left_semi")).drop("lost")
-        return asked.join(values, [*group.values()], "left")
+        group_keys = keys.select(*[F.col(quoted_column(name)).alias(column) for name, column in group.items()])
+        values = self.values.of_groups(rows.join(group_keys, [*group.values()], "left_semi")).drop("lost")
+        return group_keys.join(values, [*group.values()], "left")
 
     def _difference(self, before: DataFrame, after: DataFrame) -> DataFrame:
-        """Return the rows to take back and those to add, without rows that are the same."""
+        """Return the rows to subtract and the rows to add, without equal rows."""
         rows = self._signed(after, 1).unionByName(self._signed(before, -1))
         kinds = {c.name: parsed_type(c.type) for c in self.source.columns}
         # the key is among the columns
@@ -129,7 +130,7 @@ class GroupMaker:
         return rows.select(*group, "row", "order", "source_time", F.lit(sign).alias("sign"))
 
     def _keys(self, values: DataFrame) -> DataFrame:
-        """Return the groups of some values, by the columns of the table."""
+        """Return the groups of values, by the columns of the table."""
         return values.select(*[F.col(column).alias(name) for name, column in self.values.group.items()])
 
     def _stored(self, table: IcebergTable, keys: DataFrame) -> DataFrame:

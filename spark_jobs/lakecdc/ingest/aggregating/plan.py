@@ -1,4 +1,4 @@
-"""How a table is aggregated: part of its target, kept in a property of the table for jobs that know no target."""
+"""The plan of an aggregated table: part of its target, stored in a table property for jobs without the target."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lakecdc.metadata import names
 
 @dataclass(frozen=True)
 class Plan:
-    """How a table is aggregated.
+    """The plan of an aggregated table.
 
     :param history: history table with the events.
-    :param key: columns there that identify a row of the source.
-    :param truncates: a TRUNCATE takes all rows before it back.
+    :param key: its columns that identify a row of the source.
+    :param truncates: a TRUNCATE removes all earlier rows.
     """
 
     history: str
@@ -44,22 +44,21 @@ class Plan:
 
     @staticmethod
     def read_columns(properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the functions of an aggregated table's columns, and those of former plans without one."""
+        """Return the functions of an aggregated table's columns, including columns of former plans without one."""
         document = json.loads(properties[names.AGGREGATED])
         return dict.fromkeys(document.get("unfinished", ()), "") | document["columns"]
 
     def encode(self, former: Collection[str] | None = None) -> str:
         """Return the value of the property, equal for equal plans.
 
-        :param former: columns of former plans, which the table has until its rows are those of this plan; None if they
-            are.
+        :param former: columns of former plans, which the table has until its rows follow this plan; None if they do.
         """
         document = {"history": self.history, "key": self.key, "truncates": self.truncates}
         document |= {"group_by": self.merge.group_by, "columns": self.merge.columns}
         return json.dumps(document | ({"unfinished": sorted(former)} if former is not None else {}), sort_keys=True)
 
     def table_target(self, target: Target) -> Target:
-        """Return a target of the table alone, whose key is that of its own rows."""
+        """Return a target of only the table, with the key of its rows."""
         return replace(
             target,
             key=self.merge.group_by,

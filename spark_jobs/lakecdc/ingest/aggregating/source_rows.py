@@ -1,4 +1,4 @@
-"""Rows that a source has, by the events in its history table."""
+"""Read the rows of a source from the events in its history table."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lakecdc.sql import quoted_column
 
 
 class UnknownValuesError(InputError):
-    """Raised for rows with values that the events at hand leave out."""
+    """The available events leave out values of rows."""
 
 
 @dataclass(frozen=True)
 class SourceRows:
-    """Reads the rows that a source has.
+    """Read the current rows of a source.
 
-    :param columns: of the rows; the key is among them.
+    :param columns: columns of the rows, including the key.
     :param key: columns that identify a row.
     :param truncated: order key of the last TRUNCATE, below which events are void; None if there was none.
     """
@@ -43,7 +43,7 @@ class SourceRows:
         return without_void(changes, self.truncated)
 
     def keys_with(self, values: DataFrame, snapshot_id: int) -> DataFrame:
-        """Return the distinct keys of the events that have one of some values.
+        """Return the distinct keys of the events with one of the values.
 
         :param values: distinct; its columns are some of the history table's.
         """
@@ -56,12 +56,12 @@ class SourceRows:
     def live(self, events: DataFrame) -> DataFrame:
         """Return the rows after all events of their keys: ``row, order, source_time``.
 
-        :raises UnknownValuesError: neither a row's last event nor an earlier one has all of its values.
+        :raises UnknownValuesError: no event of a row has one of its values.
         """
         leave_out = not events.where(is_open()).isEmpty()
         whole = whole_rows(events) if leave_out else events.withColumn("unknown", F.lit(0))
         last = F.max_by(F.struct("op", "row", "order", "source_time", "unknown"), "order").alias("last")
-        # Spark sorts by columns several times as fast as by a struct
+        # Spark sorts by columns several times faster than by a struct
         key = [F.col("key")[name].alias(f"k{place}") for place, name in enumerate(self.key)]
         rows = whole.groupBy(*key).agg(last).select("last.*").where("op != 'd'")
         if leave_out and (count := rows.where("unknown > 0").count()):
@@ -69,14 +69,14 @@ class SourceRows:
             raise UnknownValuesError(
                 f"The last events of {count} rows of the source leave out values of {names}, and no event in the "
                 f"history table {self.history.name} has them.",
-                hint="Set REPLICA IDENTITY FULL at the source, or the like, and change these rows there.",
+                hint="Set REPLICA IDENTITY FULL or its equivalent at the source, and change these rows there.",
             )
         return rows.select("row", "order", "source_time")
 
     def moves_leave_out_values(self, snapshot_id: int) -> bool:
-        """Check whether rows have got another key by events that leave out values.
+        """Check whether key updates left values out.
 
-        Such a row is not found by values of its event, and it changes with late events of its former key.
+        Such a row cannot be found by values of its event, and it changes with late events of its old key.
         """
         names = F.array(*[F.lit(column.name) for column in self.columns])
         moves = self.history.read(snapshot_id, (UNCHANGED_COLUMN,), f"{OLD_KEY_COLUMN} IS NOT NULL")

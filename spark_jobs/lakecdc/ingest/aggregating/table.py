@@ -1,8 +1,8 @@
-"""Bring an aggregated table from one snapshot of its history table to another, in one commit.
+"""Refresh an aggregated table from one snapshot of its history table to another, in one commit.
 
-The table is a function of its history table, so that it does not matter how often, how late and in which batches events
-have come. Its position is the snapshot that it was made of. Values are added and taken back where functions can do
-that; groups that lost a row of another function are made anew, of all their rows.
+The table is a function of its history table, so repeats, delays and batches of events do not matter. Its position is
+the snapshot from which it was aggregated. Values are added and subtracted if functions support it; groups of other
+functions that lost a row are recomputed from all their rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 def refresh(spark: SparkSession, spec: JobSpec, target: Target) -> TableReport:
-    """Bring the table of a target to the newest snapshot of its history table, and report it."""
+    """Refresh a target's table to the newest snapshot of its history table, and return the report."""
     try:
         with described(spark, target.table, spec.job):
             return AggregatedTable(spark, spec, target, Plan.of(target)).refresh()
@@ -61,18 +61,18 @@ def refresh(spark: SparkSession, spec: JobSpec, target: Target) -> TableReport:
 def rebuild(
     table: IcebergTable, spec: JobSpec, keys: Sequence[Mapping[str, Any]], rules: Mapping[str, str]
 ) -> TableReport:
-    """Make rows of an aggregated table anew from its history table.
+    """Recompute rows of an aggregated table from its history table.
 
-    :param keys: of the rows; none for all of them.
-    :param rules: of its columns from now on; none for the present ones.
-    :raises InputError: it is not aggregated, or keys or rules do not fit.
+    :param keys: keys of the rows; empty for all rows.
+    :param rules: new rules of its columns; empty for the current ones.
+    :raises InputError: the table is not aggregated, or keys or rules do not fit.
     """
     plan = Plan.read(table.properties)
     if plan is None:
-        raise InputError("It is not aggregated from a history table.", table=table.name, hint="Leave it out.")
+        raise InputError("The table is not aggregated from a history table.", table=table.name, hint="Leave it out.")
     if keys and rules:
-        raise InputError("New rules are for all rows.", table=table.name, hint="Leave its keys out.")
-    # what the table has already, so that no reader meets a new kind of deletes
+        raise InputError("New rules apply to all rows.", table=table.name, hint="Remove its keys.")
+    # the kind that the table has already, so that readers do not get a new kind of deletes
     target = Target(table.name, deletes="equality" if modes.equality_delete_files(table) else "resolved")
     if rules:
         plan = replace(plan, merge=Merge("aggregate", columns=dict(rules), group_by=plan.merge.group_by))
@@ -87,7 +87,7 @@ class AggregatedTable:
     def __init__(self, spark: SparkSession, spec: JobSpec, target: Target, plan: Plan) -> None:
         self._spark, self._spec, self._plan = spark, spec, plan
         self._target = plan.table_target(target)
-        # the table's property when its rows are committed
+        # the table's property at the commit of its rows
         self._rules = plan.encode()
         self._feed = open_feed(spark, spec, self._target, None)
         if self._feed.error is not None:
@@ -95,11 +95,11 @@ class AggregatedTable:
         self._history = open_if_there(spark, spec.catalog.name, plan.history)
 
     def refresh(self) -> TableReport:
-        """Bring the table to the newest snapshot of its history table."""
+        """Refresh the table to the newest snapshot of its history table."""
         return self._run(self._changed)
 
     def rebuild(self, keys: Sequence[Mapping[str, Any]]) -> TableReport:
-        """Make some rows anew, of the events that the table was made of, or all, of those that there are."""
+        """Recompute some rows from the events that the table is made from, or all rows from all events."""
         if keys:
             frame = self._keys(keys)
             return self._run(lambda history: self._chosen(history, frame))
@@ -107,7 +107,7 @@ class AggregatedTable:
         if table.properties[names.AGGREGATED] == self._plan.encode():
             return self._run(self._everything)
         former = Plan.read_columns(table.properties)
-        # ingestion refuses the table until its rows are those of the new rules
+        # ingestion refuses the table until its rows follow the new rules
         self._rules = self._plan.encode(former)
 
         def make(history: IcebergTable) -> Groups:
@@ -117,19 +117,19 @@ class AggregatedTable:
         report = self._run(make)
         if not self._spec.options.dry_run:
             present = {column.name for column in self._values.table_columns}
-            if gone := [name for name in table.refresh().column_names if name in {*former} - present]:
-                definition.drop_columns(table, gone)
+            if removed_columns := [name for name in table.refresh().column_names if name in {*former} - present]:
+                definition.drop_columns(table, removed_columns)
             table.update_properties({names.AGGREGATED: self._plan.encode()})
         return report
 
     def _run(self, make: Callable[[IcebergTable], Groups | None]) -> TableReport:
-        """Commit the groups that are made of the history table."""
+        """Commit groups computed from the history table."""
         began, history, feed = time.monotonic(), self._history, self._feed
         if history is None or history.head() is None:
             return replace(feed.report(), reason=f"the history table {self._plan.history} has no events yet")
         if read_floor(history.properties, history.name) is not None:
             raise InputError(
-                f"Old events have been removed from the history table {history.name}, and sums would lack them.",
+                f"Old events were removed from the history table {history.name}, so sums would lack them.",
                 table=feed.name,
                 hint="Feed new tables, and do not expire partitions of their history tables.",
             )
@@ -144,13 +144,13 @@ class AggregatedTable:
             except StateMovedError:
                 if last:
                     raise
-                log.info("%s: rows have changed meanwhile, they are aggregated again", feed.name)
+                log.info("%s: rows changed meanwhile, they are aggregated again", feed.name)
                 feed.existing.refresh()
         feed.add(seconds=round(time.monotonic() - began, 3))
         return feed.report()
 
     def _changed(self, history: IcebergTable) -> Groups | None:
-        """Return the groups that events have changed since; None without events."""
+        """Return the groups that new events change; None without events."""
         self._refuse_other_rules()
         since, until = self._since(history), history.head()
         assert until is not None
@@ -172,17 +172,17 @@ class AggregatedTable:
         try:
             return maker.of_events(maker.source.events(new), self._feed.existing, since, until)
         except UnknownValuesError:
-            # the events of a former key may have them
+            # the events of an old key may have them
             return self._everything(history)
 
     def _chosen(self, history: IcebergTable, keys: DataFrame) -> Groups:
-        """Return groups with some keys, of the events that the table was made of."""
+        """Return groups of some keys, from the events that the table is made from."""
         self._refuse_other_rules()
         maker, at = self._maker(history, self._truncated_before), self._made_of
         return maker.all_groups(at) if self._needs_everything(maker, at) else maker.of_keys(keys, at)
 
     def _needs_everything(self, maker: GroupMaker, at: Snapshot) -> bool:
-        """Check whether others have changed rows of the table, or rows of the source cannot be found by events."""
+        """Check whether others have changed rows of the table, or events cannot find rows of the source."""
         return self._is_altered() or maker.source.moves_leave_out_values(at.id)
 
     def _is_altered(self) -> bool:
@@ -194,12 +194,12 @@ class AggregatedTable:
         return True
 
     def _refuse_other_rules(self) -> None:
-        """Refuse a table that is made by other rules, which another run may have given it meanwhile."""
+        """Refuse a table with other rules, which another run may have set meanwhile."""
         table, rules = self._feed.table, self._plan.encode()
         known = table.properties.get(names.AGGREGATED) if table is not None else rules
         if known != rules:
             raise InputError(
-                f"The table is made by {known or 'other events'}, and its target has {rules}.",
+                f"The table is aggregated by {known or 'other events'}, but its target has {rules}.",
                 table=self._feed.name,
                 hint="Run the job rebuild_keys with the new columns as options.rules, or feed new tables.",
             )
@@ -211,8 +211,8 @@ class AggregatedTable:
             is_new = column.name in new and new[column.name] != former.get(column.name)
             if is_new and column.name in present and parsed_type(present[column.name]) != parsed_type(column.type):
                 raise InputError(
-                    f"The column {column.name} has the type {present[column.name]}, and by the new rules it would have "
-                    f"{column.type}; nothing was written.",
+                    f"The column {column.name} has the type {present[column.name]}, but {column.type} by the new "
+                    "rules; nothing was written.",
                     table=table.name,
                     hint="Give the new column another name.",
                 )
@@ -227,13 +227,13 @@ class AggregatedTable:
         return self._feed.position.truncate_order if self._feed.position else None
 
     def _since(self, history: IcebergTable) -> Snapshot | None:
-        """Return the history table's snapshot that the table was made of; None if there is none any more."""
+        """Return the history table's snapshot from which the table was aggregated; None if it no longer exists."""
         position = self._feed.position
         if position is not None and position.identity != history.uuid:
             raise InputError(
-                f"It was made of another history table than the present {history.name}.",
+                f"The table was aggregated from another history table than {history.name}.",
                 table=self._feed.name,
-                hint="If the present one has all events, run the job rebuild_keys over all rows.",
+                hint=f"If {history.name} has all events, run the job rebuild_keys for all rows.",
             )
         return history.snapshot(int(position.offsets["snapshot"])) if position is not None else None
 
@@ -243,9 +243,10 @@ class AggregatedTable:
         since = self._since(self._history)
         if since is None:
             raise InputError(
-                f"The snapshot of the history table {self._history.name} that it was made of has expired.",
+                f"The snapshot of the history table {self._history.name} from which the table was aggregated has "
+                "expired.",
                 table=self._feed.name,
-                hint="Rebuild all rows: leave options.keys out.",
+                hint="Rebuild all rows: remove options.keys.",
             )
         return since
 
@@ -264,9 +265,9 @@ class AggregatedTable:
         named = [*self._plan.key, *merge.group_by, *(c.of for c in merge.aggregates if c.of != "*")]
         if missing := [name for name in dict.fromkeys(named) if name not in types]:
             raise InputError(
-                f"Its merge needs {', '.join(missing)}, which the history table {self._plan.history} does not have.",
+                f"merge needs {', '.join(missing)}, which the history table {self._plan.history} lacks.",
                 table=self._feed.name,
-                hint='Correct key, group_by and columns. A column that the source renamed keeps its name by "clean": '
+                hint='Correct key, group_by and columns. To keep the name of a renamed source column, use "clean": '
                 '{"rename": …}.',
             )
         for name, why in merge.misfits(types):
@@ -274,12 +275,12 @@ class AggregatedTable:
         return Values(tuple(Column(name, types[name], True) for name in merge.group_by), merge.aggregates, types)
 
     def _keys(self, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
-        """Return given keys as a frame; refuse those that do not fit the columns."""
+        """Return given keys as a frame; refuse keys that do not fit the columns."""
         group_by = self._values.group_by
         for key in keys:
             if {*key} != {column.name for column in group_by} or None in key.values():
                 raise InputError(
-                    f"The key {dict(key)} has not the columns {', '.join(c.name for c in group_by)}.",
+                    f"The key {dict(key)} does not have the columns {', '.join(c.name for c in group_by)}.",
                     table=self._feed.name,
                     hint="Give a value for each of them.",
                 )
@@ -289,23 +290,23 @@ class AggregatedTable:
         return frame.select(*[F.col(quoted_column(c.name)).cast(c.type) for c in group_by]).distinct().localCheckpoint()
 
     def _write(self, history: IcebergTable, groups: Groups) -> None:
-        """Commit the values of groups, and the snapshot that the table is made of then."""
+        """Commit the values of groups, and the snapshot from which they were aggregated."""
         feed, options, columns = self._feed, self._spec.options, self._values.table_columns
         key = tuple(column.name for column in self._values.group_by)
-        kept = groups.values.persist()
+        persisted = groups.values.persist()
         try:
-            count = replace(groups, values=kept).check(feed.name, self._values.group)
+            count = replace(groups, values=persisted).check(feed.name, self._values.group)
             if self._rules != self._plan.encode():
                 feed.existing.update_properties({names.AGGREGATED: self._rules})
             of_key = [F.col(column).alias(name) for name, column in self._values.group.items()]
             row = F.struct(*of_key, *[F.col("made")[c.name].alias(c.name) for c in columns[len(key) :]])
-            rows = kept.select(
+            rows = persisted.select(
                 F.struct(*of_key).alias("key"),
                 F.when(groups.has_rows(), "u").otherwise("d").alias("op"),
                 row.alias("row"),
                 "order",
                 "source_time",
-                # the table may have each of them
+                # the table may have each group
                 F.lit(0).alias("n_c"),
                 F.lit(2).alias("n_d"),
             )
@@ -323,17 +324,17 @@ class AggregatedTable:
             feed.note(modes.apply_rows("upsert", feed.table, batch, position, feed.started_from), position)
             feed.add(groups=count, groups_built_anew=groups.built_anew)
         finally:
-            kept.unpersist()
+            persisted.unpersist()
 
 
 def _read_through(history: IcebergTable, at: Snapshot | None) -> str | None:
-    """Return the time at the source up to which a snapshot of the history table has every event."""
+    """Return the source time up to which a snapshot of the history table has every event."""
     carrier = carrier_of(history.ancestors_of(at)) if at is not None else None
     position = current_position(carrier, history.properties)
     return position.read_through if position else None
 
 
 def _truncated(history: IcebergTable, plan: Plan) -> str | None:
-    """Return the order key of the last TRUNCATE that took rows back, if any."""
+    """Return the order key of the last TRUNCATE that removed rows, if any."""
     carrier = carrier_of(history.ancestors())
     return carrier.position.truncate_order if carrier and plan.truncates else None

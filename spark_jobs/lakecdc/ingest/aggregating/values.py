@@ -1,6 +1,6 @@
-"""Expressions of the values that rows have together.
+"""Build expressions of aggregated values.
 
-Rows count with a ``sign``: 1 for those to add, -1 for those to take back.
+Rows have a ``sign``: 1 for rows to add, -1 for rows to subtract.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _COMBINED: dict[str, Callable[..., Expression]] = {
 class Values:
     """Values of an aggregated table's columns.
 
-    :param group_by: key of the table, with types.
-    :param types: of the source's columns.
+    :param group_by: key columns of the table, with types.
+    :param types: types of the source's columns.
     """
 
     group_by: tuple[Column, ...]
@@ -46,7 +46,7 @@ class Values:
 
     @property
     def retracts(self) -> bool:
-        """Return whether every column can take a row back."""
+        """Check whether every column can subtract a row."""
         return all(column.retracts for column in self.columns)
 
     def type_of(self, column: AggregateColumn) -> str:
@@ -54,13 +54,13 @@ class Values:
 
     @property
     def group(self) -> dict[str, str]:
-        """Return the columns of frames that tell the group of a row, by those of the table."""
+        """Return the group columns of frames, by the table's column names."""
         return {column.name: f"g{place}" for place, column in enumerate(self.group_by)}
 
     def of_groups(self, rows: DataFrame) -> DataFrame:
         """Return the values of each group: ``g0 …, made, lost, overflows, order, source_time``.
 
-        The struct ``made`` has the table's columns outside ``group_by``, ``lost`` counts the rows to take back, and
+        The struct ``made`` has the table's columns outside ``group_by``, ``lost`` counts the rows to subtract, and
         ``overflows`` names columns whose sums do not fit their types.
 
         :param rows: ``g0 …, row, order, source_time, sign``.
@@ -74,16 +74,16 @@ class Values:
             F.max("order").alias("order"),
             F.max("source_time").alias("source_time"),
         )
-        made, of = F.col("made"), F.col("summed")
-        over = {c.name: (of[c.name] > 0) & made[c.name].isNull() for c in self._sums}
+        totals, of = F.col("made"), F.col("summed")
+        over = {c.name: (of[c.name] > 0) & totals[c.name].isNull() for c in self._sums}
         return grouped.withColumn("overflows", _names_where(over)).drop("summed")
 
     def combined(self, stored: DataFrame, values: DataFrame) -> DataFrame:
-        """Return the values of :meth:`of_groups`, together with those that the table has, and ``unsure``.
+        """Combine the values of :meth:`of_groups` with the table's, and add ``unsure``.
 
-        It is not known of an ``unsure`` group whether its sum without values is 0 or null, or the table lacks its row.
+        A group is ``unsure`` if a sum without values may be 0 or null, or if the table lacks its row.
 
-        :param stored: ``g0 …``, ``had`` as ``made``, and ``had_order`` and ``had_time`` of the row.
+        :param stored: ``g0 …``, ``had`` like ``made``, and ``had_order`` and ``had_time`` of the row.
         """
         old, new = F.col("had"), F.col("made")
         is_new = old.isNull()
@@ -114,7 +114,7 @@ class Values:
                 return F.coalesce(F.sum(F.when(value.isNotNull(), F.col("sign"))), F.lit(0)).cast("bigint")
             case "sum":
                 wide = value.cast(f"decimal(38,{_scale(self.type_of(column))})")
-                # no order of the rows overflows where another does not
+                # overflow must not depend on the order of the rows
                 return F.try_sum(F.when(F.col("sign") > 0, wide).otherwise(-wide)).try_cast(self.type_of(column))
             case "collect_list":
                 return F.sort_array(F.collect_list(added))
@@ -140,7 +140,7 @@ class Values:
 
 
 def _names_where(conditions: dict[str, Expression]) -> Expression:
-    """Return the names whose conditions hold."""
+    """Return the names whose conditions are true."""
     named: Sequence[Expression] = [F.when(condition, F.lit(name)) for name, condition in conditions.items()]
     return F.array_compact(F.array(*named)) if named else F.array().cast("array<string>")
 

@@ -1,4 +1,4 @@
-"""The deletes of one commit: equality deletes as they were staged, or the positions of the rows that they match."""
+"""The deletes of one commit: staged equality deletes, or the positions of the rows that they match."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: how often a commit searches the table for the rows to delete, and how often before it keeps our own rewrites away
+#: searches for the rows to delete per commit, and searches before the commit blocks lakecdc's own rewrites
 _SEARCHES, _WITHOUT_LEASE = 10, 4
 
 
 class StagedBeforeError(ConflictError):
-    """Others have committed since the changes were staged or checked: they have to be staged again."""
+    """Others have committed since the changes were staged or checked; they must be staged again."""
 
 
 class Deletes:
     """The deletes of one commit.
 
     :ivar truncate: Iceberg expression of rows that the commit removes first; None for none.
-    :ivar base: the head that the deletes are for; None for an empty table, or if it does not matter.
+    :ivar base: the head that the deletes are for; None for an empty table, or if it is irrelevant.
     """
 
     def __init__(self, table: IcebergTable, commit: Commit, entries: Mapping[str, str]) -> None:
@@ -48,13 +48,13 @@ class Deletes:
         self.truncate: Any | None = commit.filter(table)
         self.base: Snapshot | None = None
         self._resolution: Resolution | None = None
-        # keys and ids of the replaced rows as the new ones were staged
+        # keys and ids of the replaced rows when the new ones were staged
         self._carried_on: list[pa.Table] = []
 
     def find(self, staged: Staged, *, checked: bool) -> RowChanges:
         """Return the changes to commit, for the table's head.
 
-        :param checked: whether they are checked against that head before the commit.
+        :param checked: whether the changes are checked against that head before the commit.
         :raises OutOfReachError: rows are in a partition spec without staged deletes.
         """
         resolves, stage_rows = self._commit.resolves and bool(staged.delete_files), self._commit.stage_rows
@@ -69,9 +69,11 @@ class Deletes:
             )
             self._search()
         if stage_rows is not None:
-            found = self._resolution
-            self._carried_on = found.rows if found else []
-            with sent_to_tasks(self._table, found.columns if found else {}, found.rows if found else ()) as ids:
+            resolution = self._resolution
+            self._carried_on = resolution.rows if resolution else []
+            with sent_to_tasks(
+                self._table, resolution.columns if resolution else {}, resolution.rows if resolution else ()
+            ) as ids:
                 stage_rows(staged, ids)
         return self._changes(staged)
 
@@ -79,8 +81,8 @@ class Deletes:
         """Commit the changes; search again if others have committed meanwhile, unless the changes were checked.
 
         :param then: further work in the transaction, only of checked changes.
-        :raises ConflictError: the fence refused, or others have committed during each search.
-        :raises StagedBeforeError: the changes do not fit what others have committed.
+        :raises ConflictError: the fence refused, or others committed during each search.
+        :raises StagedBeforeError: the changes do not fit commits of others.
         """
         fence, resolution = self._commit.fence, self._resolution
         with ExitStack() as lease:
@@ -96,7 +98,7 @@ class Deletes:
                         raise
                     if then is not None:
                         raise StagedBeforeError(error.message, table=self._table.name, hint=error.hint) from error
-                    log.info("%s: others have committed, the rows to delete are searched again", self._table.name)
+                    log.info("%s: others have committed, rows to delete are searched again", self._table.name)
                     if searches == _WITHOUT_LEASE:
                         lease.enter_context(held_unless_taken(self._table, "ingest"))
                         head = self._table.refresh().head()
@@ -107,14 +109,14 @@ class Deletes:
             resolution.discard(committed=True)
         return snapshot
 
-    def _check_ids(self, found: Resolution) -> None:
-        if found.with_rows and not same_rows(found.rows, self._carried_on):
-            message = "Others have changed rows that the batch replaces."
+    def _check_ids(self, resolution: Resolution) -> None:
+        if resolution.with_rows and not same_rows(resolution.rows, self._carried_on):
+            message = "Other writers have changed rows that the batch replaces."
             raise StagedBeforeError(message, table=self._table.name, hint="Nothing was published; run again.")
 
     def _search(self) -> None:
         assert self._resolution is not None
-        # nothing is left of a table whose rows are all replaced
+        # replacing all rows needs no search
         self._resolution.search(None if self._commit.replaces else self.base)
 
     def _append(self, staged: Staged, then: Callable[[Any], None] | None) -> Snapshot:
@@ -123,10 +125,10 @@ class Deletes:
         return append_changes(self._table, changes, fence, truncate=self.truncate, tag=tag, then=then)
 
     def _changes(self, staged: Staged) -> RowChanges:
-        found = self._resolution
-        if found is None:
+        resolution = self._resolution
+        if resolution is None:
             return RowChanges(staged.data_files, staged.delete_files, summary=self._entries)
-        return found.changes(staged.data_files, self._entries)
+        return resolution.changes(staged.data_files, self._entries)
 
     def added(self, staged: Staged) -> list[Any]:
         """Return the Java delete files that were committed."""
@@ -135,10 +137,14 @@ class Deletes:
     @property
     def numbers(self) -> dict[str, int]:
         """Return the numbers of the search, for the report; empty without one."""
-        found = self._resolution
-        if found is None:
+        resolution = self._resolution
+        if resolution is None:
             return {}
-        return {"searches": found.searches, "data_files_searched": found.searched, "positions": found.positions}
+        return {
+            "searches": resolution.searches,
+            "data_files_searched": resolution.searched,
+            "positions": resolution.positions,
+        }
 
     def discard(self, staged: Staged) -> None:
         """Delete all files, none of which was committed."""

@@ -1,12 +1,12 @@
-"""Modes ``append`` and ``history``: rows are only ever added.
+"""Modes ``append`` and ``history``: rows are only added.
 
-``history`` keeps one row per change event: the columns in the event (of a delete usually the key alone),
-``_lakecdc_op`` (``r`` full load, ``c``, ``u``, ``d``, ``t`` TRUNCATE), the columns that the source left out because
-they had not changed (null in the row, named in ``_lakecdc_unchanged``), the key that the row had before
-(``_lakecdc_old_key``, JSON), order key and source time. ``append`` keeps the row images alone.
+``history`` keeps one row per change event: the columns in the event (for a delete usually only the key),
+``_lakecdc_op`` (``r`` full load, ``c``, ``u``, ``d``, ``t`` TRUNCATE), the unchanged columns that the source left out
+(null in the row, named in ``_lakecdc_unchanged``), the row's old key (``_lakecdc_old_key``, JSON), order key and source
+time. ``append`` keeps only the row images.
 
-An event that arrives again is recognised by its order key and values together; events that are not late, or above the
-table's highest order key, are not looked up.
+A repeated event is recognized by its order key and values; only late events that are not above the table's highest
+order key are looked up.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ def append_events(
 
     :param measured: None for a full load, whose rows are all new.
     :param before: the table's position.
-    :param started_from: its text in the summary, for the fence.
+    :param started_from: text of that position in the summary, for the fence.
     :param side_of: what a history table records about its target; None for a target.
-    :return: what was written, and the committed position.
+    :return: the commit's result, and the committed position.
     :raises InputError: mode ``append``, and the events change or remove rows; nothing is written.
-    :raises ConflictError: another run has moved the positions.
+    :raises ConflictError: another run has changed the positions.
     """
     if batch.target.mode == "append":
         _refuse_changes(batch, measured)
     mark = before.high_order if before else None
-    # events that the table may hold already, or that come with a TRUNCATE, are not written as they are
+    # events that the table may have, or that come with a TRUNCATE, are not written directly
     late = measured is None or (mark and measured.low_order and measured.low_order <= mark)
     packed = None if late or batch.truncate_order else writable_events(table, batch)
     rows = None if packed else events_of(table, batch)
@@ -96,7 +96,7 @@ def append_events(
             stage_events(table, batch, packed, staged)
         elif rows is not None:
             count, spec_id = sum(measured.events.values()) if measured else 0, definition.current_spec_id(table)
-            # in the order of events, so that replays are looked up in few files
+            # in event order, so that replays are looked up in few files
             ordered = cluster_rows(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)
             staged.data_files += stage_frame(table, ordered)
             if side_of is None:
@@ -126,7 +126,7 @@ def events_of(table: IcebergTable, batch: Batch) -> DataFrame | None:
 
 
 def _values(batch: Batch) -> dict[str, Column]:
-    """Return what each column of the table is filled from."""
+    """Return the expression of each column of the table."""
     values = {}
     for name in (c.name for c in batch.columns):
         left_out = F.coalesce(F.array_contains("open", name), F.lit(False))
@@ -149,26 +149,26 @@ def _refuse_changes(batch: Batch, measured: Stats | None) -> None:
         raise InputError(
             f"The source has {what}, and mode append can only add rows; nothing of the batch was written.",
             table=batch.target.table,
-            hint="Feed a new table in mode history to keep every event, or in mode upsert to hold the current rows.",
+            hint="Feed a new table in mode history to keep every event, or in mode upsert to keep the current rows.",
         )
 
 
 def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: Stats, mark: str | None) -> DataFrame:
-    """Leave out events that occur twice in the batch or are in the table already."""
+    """Remove events that are twice in the batch or already in the table."""
     compared = _compared(table, batch)
     if not batch.source.in_order:
         rows = rows.dropDuplicates(compared)
     low = min(filter(None, (measured.low_order, batch.truncate_order)), default=None)
     if not mark or not low or low > mark:
         return rows
-    held = table.read().where(F.col(ORDER_COLUMN).between(low, mark)).select(*map(quoted_column, compared))
-    same = [rows[quoted_column(c)].eqNullSafe(held[quoted_column(c)]) for c in compared if c != ORDER_COLUMN]
-    on = reduce(lambda a, b: a & b, same, rows[ORDER_COLUMN] == held[ORDER_COLUMN])
-    return rows.join(held, on, "left_anti")
+    stored = table.read().where(F.col(ORDER_COLUMN).between(low, mark)).select(*map(quoted_column, compared))
+    same = [rows[quoted_column(c)].eqNullSafe(stored[quoted_column(c)]) for c in compared if c != ORDER_COLUMN]
+    on = reduce(lambda a, b: a & b, same, rows[ORDER_COLUMN] == stored[ORDER_COLUMN])
+    return rows.join(stored, on, "left_anti")
 
 
 def _compared(table: IcebergTable, batch: Batch) -> list[str]:
-    """Return the columns that tell events apart; Spark cannot compare maps and variants."""
+    """Return the columns that distinguish events; Spark cannot compare maps and variants."""
     there = {c.name for c in batch.columns} | {ORDER_COLUMN, OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN}
     fields = table.spark.table(table.sql_name).schema.fields
     return [f.name for f in fields if f.name in there and not holds(f.dataType, "map", "variant")]

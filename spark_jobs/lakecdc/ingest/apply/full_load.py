@@ -1,9 +1,9 @@
-"""Write a full load: in the tasks that read the source where they can, so that its rows never pass through Spark.
+"""Write a full load, if possible in the tasks that read the source, so that rows never pass through Spark.
 
-They can where the rows are written as they are read, into a table whose partitions and file settings they know. Tasks
-that meet more partitions than they can write give up: their files are discarded, and the rows go through Spark. Both
-ways leave the same table. Rows with values that do not fit their columns go to the quarantine once the others are
-written: tasks return them; if the rows went through Spark, the source is read again to find them.
+Tasks can if rows are written unchanged, into a table whose partitions and file settings they support. Tasks that get
+more partitions than they can write give up: their files are discarded, and the rows go through Spark. Both ways result
+in the same table. Rows whose values do not fit go to the quarantine after the others are written: tasks return them; if
+the rows went through Spark, the source is read again to find them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def stage(table: IcebergTable, batch: Batch, staged: Staged) -> None:
 
 
 def keep_misfits(batch: Batch) -> None:
-    """Hand on the rows of a full load that Spark has left out because their values do not fit."""
+    """Pass the rows that Spark left out of a full load, because their values do not fit, to the quarantine."""
     load = batch.rows.load if batch.rows else None
     if load is None or not load.left_out.value:
         return
@@ -65,8 +65,8 @@ def keep_misfits(batch: Batch) -> None:
 
 
 def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str | None:
-    """Let the tasks write; return why they cannot, having left nothing, or None."""
-    # what tasks call the columns, see ``Load.read``
+    """Let the tasks write; if they cannot, discard their files and return the reason, else None."""
+    # names of the columns in tasks, see ``Load.read``
     sources = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
     partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, sources)
     why = _refusal(table, batch, load, partitioning)
@@ -87,7 +87,7 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
 
 
 def _refusal(table: IcebergTable, batch: Batch, load: Load, partitioning: Partitioning | None) -> str | None:
-    """Return why the tasks cannot write the rows, as far as it shows before they are read; None if they can."""
+    """Return why the tasks cannot write the rows, if that is known before reading, or None."""
     why, there = load.refusal or refusal(table, partitioning), definition.spark_types(table)
     other = next((c for c in batch.columns if there.get(c.name) != c.type), None)
     if why is not None:
@@ -100,7 +100,7 @@ def _refusal(table: IcebergTable, batch: Batch, load: Load, partitioning: Partit
 
 
 def _take(table: IcebergTable, batch: Batch, load: Load, results: DataFrame, staged: Staged) -> str | None:
-    """Take the written files and hand on the rows that do not fit; return why a task gave up, or None."""
+    """Collect the written files and pass on the rows that do not fit; return why a task gave up, or None."""
     rows = results.select("*", F.col("cell").isNotNull().alias("misfits")).drop("cell").collect()
     why = next((str(row["odd"]) for row in rows if row["odd"] is not None), None)
     if why is not None:
@@ -115,12 +115,12 @@ def _take(table: IcebergTable, batch: Batch, load: Load, results: DataFrame, sta
 
 
 class OddValueError(Exception):
-    """Raised for a value that tasks cannot write."""
+    """Tasks cannot write a value."""
 
 
 @dataclass(frozen=True)
 class LoadTask:
-    """Numbers of shares in, one row per written file out, and packed rows that do not fit; see ``change.Load``."""
+    """Task that writes shares (see ``change.Load``): yields one row per file, and packed rows that do not fit."""
 
     layout: FileLayout
     read: ReadShare
@@ -133,11 +133,11 @@ class LoadTask:
         """Write the numbered shares, one slice after another, until a task gives up."""
         settle()
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-        # each file takes row groups of a slice, which must not become too small: other partitions make no room
+        # each file gets row groups of a slice, which must not become too small: other partitions make no room
         files = PartitionFiles(self.layout, "rows", makes_room=False)
         progress = TaskProgress(f"{self.table} (task {min(numbers, default=0) + 1})")
         try:
-            # a slice as it was read must be gone while it is written
+            # the read slice must be freed while it is written
             for piece, misfits in map(self._parted, slices(table for number in numbers for table in self.read(number))):
                 if self.layout.given_up:
                     break
@@ -156,13 +156,13 @@ class LoadTask:
             raise OddValueError(without_values(str(error))) from error
 
     def _parted(self, piece: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the rows of a slice that fit, as they are written, and the others."""
+        """Return the rows of a slice that fit, in written form, and the others."""
         fits, misfits = piece[MISFITS].is_null(), piece.filter(piece[MISFITS].is_valid())
         piece = piece.drop_columns(MISFITS)
         return self._sorted(piece.filter(fits) if misfits.num_rows else piece), misfits
 
     def _sorted(self, piece: pa.Table) -> pa.Table:
-        """Return a slice with all columns, in the order of its partitions and keys."""
+        """Return a slice with all columns, ordered by partition and key."""
         piece = with_partitions(piece, self.layout.partitioning)
         by = (*columns_of(self.layout.partitioning), *self.key)
         indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None

@@ -1,9 +1,8 @@
-"""The change log beside a target of a keyed mode: one pass feeds both, to the same position.
+"""The change log of a target with a keyed mode: one pass feeds both, to the same position.
 
 The log is committed first, once the target's files are staged and only the target's commit can still refuse the batch.
-Its summary names the state of the target that the batch belongs to. If a run is killed between the two commits, the
-target still has that state in the next run: the source then ends a batch exactly at the log's position, and the log
-skips the batch, which it holds already.
+Its summary names the target's state before the batch. If a run is killed between the two commits, the target still has
+that state in the next run: the source then ends a batch exactly at the log's position, and the log skips that batch.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class HistoryTable:
     """The change log of one target during a run.
 
     :param table: None until the first batch creates it.
-    :param carrier: the snapshot that carries its position; None if it was never fed.
-    :param recorded: end of the batch that an interrupted run has written here and not to the target.
-    :param unfinished_load: that batch is a full load, which cannot be repeated as it was and is removed.
+    :param carrier: the snapshot with its position; None if it was never fed.
+    :param recorded: end of the batch that an interrupted run wrote here but not to the target.
+    :param unfinished_load: that batch is a full load, which cannot be repeated exactly and is removed.
     :param load_mark: highest order key before that load.
     """
 
@@ -51,9 +50,9 @@ class HistoryTable:
     def append(self, batch: Batch, target: IcebergTable, carrier: Carrier | None) -> Applied | None:
         """Write the events of the target's batch, unless the log has them.
 
-        :param carrier: of the target, before the batch.
-        :return: None if there was nothing to write.
-        :raises ConflictError: another run has moved the log's position.
+        :param carrier: the target's, before the batch.
+        :return: None without events.
+        :raises ConflictError: another run has changed the log's position.
         """
         if any(same_place(ahead, batch.position) for ahead in (self.recorded, self._appended) if ahead):
             return None
@@ -76,31 +75,31 @@ class HistoryTable:
         self._appended = batch.position
         return applied
 
-    def taken(self, batch: Batch) -> None:
-        """Note that the target has committed a batch, so that another one may end at the same position."""
+    def note_commit(self, batch: Batch) -> None:
+        """Record that the target has committed a batch, so that another batch may end at the same position."""
         self._appended = None
         if self.recorded is not None and same_place(self.recorded, batch.position):
             self.recorded = None
 
     def refresh(self) -> None:
-        """Reload what has expired or was erased."""
+        """Reload the table after expiry or erasure."""
         if self.table is not None:
             self.table.refresh()
 
-    def tell_if_ahead(self, error: AuditError) -> None:
-        """Raise a more specific AuditError if the log already holds a batch that the checks now refuse."""
+    def raise_if_ahead(self, error: AuditError) -> None:
+        """Raise a more specific AuditError if the log already has a batch that the checks now refuse."""
         if self.recorded is None and self._appended is None:
             return
         raise AuditError(
-            f"{error.message} The history table {self.target.table} is ahead of {error.table}: it holds a batch that "
-            "had passed its checks before and has not come into the table since.",
+            f"{error.message} The history table {self.target.table} is ahead of {error.table}: it has a batch that "
+            "passed its checks before but is not in the table.",
             table=error.table,
-            hint=f"That batch is read again as it was, and is on the branch {names.AUDIT_BRANCH}: correct the checks, "
-            "such as by severity 'warn' for one run, then run again.",
+            hint=f"The batch is on the branch {names.AUDIT_BRANCH} and is read again: correct the checks, such as by "
+            "severity 'warn' for one run, then run again.",
         ) from error
 
     def _highest(self) -> str | None:
-        """Return the highest order key, including earlier full loads, which positions leave out."""
+        """Return the highest order key, including earlier full loads, which positions do not include."""
         assert self.table is not None
         row = self.spark.table(self.table.sql_name).select(F.max(ORDER_COLUMN)).first()
         return row[0] if row else None
@@ -136,11 +135,11 @@ def open_history(
     assert snapshot is not None
     note = read_side_of(snapshot.summary)
     if note is None or history.carrier.position.feed != target.feed:
-        feeder = "it is fed on its own" if note is None else "another of its feeds writes to it"
+        feeder = "it is fed separately" if note is None else "another of its feeds writes to it"
         raise InputError(
             f"It is not the history table of {target.table}: {feeder}.",
             table=target.history_table,
-            hint="Name another table as history_table.",
+            hint="Set another table as history_table.",
         )
     if table is not None and note.is_ahead_of(table.uuid, carrier):
         history.unfinished_load, history.load_mark = note.full_load, note.mark

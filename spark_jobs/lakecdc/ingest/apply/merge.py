@@ -1,16 +1,16 @@
 """Mode ``merge``: Iceberg's ``MERGE INTO`` with the order check in its condition.
 
-The join is bounded by the batch's keys: literal values of few keys or else their bounds, which Iceberg compares with
-partitions (values also with buckets) and with the bounds of files. Partition columns outside the key bound nothing,
+The join is bounded by the batch's keys: literal values of few keys, or else their bounds, which Iceberg compares with
+partitions (values also with buckets) and with the bounds of files. Partition columns outside the key give no bounds,
 because a row may leave its partition: this mode supports that, ``upsert`` does not.
 
-The statement runs on a scratch branch of the head. A second, empty commit on it carries the position; both become
-visible at once when main is moved forward to it, in the transaction that moves the tag. A run whose head or position
-has been overtaken cannot publish. The statement itself does not write the position, because Spark would take it from
-the session, which tables that are fed at the same time share.
+The statement runs on a scratch branch of the head. A second, empty commit on it has the position; both become visible
+at once when main is fast-forwarded to it, in the transaction that moves the tag. A run whose head or position is
+outdated cannot publish. The statement itself does not write the position, because Spark would read it from the session,
+which tables fed at the same time share.
 
-Meanwhile the run holds the table's lease, so that no maintenance begins whose files the statement would replace. A
-maintenance job at work delays the statement by half a minute at most: either may then have to start again.
+Meanwhile the run holds the table's lease, so no maintenance begins on files that the statement replaces. A running
+maintenance job delays the statement by at most half a minute; then either may have to start again.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _DELETED = "_lakecdc_deleted"
 def merge(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
     """Commit one folded batch.
 
-    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, only the position is
+    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without rows, only the position is
         committed.
     :param position: the source's position after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
-    :raises StateMovedError: rows have changed, expired or were erased meanwhile.
-    :raises ConflictError: another run has moved the positions, or other writers moved the head too often.
+    :raises StateMovedError: rows changed, expired or were erased meanwhile.
+    :raises ConflictError: another run has changed the positions, or other writers changed the head too often.
     """
     mode = batch.target.merge_mode
     if mode and table.properties.get(_MERGE_MODE, "copy-on-write") != mode:
@@ -82,7 +82,7 @@ def merge(table: IcebergTable, batch: Batch, position: Position, started_from: s
         return anew_if_overtaken(_without_statement, table, batch, position, started_from)
     reach("before_staging")
     with _source(table, batch, rows) as source:
-        # by now all rows are computed: an event that clean cannot take is not entered
+        # all rows are computed now: events that clean fails for are not added
         enter_history(batch)
         for attempt in range(_ATTEMPTS):
             try:
@@ -90,15 +90,15 @@ def merge(table: IcebergTable, batch: Batch, position: Position, started_from: s
             except LeaseHeldError:
                 if attempt == _ATTEMPTS - 1:
                     raise
-                log.info("%s: another run was faster to take the lease, once more", table.name)
+                log.info("%s: another run took the lease first, trying again", table.name)
             except scratch.HeadMovedError as error:
                 if attempt == _ATTEMPTS - 1:
                     raise ConflictError(
-                        f"Other writers moved the table's head during each of {_ATTEMPTS} merges.",
+                        f"Other writers changed the table during each of {_ATTEMPTS} merges.",
                         table=table.name,
-                        hint="Run maintenance and ingest of a merged table one after the other, then run again.",
+                        hint="Do not run maintenance of a merged table at the same time as ingest, then run again.",
                     ) from error
-                log.info("%s: the head moved during the merge, once more", table.name)
+                log.info("%s: the table changed during the merge, trying again", table.name)
     raise AssertionError
 
 
@@ -131,7 +131,7 @@ def _attempt(
         raise ConflictError(fence.message, table=table.name, hint="Nothing was published; run again.")
     since = ((each.id, each.operation, each.summary) for each in table.ancestors())
     if batch.commit.state is not None and not batch.commit.state.holds(since):
-        message = "Others have changed rows since the batch was compared with them."
+        message = "Other writers have changed rows since the batch was compared with them."
         raise StateMovedError(message, table=table.name, hint="Nothing was published; run again.")
     with scratch.branch(table, base, lease=lease) as branch:
         name = scratch.sql_name(table, branch)
@@ -178,7 +178,7 @@ def _source(table: IcebergTable, batch: Batch, rows: Rows | None) -> Iterator[_S
         return
     columns = columns_of(table, row_values(batch) | {k: F.col("key")[k] for k in batch.key})
     frame = rows.frame.select(*columns, (F.col("op") == "d").alias(_DELETED))
-    # copy-on-write reads the source more than once, and Spark refuses a source with a file's line numbers
+    # copy-on-write reads the source several times, and Spark refuses a source with a file's line numbers
     frame = frame.localCheckpoint()
     with temporary_view(frame) as view:
         source = _Source(view, batch.key)
@@ -210,20 +210,20 @@ def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
 
 
 def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
-    """Return the distinct values of a key column; none if there are too many."""
+    """Return the distinct values of a key column; empty if there are too many."""
     values = frame.select(plain(quoted_column(name), sql_type)).distinct().limit(_MOST_VALUES + 1).collect()
     return [row[0] for row in values] if len(values) <= _MOST_VALUES else []
 
 
 def merge_into(table: IcebergTable, name: str, batch: Batch, rows: Rows) -> None:
-    """Run the statement by itself on a table or one of its branches, named as SQL; see :func:`merge`."""
+    """Run only the statement, on a table or one of its branches, named as SQL; see :func:`merge`."""
     with _source(table, batch, rows) as source:
         assert source is not None
         table.spark.sql(_statement(table, name, source), source.values)
 
 
 def _statement(table: IcebergTable, name: str, source: _Source, *, merged: bool = False) -> str:
-    """Return the statement; rows that are merged with the table's are newer than these whatever their order keys."""
+    """Return the statement; merged rows replace the table's regardless of their order keys."""
     on = [f"t.{quoted_column(k)} = s.{quoted_column(k)}" for k in source.key] + source.bounds
     newer = "true" if merged else f"s.{ORDER_COLUMN} >= coalesce(t.{ORDER_COLUMN}, '')"
     columns = [quoted_column(c) for c in table.column_names]

@@ -1,4 +1,4 @@
-"""Write a batch that tasks hold packed, in these tasks: folded rows with their keys, or every event."""
+"""Write a packed batch in tasks: folded rows with their keys, or every event."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import Rows
     from lakecdc.key_search.row_ids import RowIds
 
-# beside files of completed rows, no more than these are not worth files of their own
+# up to this many rows are not worth separate files next to those of completed rows
 _FEW_ROWS = 20_000
-# rows one file is worth without partitions; more files only make more small ones
+# rows per file without partitions; more files would only be smaller
 _ROWS_PER_FILE = 250_000
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
 _EVENT = {**_OWN, OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
-# those that a table may be partitioned by
+# own columns that a table may be partitioned by
 _EVENT_TYPES = {ORDER_COLUMN: "string", TIME_COLUMN: "timestamp", OP_COLUMN: "string"}
-# types of key columns whose JSON is the same from Spark and from Python
+# types of key columns whose JSON is equal in Spark and Python
 _PLAIN_KEYS = ("int", "bigint", "smallint", "tinyint", "string")
-# Spark writes these digits in upper case; an escaped backslash begins no escape
+# Spark writes these digits in upper case; an escaped backslash does not begin an escape
 _ESCAPED = re.compile(r"\\\\|\\u00[01][0-9a-f]")
 
 
 def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int]) -> PackedRows | None:
-    """Return the rows if tasks hold them as the table's files need them; others are written as a frame."""
+    """Return the rows if they are packed as the table's files need them, or None to write them as a frame."""
     if not isinstance(rows, PackedRows) or not rows.folded or set(live_specs) - {definition.current_spec_id(table)}:
         return None
     partitioning = partitioning_of(table, rows.layout.types, {name: f"k{i}" for i, name in enumerate(batch.key)})
@@ -61,12 +61,12 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
 
 @dataclass(frozen=True)
 class OutputParts:
-    """Parts of folded rows that one pass writes.
+    """Parts of folded rows to write in one pass.
 
     :param rows: the rows, as data files.
     :param keys: their keys, as equality deletes.
-    :param memory: takes the deletes to remember: the key, order key and source time of each.
-    :param ids: of the rows that they replace.
+    :param memory: table for the deletes to remember: the key, order key and source time of each.
+    :param ids: ids of the rows that they replace.
     """
 
     rows: bool = True
@@ -75,31 +75,31 @@ class OutputParts:
     ids: RowIds | None = None
 
 
-def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, wanted: OutputParts) -> list[Any]:
+def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, outputs: OutputParts) -> list[Any]:
     """Write folded rows, uncommitted.
 
-    :param staged: takes the files.
+    :param staged: collects the files.
     :return: data files of the deletes to remember.
     """
-    if not (wanted.rows or wanted.keys or wanted.memory):
+    if not (outputs.rows or outputs.keys or outputs.memory):
         return []
     of_key = {name: f"k{i}" for i, name in enumerate(batch.key)}
     of_row = {name: f"c{i}" for i, name in enumerate(packed.layout.types)} | _OWN
     by = packed.layout.grouping.partitioning or ()
     cells = packed.cells.select("packed")
     if not by:
-        # as many tasks as files are wanted
+        # one task per file
         cells = cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
     with ExitStack() as folders:
         folder = folders.enter_context(folder_of_work(table, "ingest"))
-        rows = FileLayout.of(table, folder, of_row, by) if wanted.rows else None
-        if rows is not None and wanted.ids is not None:
+        rows = FileLayout.of(table, folder, of_row, by) if outputs.rows else None
+        if rows is not None and outputs.ids is not None:
             rows = rows.with_column(COLUMN)
-        keys = FileLayout.of(table, folder, of_key, by, batch.key) if wanted.keys else None
-        remembered, memory = None, wanted.memory
+        keys = FileLayout.of(table, folder, of_key, by, batch.key) if outputs.keys else None
+        remembered, memory = None, outputs.memory
         if memory is not None:
             remembered = FileLayout.of(memory, folders.enter_context(folder_of_work(memory, "deletes")), of_key | _OWN)
-        task = FoldedTask(rows, keys, remembered, staged.proven, wanted.ids, of_key)
+        task = FoldedTask(rows, keys, remembered, staged.proven, outputs.ids, of_key)
         results = run_tasks(cells, task, RESULT).collect()
         staged.data_files += iceberg_files(table, results, "rows")
         staged.delete_files += iceberg_files(table, results, "keys", batch.key)
@@ -108,10 +108,10 @@ def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged,
 
 @dataclass(frozen=True)
 class FoldedTask:
-    """Packed rows in, one row per written file out: rows but those with placeholders, keys, deletes to remember.
+    """Task that writes packed rows without placeholders, keys, and deletes to remember; yields one row per file.
 
-    :param proven: no key is deleted that the events have inserted first.
-    :param key: the columns of packed tables that have the key, by name.
+    :param proven: keys that the events insert first are not deleted.
+    :param key: the key's columns in packed tables, by name.
     """
 
     rows: FileLayout | None
@@ -123,12 +123,12 @@ class FoldedTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        # rows arrive in the order of partitions
+        # rows are ordered by partition
         row_files = PartitionFiles(self.rows, "rows", most=1) if self.rows else None
         key_files = PartitionFiles(self.keys, "keys", most=1) if self.keys else None
         delete_files = PartitionFiles(self.remembered, "remembered") if self.remembered else None
         tables = packing.all_of(batches)
-        # each look-up of ids hashes all of them
+        # each look-up of ids hashes all ids
         for table in slices(tables) if self.ids else tables:
             if row_files is not None:
                 rows = table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null()))
@@ -142,7 +142,7 @@ class FoldedTask:
 
 
 def has_twins(packed: PackedRows) -> bool:
-    """Check whether events share order key, op and key, as one that came twice does; compared by hash."""
+    """Check by hash whether events share order key, op and key, such as a repeated event."""
     if packed.layout.one_log and len(packed.facts.high_orders) <= 1:
         return False
     hashed = run_tasks(packed.cells.select("packed"), hashes_of_events, "packed binary")
@@ -179,12 +179,12 @@ def _partitioning(table: IcebergTable, packed: PackedRows) -> Partitioning | Non
 
 
 def _sources(packed: PackedRows) -> dict[str, str]:
-    """Return the columns of packed tables that the table's columns are filled from."""
+    """Return the packed column of each of the table's columns."""
     return _EVENT | {name: f"c{i}" for i, name in enumerate(packed.layout.types)}
 
 
 def writable_events(table: IcebergTable, batch: Batch) -> PackedRows | None:
-    """Return the events if tasks hold each of them as the table's files need it; others are written as a frame."""
+    """Return the events if they are packed as the table's files need them, or None to write them as a frame."""
     packed = batch.rows.every_event() if batch.rows else None
     if not isinstance(packed, PackedRows):
         return None
@@ -210,14 +210,14 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
 
 @dataclass(frozen=True)
 class EventsTask:
-    """Packed cells in, one row per written file out; ``fields`` maps columns of the row to those of packed tables."""
+    """Task that writes packed events; yields one row per file. ``fields`` maps the row's columns to packed ones."""
 
     layout: FileLayout
     fields: Mapping[str, str]
     key: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write one slice after another, each in the order of its events."""
+        """Write one slice after another, each in event order."""
         settle()
         files = PartitionFiles(self.layout, "events")
         for piece in map(self._arranged, slices(packing.all_of(batches))):
@@ -225,9 +225,9 @@ class EventsTask:
         yield from files.close()
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
-        """Return a slice in the order of partitions and events, with all columns of the files."""
+        """Return a slice ordered by partition and event, with all columns of the files."""
         piece = self._without_left_out(piece)
-        # a table may be partitioned by the moment itself
+        # a table may be partitioned by the source time
         times = piece["time_us"].cast(pa.timestamp("us", "UTC"))
         piece = piece.set_column(piece.column_names.index("time_us"), "time_us", times)
         for place, column in enumerate(self.fields[name] for name in self.key):
@@ -241,14 +241,14 @@ class EventsTask:
         return piece
 
     def _without_left_out(self, piece: pa.Table) -> pa.Table:
-        """Remove tombstones, values that an event leaves out, and all of a delete but its key."""
+        """Remove tombstones, values that an event leaves out, and all values of a delete except its key."""
         if pc.any(pc.equal(piece["op"], "x")).as_py():
             piece = piece.filter(pc.not_equal(piece["op"], "x"))
         # without a key, only the old values identify the row
-        gone = pc.equal(piece["op"], "d" if self.key else "x")
+        is_removed = pc.equal(piece["op"], "d" if self.key else "x")
         left_out = left_out_in(piece["open"].combine_chunks())
         for name, column in self.fields.items():
-            missing = pc.or_(gone, left_out[name]) if name in left_out else gone
+            missing = pc.or_(is_removed, left_out[name]) if name in left_out else is_removed
             values = piece[column]
             if pc.any(pc.and_(missing, values.is_valid())).as_py():
                 values = pc.if_else(missing, pa.scalar(None, values.type), values)
@@ -256,7 +256,7 @@ class EventsTask:
         return piece
 
     def _old_keys(self, piece: pa.Table) -> pa.Array:
-        """Return the keys that rows had before, as JSON; null for rows that kept theirs."""
+        """Return the old keys of rows as JSON; null for rows whose key did not change."""
         moved = np.flatnonzero(piece["moved"].to_numpy())
         texts: list[str | None] = [None] * piece.num_rows
         old = [piece[f"o{place}"].take(pa.array(moved)).to_pylist() for place in range(len(self.key))]
@@ -266,6 +266,6 @@ class EventsTask:
 
 
 def key_json(document: Mapping[str, object]) -> str:
-    """Return a key of integers and texts as Spark's JSON."""
+    """Return the JSON that Spark writes for a key of integers and texts."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPED.sub(lambda match: match[0].upper().replace("U", "u"), text)

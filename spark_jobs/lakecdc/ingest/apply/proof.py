@@ -1,10 +1,9 @@
-"""Prove that a batch inserts rows which a table does not have, so that they need no delete (law 9).
+"""Prove that the rows a batch inserts are not in the table, so they need no delete (law 9).
 
-Bounds of data files prove it of keys that none of them can have. The proof of a log rests on what is known of the
-table: that it has no key which its source does not have at the table's position. A full load establishes this, every
-batch of the log preserves it, and each commit notes it in its summary, with an order key that no row of the table lies
-above. A snapshot with a position and without the note ends it until the next full load; so does a later snapshot that
-may have added rows.
+Bounds of data files prove it for keys outside of them. For a log, the proof relies on a fact about the table: that it
+has no key that its source lacks at the table's position. A full load establishes this, every batch of the log preserves
+it, and each commit records it in its summary, with an upper bound of the rows' order keys. A snapshot with a position
+but without the record ends it until the next full load; so does a later snapshot that may have added rows.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_UNKNOWN = "no full load says which rows the table has, or something else than its log may have added rows since"
+_UNKNOWN = "there is no full load, or another source than its log may have added rows since"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What the snapshots of a table tell of its rows.
+    """Facts about a table's rows from its snapshots.
 
     :param snapshot_id: the nearest ancestor of the head with a position; None without one.
-    :param position: of the table, quiet stretches included.
-    :param rows_below: no row lies above this order key, as that snapshot says; None if it does not say.
+    :param position: the table's position, including quiet stretches.
+    :param rows_below: upper bound of the rows' order keys, recorded in that snapshot; None without one.
     :param others: rows may have been added since.
     :param empty: the table has never had a row.
-    :param filled: the snapshot in which ingestion filled columns last, which has added no rows; None if there is none.
+    :param filled: the last snapshot in which ingestion filled columns, without adding rows; None if there is none.
     """
 
     snapshot_id: int | None = None
@@ -54,7 +53,7 @@ class Standing:
 
     @classmethod
     def of(cls, ancestors: Iterable[Snapshot], properties: Mapping[str, str]) -> Standing:
-        """Read the ancestors of a head, newest first, as far as metadata still has them."""
+        """Create from the ancestors of a head, newest first, if metadata still has them."""
         others, last = False, None
         filled = int(properties[names.FILLED]) if names.FILLED in properties else None
         for last in ancestors:
@@ -69,11 +68,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is known before a batch of its table.
+    """The proof for a batch, from the table's state before it.
 
-    :param refusal: why the rows that the batch inserts may be there; None if they are not.
+    :param refusal: why the table may have rows that the batch inserts; None if it cannot.
     :param note: summary entries for the commit.
-    :param known_rows: what they rely on, for its fence.
+    :param known_rows: state that the proof relies on, for the fence.
     """
 
     refusal: str | None
@@ -82,7 +81,7 @@ class Proof:
 
 
 def prove(table: IcebergTable, batch: Batch, position: Position) -> Proof:
-    """Find out whether the rows that a batch inserts are new to the table, and what can be said of it afterwards.
+    """Check whether the rows that a batch inserts are new to the table, and what to record after it.
 
     :param position: the source's position after the batch.
     """
@@ -97,9 +96,9 @@ def prove(table: IcebergTable, batch: Batch, position: Position) -> Proof:
 
 
 def prove_by_bounds(table: IcebergTable, deletes: Sequence[Any]) -> KnownRows | None:
-    """Return what proves that no data file can have a key between the lowest and the highest deleted one; else None.
+    """Return the state that proves that no data file has a key between the lowest and highest deleted one, or None.
 
-    So batches that insert growing keys leave no delete, whatever their source.
+    So batches that insert increasing keys need no deletes, for any source.
 
     :param deletes: staged equality deletes of one key, Java ``DeleteFile`` objects.
     """
@@ -112,7 +111,7 @@ def prove_by_bounds(table: IcebergTable, deletes: Sequence[Any]) -> KnownRows | 
         with closing(near):
             return None if near.iterator().hasNext() else KnownRows(standing.snapshot_id, standing.filled)
     except Exception as error:
-        # an erasure or expiry may have removed what the table consisted of; the commit notices it
+        # an erasure or expiry may have removed files of the table; the commit detects it
         log.info("%s: its data files cannot be listed: %s", table.name, java_message(error))
         return None
 
@@ -126,14 +125,14 @@ def refusal_of_proof(standing: Standing, batch: Batch, position: Position) -> st
         return why
     at, first = log_position(standing.position), batch.commit.first_order
     if batch.full_load or at is None or at.load or at.ahead or batch.source.overtaken_below:
-        return "the log has not passed the end of the full load"
+        return "the log is not past the end of the full load"
     if first is None or standing.rows_below is None or first <= standing.rows_below:
         return "an event is not above the highest order key of the table's rows"
     return None
 
 
 def rows_below(standing: Standing, batch: Batch, position: Position) -> str | None:
-    """Return an order key that no row of the table lies above once it has the batch; None if its rows are unknown."""
+    """Return an upper bound of the table's order keys after the batch; None if its rows are unknown."""
     at = log_position(position)
     if at is None or refusal_to_know(standing, batch, position):
         return None
@@ -143,7 +142,7 @@ def rows_below(standing: Standing, batch: Batch, position: Position) -> str | No
 
 
 def refusal_to_know(standing: Standing, batch: Batch, position: Position) -> str | None:
-    """Return why the table, once it has the batch, may have rows that its source lacks; None if it has none."""
+    """Return why the table may have rows that its source lacks after the batch, or None."""
     if batch.source.unproven:
         return batch.source.unproven
     if batch.commit.floor is not None:
@@ -160,12 +159,12 @@ def refusal_to_know(standing: Standing, batch: Batch, position: Position) -> str
         return None if batch.full_load and standing.empty else _UNKNOWN
     before = standing.position
     if before is None or (before.source, before.identity) != (position.source, position.identity):
-        return "the table's position is one of another server"
+        return "the table's position belongs to another server"
     return _UNKNOWN if standing.rows_below is None else None
 
 
 def _refusal_of_target(target: Target) -> str | None:
-    """Return which setting makes the table's rows others than those of one source table."""
+    """Return the setting by which the table's rows differ from those of one source table, or None."""
     settings = {
         "source_tables feeds the table from several": target.source_tables,
         "fold_case is set": target.fold_case,

@@ -1,4 +1,4 @@
-"""Commit staged files with the positions in the summary, behind the fence: all modes but ``merge`` end here."""
+"""Commit staged files with the positions in the summary, behind the fence, for all modes except ``merge``."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class OvertakenError(ConflictError):
-    """The table has changed since the batch was staged or checked: it has to be staged again."""
+    """The table has changed since the batch was staged or checked; it must be staged again."""
 
 
 class StateMovedError(ConflictError):
-    """Rows have changed, expired or were erased since the batch was compared with them: it is compared again."""
+    """Rows have changed, expired or were erased since the batch was compared with them; it must be compared again."""
 
 
 @dataclass
 class Staged:
     """Written files before their commit.
 
-    :param written_by: what wrote a full load: ``tasks``, or ``Spark`` and why; None if there was no choice.
-    :param proven: keys that the batch inserts are not among the deletes, because the table cannot have them.
-    :param deletes_left_out: how many these are; None if it was not proven.
-    :param deletes_kept: why it could not be proven; None if it was, or for a source that proves nothing.
+    :param written_by: writer of a full load: ``tasks``, or ``Spark`` with the reason; None without a choice.
+    :param proven: the deletes leave out keys that the batch inserts, because the table cannot have them.
+    :param deletes_left_out: number of these keys; None without a proof.
+    :param deletes_kept: why there is no proof; None with a proof, or for a source without proofs.
     """
 
     data_files: list[Any] = field(default_factory=list)
@@ -59,13 +59,13 @@ class Staged:
 
 @dataclass(frozen=True)
 class Applied:
-    """What a commit wrote.
+    """The result of a commit.
 
     :param rows: rows in the data files.
     :param bytes: size of all files.
-    :param retries: how often the commit was repeated because another writer came first.
-    :param resolved: numbers of the search for the rows to delete; empty without one.
-    :param staged: without files if a statement has written them.
+    :param retries: how often the commit was repeated because another writer was faster.
+    :param resolved: statistics of the search for the rows to delete; empty without one.
+    :param staged: without files if a statement wrote them.
     """
 
     snapshot: Snapshot
@@ -83,14 +83,14 @@ class Commit:
     """Options of a commit.
 
     :param position: the source's position after it.
-    :param fence: of this commit alone.
+    :param fence: additional fence of this commit.
     :param truncate_order: removes rows with a lower order key.
     :param replaces: removes all rows.
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
-    :param resolves: staged equality deletes are never committed: the rows that they match are found before the commit.
-    :param places: of some of these rows, as the batch looked them up before.
-    :param stage_rows: writes the new rows once these are found, if they carry row ids on.
+    :param resolves: staged equality deletes are resolved to positions before the commit.
+    :param places: known places of some of these rows, from earlier look-ups.
+    :param stage_rows: writes the new rows after the search, if they keep row ids.
     """
 
     position: Position
@@ -115,12 +115,12 @@ def publish(
 ) -> Applied:
     """Stage files, check the batch, enter its history, and commit the files with a position.
 
-    :param stage: writes the files; may write none.
+    :param stage: writes the files, if any.
     :param batch: the batch that the files belong to, if any.
     :raises AuditError: the batch fails its checks; its files stay, on a branch.
-    :raises OvertakenError: a live row is out of reach of the deletes, or the table is not what was checked.
-    :raises StateMovedError: rows have changed, expired or were erased meanwhile.
-    :raises ConflictError: another run has moved the positions.
+    :raises OvertakenError: the deletes do not reach a live row, or the table changed after the checks.
+    :raises StateMovedError: rows changed, expired or were erased meanwhile.
+    :raises ConflictError: another run has changed the positions.
     """
     failpoints.reach(f"{commit.moment}before_staging")
     fence, audit = commit.fence, batch.commit.audit if batch else None
@@ -140,7 +140,7 @@ def publish(
     except AuditError:
         raise
     except (InputError, ConflictError) as error:
-        # after any other error the commit may have arrived: the files stay, and orphan removal decides
+        # after other errors the commit may have succeeded: keep the files for orphan removal to decide
         if audit is None or not audit.on_branch:
             deletes.discard(staged)
         overtaken = fence.out_of_reach or fence.head_moved or fence.rows_added
@@ -163,20 +163,20 @@ def publish(
 
 
 def enter_history(batch: Batch | None, moment: str = "") -> None:
-    """Enter a batch's events into its history table, once only the table's commit can still refuse the batch."""
+    """Add a batch's events to its history table, when only the table's commit can still refuse the batch."""
     if batch is not None and batch.commit.enter_history is not None:
         batch.commit.enter_history()
     failpoints.reach(f"{moment}after_side_tables")
 
 
 def refuse_moved_state(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:
-    """Raise StateMovedError if the commit was refused because rows are not what the batch was compared with."""
+    """Raise StateMovedError if the commit was refused because rows have changed since the comparison."""
     if fence.floor_moved or fence.state_changed:
         raise StateMovedError(error.message, table=table.name, hint=error.hint) from error
 
 
 def position_summary(position: Position) -> dict[str, str]:
-    """Return the summary entries of every snapshot of ingest."""
+    """Return the summary entries of an ingest snapshot."""
     through = {names.READ_THROUGH: position.table_through} if position.table_through else {}
     return {names.POSITIONS: position.encode(), names.JOB: "ingest", **through}
 
@@ -184,7 +184,7 @@ def position_summary(position: Position) -> dict[str, str]:
 def following(
     position: Position, before: Position | None, *orders: str | None, truncate_order: str | None = None
 ) -> Position:
-    """Return the position after a batch: the marks of the one before, raised by the batch's order keys and TRUNCATE."""
+    """Return the position after a batch, with the previous marks raised by its order keys and TRUNCATE."""
     high = (before.high_order if before else None, *orders, truncate_order)
     truncates = (before.truncate_order if before else None, truncate_order)
     highest, truncated = (max(filter(None, marks), default=None) for marks in (high, truncates))

@@ -1,4 +1,4 @@
-"""Rows of a batch in the columns of a table, clustered for the write."""
+"""Convert rows of a batch to a table's columns, and cluster them for the write."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from lakecdc.model.merge_slots import order_columns
 from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import Added, stage_frame
 
-# rows one write task takes; more tasks only make more small files
+# rows per write task; more tasks only make more small files
 _ROWS_PER_TASK = 250_000
 
 
 def row_values(batch: Batch) -> dict[str, Column]:
-    """Return what the table's columns are filled from in a folded row."""
+    """Return the expression of each of the table's columns from a folded row."""
     values = {name: F.col("row")[name] for name in (*(c.name for c in batch.columns), *own_orders(batch))}
     return values | {ORDER_COLUMN: F.col("order"), TIME_COLUMN: F.col("source_time")}
 
 
 def own_orders(batch: Batch) -> list[str]:
-    """Return the columns of a merged row that keep orders; a full load leaves them null."""
+    """Return the order columns of a merged row; a full load leaves them null."""
     merge, names = batch.target.merge, [c.name for c in batch.columns]
     return order_columns(merge, names, batch.key) if merge and not batch.full_load else []
 
@@ -46,7 +46,7 @@ def stage_images(
 
     :param rows: ``op, row, order, source_time``.
     :param keys: number of rows, to size the write; a full load keeps its parallelism instead.
-    :param ids: of the rows that they replace.
+    :param ids: ids of the rows that they replace.
     """
     data = rows.where("op != 'd'").select(*table_columns(table, batch))
     data = cluster_rows(table, data, batch.key, definition.current_spec_id(table), keys, spread=batch.full_load)
@@ -56,7 +56,7 @@ def stage_images(
 def cluster_rows(
     table: IcebergTable, frame: DataFrame, sort_by: Sequence[str], spec_id: int, rows: int, *, spread: bool = False
 ) -> DataFrame:
-    """Bring each partition's rows together and sort them, so that files are few and their bounds narrow.
+    """Group rows by partition and sort them, for few files with narrow bounds.
 
     :param rows: number of rows, to size the write.
     :param spread: keep the parallelism of the frame instead.

@@ -1,4 +1,4 @@
-"""Mode ``upsert``: the table holds the source's current rows; changes cost the same however large it is.
+"""Mode ``upsert``: the table has the source's current rows; the cost of changes does not depend on its size.
 
 New rows become data files, their keys equality deletes for every live partition spec, both in one ``RowDelta`` with
 the source positions in its summary, behind the fence.
@@ -37,21 +37,21 @@ from lakecdc.writer.frame import stage_frame
 
 log = logging.getLogger(__name__)
 
-# rewrites that move rows are rare, and each takes longer than staging a batch
+# rewrites that move rows are rare, and slower than staging a batch
 _STAGINGS = 3
 
 
 def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
     """Commit one folded batch.
 
-    It is staged anew if rows have moved to another partition spec meanwhile, or if others have committed since the
-    table was checked with the batch, or may have added rows that the batch was proven not to replace.
+    The batch is staged again if rows moved to another partition spec meanwhile, if others have committed since the
+    checks, or if they may have added rows that the batch was proven not to replace.
 
-    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, only the position is
+    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without rows, only the position is
         committed.
     :param position: the source's position after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
-    :raises ConflictError: another run has moved the positions.
+    :raises ConflictError: another run has changed the positions.
     :raises InputError: a partition spec does not derive from the key.
     """
     return anew_if_overtaken(_upsert, table, batch, position, started_from)
@@ -72,11 +72,11 @@ def anew_if_overtaken(
     position: Position,
     started_from: str | None,
 ) -> Applied:
-    """Stage and commit a batch, a few times at most, while others make its files void before they are committed."""
+    """Stage and commit a batch; retry a few times if others invalidate its files before the commit."""
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
     def refresh(_: object) -> None:
-        log.info("%s: the table has changed meanwhile, the batch is staged anew", table.name)
+        log.info("%s: the table has changed meanwhile, the batch is staged again", table.name)
         table.refresh()
 
     attempts = Retrying(
@@ -93,7 +93,8 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
     check_partitioning(table, batch.key, sorted({*live, current}))
     if batch.target.deletes == "resolved":
         refuse_table(table)
-    # with the current one, to which a rewrite may be moving rows: it can commit if the deletes reach them there
+    # with the current spec, to which a rewrite may be moving rows: the rewrite can commit if the deletes reach them
+    # there
     specs = sorted({*live, current}) if live else []
 
     proof = prove(table, batch, position)
@@ -107,7 +108,7 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
         if batch.full_load:
             full_load.stage(table, batch, staged)
         elif batch.rows is not None:
-            # merging has looked up which keys the table has
+            # merging has looked up the table's keys
             staged.proven = proof.refusal is None or batch.target.merge is not None
             _stage(table, batch, batch.rows, staged, specs, with_rows=not keeps_ids)
             if not resolves and (known := _drop_deletes_of_new_keys(table, batch.rows, staged)):
@@ -115,7 +116,7 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
             if staged.delete_files and not staged.proven and log_position(position) is not None:
                 staged.deletes_kept = proof.refusal
 
-    # without live files nothing is searched: rows that others add meanwhile must be found all the same
+    # without live files there is no search, but rows that others add meanwhile must still be found
     reach = DeleteReach(table, specs) if deletes and not (resolves and specs) else None
     fence = PositionFence(started_from, reach, known_floor(table, batch))
     truncates = batch.commit.replaces or batch.truncate_order is not None
@@ -133,10 +134,10 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
 def _drop_deletes_of_new_keys(table: IcebergTable, rows: Rows, staged: Staged) -> KnownRows | None:
     """Discard the staged deletes if the batch only inserts and no data file can have its keys.
 
-    :return: what the commit relies on then; None if the deletes stay.
+    :return: state that the commit then relies on; None if the deletes stay.
     """
     stats = rows.stats
-    # those of proven batches are of keys that the table has
+    # deletes of proven batches are of keys that the table has
     if not staged.delete_files or staged.proven or stats is None or any(stats.events.get(op) for op in "ud"):
         return None
     if known := prove_by_bounds(table, staged.delete_files):
@@ -148,7 +149,7 @@ def _drop_deletes_of_new_keys(table: IcebergTable, rows: Rows, staged: Staged) -
 def _stage(
     table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int], *, with_rows: bool
 ) -> None:
-    """Stage deletes, after a commit of those to remember, and rows; tasks write all of them in the same pass."""
+    """Stage deletes and rows, after committing deletes to remember; tasks write all in the same pass."""
     packed, memory = packing.writable(table, batch, rows, spec_ids), None
     # merging has remembered its deletes
     remembers = not batch.source.in_order and batch.target.merge is None
@@ -158,8 +159,8 @@ def _stage(
         _stage_keys(table, batch, rows, staged, spec_ids)
     else:
         memory = tombstones.memory_of(table, rows, batch.key) if remembers else None
-        wanted = packing.OutputParts(rows=with_rows, keys=bool(spec_ids), memory=memory)
-        remembered = packing.stage(table, batch, packed, staged, wanted)
+        outputs = packing.OutputParts(rows=with_rows, keys=bool(spec_ids), memory=memory)
+        remembered = packing.stage(table, batch, packed, staged, outputs)
         if packed.completed is not None and with_rows:
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
@@ -167,13 +168,13 @@ def _stage(
     if memory is None and rows.stats is not None and remembers:
         tombstones.remember(table, rows, batch.key)
     if staged.proven and spec_ids:
-        # each key that is deleted is in the files of every spec
+        # each deleted key is in the files of every spec
         deleted = sum(int(file.recordCount()) for file in staged.delete_files) // len(spec_ids)
         staged.deletes_left_out = rows.keys - deleted
 
 
 def _stage_rows(table: IcebergTable, batch: Batch, spec_ids: list[int], staged: Staged, ids: RowIds | None) -> None:
-    """Stage rows that carry on the ids of those that they replace."""
+    """Stage rows that keep the ids of the rows they replace."""
     rows = batch.rows
     assert rows is not None
     packed = packing.writable(table, batch, rows, spec_ids)

@@ -1,4 +1,4 @@
-"""Read the tables of a source to compare with, one module per type; each reads as a full load does."""
+"""Read the tables of a source for comparison, one module per type, in the same way as full loads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakecdc.metadata.positions import Position
 class SourceRows:
     """Rows of a source table.
 
-    :param changes: in the change frame of a full load.
+    :param changes: change frame of a full load.
     :param unreadable: number of further rows, which ingestion would quarantine.
     """
 
@@ -41,14 +41,14 @@ class SourceTable(Protocol):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns as the target should have them."""
+        """Return the target's columns."""
 
     @property
     def ordered(self) -> Mapping[str, str]:
         """Return the columns that can be read by range in Spark's order, with their types."""
 
     def rows(self, condition: KeyCondition | None) -> AbstractContextManager[SourceRows]:
-        """Read rows, valid inside the context: those of the condition and maybe more, or all for None."""
+        """Read rows, valid inside the context: at least those of the condition, or all for None."""
 
     def now(self) -> datetime | None:
         """Return the source's clock, which read positions refer to; None if it has no log."""
@@ -71,11 +71,11 @@ class LoadedTable(SourceTable, Protocol):
         """
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read current rows as part of a full load that the log has yet to pass.
+        """Read current rows as part of a full load that is ahead of the log.
 
         :param condition: as for :meth:`rows`.
         :param target: the table to load into.
-        :param changes: does not need the rows after it returns.
+        :param changes: must not use the rows after it returns.
         :raises LakecdcError: the table cannot be continued from its position.
         """
 
@@ -91,7 +91,7 @@ class Source(Protocol):
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Source:
-    """Open the source of a spec, importing its module only now because it may need a driver."""
+    """Open the source of a spec, importing its module lazily because it may need a driver."""
     assert spec.source is not None
     source: Source = import_module(f"{__name__}.{spec.source.type}").open_source(spark, spec)
     return source

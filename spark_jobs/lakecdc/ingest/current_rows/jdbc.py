@@ -42,7 +42,7 @@ class Jdbc:
         self.database = Database(spark, spec.source)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        # rows are compared and applied by themselves: nothing is to be folded
+        # rows are compared and applied one by one, without a fold
         known = replace(known_of(table, target), folds=False)
         source_table = SourceTable(self.database, target, known.types)
         key, label = source_table.key(), ".".join(source_table.label)

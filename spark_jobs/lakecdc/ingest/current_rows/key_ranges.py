@@ -1,4 +1,4 @@
-"""Conditions on a leading key column, by which parts of a table can be read."""
+"""Build conditions on a leading key column to read parts of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakecdc.sql import quoted_column
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _SHORT_DECIMAL = re.compile(r"decimal\((\d|1[0-8]),0\)")
 _FIRST = datetime(1970, 1, 1)
-# more conditions make a statement too long, and one statement each is too many
+# more conditions would make a statement too long, and one statement each would be too many
 _MOST_CONDITIONS = 256
 
 

@@ -1,6 +1,6 @@
 """Tables of a MySQL or MariaDB server, read by key ranges like full loads.
 
-Its sessions share no snapshot: rows that change during the read differ at first and agree in the recheck. Rows are
+Sessions cannot share a snapshot: rows that change during the read differ at first and agree in the recheck. Rows are
 reloaded by one task in one transaction, whose log position is known exactly.
 """
 
@@ -99,7 +99,7 @@ class Table:
         try:
             rows = changes(all_fitting(exact.judged), exact.mark.order, time)
         finally:
-            exact.kept.unpersist()
+            exact.persisted.unpersist()
         return Batch(
             target=self.table.target,
             key=feed.key,
@@ -125,7 +125,7 @@ class Table:
             raise InputError("A run of ingest was interrupted.", hint="Run ingest first.")
         if feed.numbers and {*feed.numbers} != {column.name for column in table.columns}:
             raise InputError(
-                f"The columns of {table.label} have changed, and the table has not been fed past the change.",
+                f"The columns of {table.label} have changed, and ingestion has not reached the change.",
                 hint="Run ingest first.",
             )
         return feed

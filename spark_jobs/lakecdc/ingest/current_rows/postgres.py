@@ -1,6 +1,6 @@
 """Tables of a Postgres database, read from one snapshot like full loads, without slot and publication.
 
-Rows are reloaded from the snapshot of a temporary slot, which tells the changes of the log that they include.
+Rows are reloaded from the snapshot of a temporary slot, which determines the log changes that they include.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Table:
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
-            yield SourceRows(all_fitting(self._read(condition, taken, 0).judged))
+        with asking(self.database.where), closing(snapshot.export(self.database.where)) as exported:
+            yield SourceRows(all_fitting(self._read(condition, exported, 0).judged))
 
-    def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> Load:
+    def _read(self, condition: KeyCondition | None, exported: Snapshot, epoch: int) -> Load:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
-        return taken.load(database.spark, shares, database.types.type_rows(self.table, self.columns), epoch)
+        return exported.load(database.spark, shares, database.types.type_rows(self.table, self.columns), epoch)
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
@@ -97,16 +97,16 @@ class Table:
             if feed.loading:
                 raise InputError("Its full load has not finished.", hint="Run ingest first.")
             numbers = column_numbers(database.session, now.table.oid)
-            with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
+            with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as exported:
                 at = LsnPosition.of(position.offsets)
-                read = now._read(condition, taken, at.epoch)
+                read = now._read(condition, exported, at.epoch)
                 rows = changes(all_fitting(read.judged), read.order, read.time)
         return Batch(
             target=spec,
             key=now.key,
             columns=now.columns,
             rows=Rows(rows),
-            position=replace(position, offsets=replace(at, loaded=taken.lsn).encode()),
+            position=replace(position, offsets=replace(at, loaded=exported.lsn).encode()),
             source=SourceFacts(
                 columns={column.name: numbers.get(column.name) for column in now.columns}, unproven=None
             ),

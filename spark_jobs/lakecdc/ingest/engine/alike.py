@@ -1,7 +1,7 @@
-"""Read Debezium events that have the same members as msgspec structs, at half the cost of reading each by itself.
+"""Read Debezium events with the same members as msgspec structs, at half the cost of reading each by itself.
 
-The first event of a table gives the shape: its members, in their order. Events of another shape, and those with a
-member that comes twice, are left; :mod:`lakecdc.ingest.envelopes.debezium` says what events mean.
+The first event of a table defines the shape: its members, in order. Events of another shape or with a duplicate member
+are not read here; :mod:`lakecdc.ingest.envelopes.debezium` interprets events.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _NO_NAME = re.compile(r'[\x00-\x1f"\\]')
 
 
 def _are_names(names: Iterable[str]) -> bool:
-    """Check that msgspec takes all names as those of fields."""
+    """Check that all names can be field names of msgspec."""
     return _NO_NAME.search("".join(names)) is None
 
 
 class Members:
     """A struct type with a field for each member of a sample, in its order.
 
-    :param kinds: types of msgspec, by member; others have values of any kind.
-    :param missing: members that the sample lacks, for which there is None; an object that has one has one too many.
-    :ivar struct: a type with a field for each; an object with another member is refused.
+    :param kinds: msgspec types by member; other members have values of any type.
+    :param missing: members that the sample lacks; their value is None, and an object that has one is refused.
+    :ivar struct: type with a field for each member; refuses objects with other members.
     :ivar fields: names of the fields, by member.
     :ivar nothing: a struct without values.
     """
@@ -60,24 +60,24 @@ class Members:
         self._objects = [self.fields[n] for n, value in sample.items() if n not in kinds and isinstance(value, dict)]
 
     def values(self, name: str, structs: Iterable[Any]) -> list[Any]:
-        """Return the values of a member; None of one that objects lack."""
+        """Return the values of a member; None where objects lack it."""
         field = self.fields.get(name)
         return [None for _ in structs] if field is None else list(map(attrgetter(field), structs))
 
     def columns(self, structs: Iterable[Any]) -> dict[str, Sequence[Any]]:
-        """Return the values of all members of some structs, by member."""
+        """Return the values of all members of structs, by member."""
         values = zip(*map(msgspec.structs.astuple, structs), strict=True)
         return dict(zip(self.fields, values, strict=True))
 
     def counts_within(self, structs: Sequence[Any]) -> Iterator[list[int]]:
-        """Yield how many members the objects have, one level deep, that are values of a member; 0 for other values."""
+        """Yield the number of members in the objects that are a member's values; 0 for other values."""
         for field in self._objects:
             values = (getattr(struct, field, None) for struct in structs)
             yield [len(value) if type(value) is dict else 0 for value in values]
 
 
 def can_be_alike(event: Object) -> bool:
-    """Check that an event can give the shape: it has a row, a source table and names that structs can have."""
+    """Check that an event can define the shape: it has a row, a source table and valid struct names."""
     source, after = event.get("source"), event.get("after")
     if debezium.unwrapped(event) is not event or type(source) is not dict or type(after) is not dict:
         return False
@@ -87,7 +87,7 @@ def can_be_alike(event: Object) -> bool:
 
 
 def _source_kind(name: str, value: Any) -> Any:
-    """Return the type of a member of the source: one value where it is shared."""
+    """Return the type of a member of the source; a shared member has one value."""
     if value is None:
         return None
     if name in _SHARED:
@@ -98,7 +98,7 @@ def _source_kind(name: str, value: Any) -> Any:
 
 
 def _time_beside_lsn(source: Object) -> str | None:
-    """Return the member with the time of an event whose place is an LSN, as Postgres' are; None for any other."""
+    """Return the member with the time of an event whose place is an LSN, as in Postgres; None for other events."""
     is_lsn = type(source.get("lsn")) is int and source.get("connector") not in debezium.BINLOG
     if not is_lsn or any(type(source.get(name)) not in _TEXT for name in _TEXTS):
         return None
@@ -107,12 +107,12 @@ def _time_beside_lsn(source: Object) -> str | None:
 
 
 class Shape:
-    """Structs for the events of one table that have the same members.
+    """Structs for events of one table with the same members.
 
-    :param event: one with a row after the change, parsed.
-    :param before: the row before a change; None if none is known.
+    :param event: parsed event with a row after the change.
+    :param before: the row before a change; None if unknown.
     :param known: columns that may have values.
-    :ivar place_members: members of the source that make an event's place.
+    :ivar place_members: members of the source that define an event's place.
     """
 
     def __init__(self, event: Object, before: Object | None, known: Iterable[str]) -> None:
@@ -130,15 +130,15 @@ class Shape:
         }
         self._event = Members(event, kinds, (name for name in ("after", "before") if name not in event))
         self._decode = decoder(self._event.struct).decode
-        # None where places are read one by one
+        # None if places are read one by one
         self._time = _time_beside_lsn(source)
         beside = ("lsn", *_TEXTS, self._time)
         self.place_members = [name for name in source if self._time is None or name in beside]
 
     def read(self, texts: Texts, places: Sequence[int]) -> list[Sequence[Any]]:
-        """Read the events that have these members: the places of their messages, ops, sources, rows, rows before.
+        """Read the events with these members: the places of their messages, ops, sources, rows, rows before.
 
-        :param places: of messages within :data:`TOGETHER`.
+        :param places: places of messages within :data:`TOGETHER`.
         """
         decode, events, odd = self._decode, list[Any](), set[int]()
         add, all_texts = events.append, texts.texts
@@ -152,7 +152,7 @@ class Shape:
         parts: list[Sequence[Any]] = [decoded, ops, sources, afters, befores]
         counts = self._counts(events, afters, befores)
         start = places[0] - places[0] % TOGETHER
-        # deletes, and they alone, have no row after the change
+        # only deletes have no row after the change
         fits = [(op == "d") is (after is None) for op, after in zip(ops, afters, strict=True)]
         is_whole = len(events) == len(all_texts[start : start + TOGETHER])
         if is_whole and all(fits) and sum(counts) == texts.members_together(start):
@@ -186,9 +186,9 @@ class Alike:
     """Events of one shape, as columns.
 
     :ivar messages: places of their messages.
-    :ivar rows: values of the rows by column; those of deletes are None.
-    :ivar keys: values of the key columns, those of deletes from the row before.
-    :ivar befores: values that updated rows had in key columns.
+    :ivar rows: values of the rows by column; None for deletes.
+    :ivar keys: values of the key columns; for deletes from the row before.
+    :ivar befores: former key values of updated rows.
     """
 
     def __init__(self, shape: Shape, names: Iterable[str], key: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""From messages to the changes of one table: in one pass where they are what the table expects, else in two."""
+"""Decode messages to the changes of one table: in one pass if they match the table, else in two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakecdc.ingest.engine.pieces import OddTextError
 from lakecdc.ingest.engine.run import EngineResult, Scan, SecondPassError, decode_at_once
 from lakecdc.ingest.engine.schemas import SchemaError
 from lakecdc.ingest.engine.source_tables import feeds, only_source
-from lakecdc.ingest.engine.table_fields import typed_field, wanted_fields
+from lakecdc.ingest.engine.table_fields import target_fields, typed_field
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.changes import REJECTED
@@ -29,7 +29,7 @@ from lakecdc.ingest.formats.messages import Messages
 from lakecdc.ingest.formats.values import Field, merge_fields
 from lakecdc.model.order import EVENT_DIGITS
 
-# first messages that are looked at for the columns of a new table
+# number of first messages that define the columns of a new table
 _SAMPLE = 5_000
 
 
@@ -38,10 +38,10 @@ def decode(
 ) -> Decoded:
     """Decode a batch for one table.
 
-    :param messages: returns the message frame; not called if tasks read them by themselves.
-    :param adopt: whether messages of no known source table (such as text that is not JSON) are this table's to reject.
+    :param messages: returns the message frame; not called if tasks read the messages directly.
+    :param adopt: whether this table rejects messages of no known source table (such as text that is not JSON).
     :return: the changes; the caller clears Spark's cache when the batch is done.
-    :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
+    :raises InputError: table or columns of the events are unclear; nothing is written.
     """
     messages = cache(messages)
     reading = replace(reading, only_added=target.mode == "append")
@@ -50,21 +50,21 @@ def decode(
 
 
 def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[[DataFrame], DataFrame]:
-    """Return what finds the messages of events again; used for few events."""
+    """Return a function that finds the messages of a few events again."""
 
     def find(events: DataFrame) -> DataFrame:
         reader = EnvelopeReader(format_name, reading, ())
         envelopes = envelope_frame(in_json(messages(), format_name, reading), reader).where(F.col("op").isin(*ROW_OPS))
         at_place = F.substring("order", 1, EVENT_DIGITS) == F.substring("asked", 1, EVENT_DIGITS)
-        found = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
+        matches = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
         # the engines count the records of a file in different ways
-        return found.where("order = asked OR topic IS NULL").select("asked", *REJECTED[:-1])
+        return matches.where("order = asked OR topic IS NULL").select("asked", *REJECTED[:-1])
 
     return find
 
 
 def check_fields(fields: Sequence[Field]) -> None:
-    """Make sure that events of such columns can be decoded at once.
+    """Check that events with these columns can be decoded in one pass.
 
     :raises SecondPassError: they cannot.
     """
@@ -74,7 +74,7 @@ def check_fields(fields: Sequence[Field]) -> None:
 
 
 class _BatchDecoder:
-    """Decodes one batch for one table; see :func:`decode`."""
+    """Decode one batch for one table; see :func:`decode`."""
 
     def __init__(self, messages: Messages, request: Request) -> None:
         self._messages, self._request = messages, request
@@ -82,7 +82,7 @@ class _BatchDecoder:
         self._prepared: InJson | None = None
 
     def decode(self) -> Decoded:
-        """Decode the batch, in a second pass where one is needed."""
+        """Decode the batch, with a second pass if needed."""
         try:
             return self._decode_at_once()
         except SecondPassError as needed:
@@ -91,48 +91,48 @@ class _BatchDecoder:
             return replace(decoded, passes=f"two passes: {needed}")
 
     def _decode_at_once(self) -> Decoded:
-        """Decode messages that are what the table expects.
+        """Decode messages that match the table.
 
-        :raises SecondPassError: some are not.
+        :raises SecondPassError: some do not.
         """
         fields = self._expected_fields()
-        made, found, aside = self._attempt(fields)
+        result, decoded, aside = self._attempt(fields)
         seen = _extended(fields, aside.fields) if aside is not None and aside.total.events else fields
         if seen != fields:
-            # with the new columns, tasks can decode most of what was set aside
-            made.rows.release()
-            made, found, aside = self._attempt(seen)
+            # with the new columns, tasks can decode most messages that were set aside
+            result.rows.release()
+            result, decoded, aside = self._attempt(seen)
         if aside is None:
-            return found
-        facts = made.rows.facts
-        leaves_out = made.rows.folded and facts.leaves_out
+            return decoded
+        facts = result.rows.facts
+        leaves_out = result.rows.folded and facts.leaves_out
         if aside.total.events or (leaves_out and aside.total.facts.rejected):
-            # one may be newer than the last event of its key, complete it, or have to come before it
-            made.rows.release()
+            # such an event may be newer than the last event of its key, complete it, or precede it
+            result.rows.release()
             raise SecondPassError(str(facts.why))
         odd = decode_messages(aside, self._request)
-        rejected = [one for one in (found.rejected, odd.rejected) if one is not None]
+        rejected = [one for one in (decoded.rejected, odd.rejected) if one is not None]
         return replace(
-            found,
+            decoded,
             rejected=reduce(add, rejected) if rejected else None,
-            newest=max((n for n in (found.newest, odd.newest) if n is not None), default=None),
+            newest=max((n for n in (decoded.newest, odd.newest) if n is not None), default=None),
             passes=f"one pass, then another over {facts.aside} of the messages: {facts.why}",
         )
 
     def _attempt(self, fields: tuple[Field, ...]) -> tuple[EngineResult, Decoded, TableMessages | None]:
-        """Decode the batch in tasks, and look at the messages that they set aside; None if there are none."""
+        """Decode the batch in tasks, and collect the messages that they set aside; None if there are none."""
         prepared = self._prepared
         scan = None if prepared else self._known.scan
         plan = self._request.fold_plan(folds=self._request.folds)
         messages = self._messages if prepared is None else lambda: prepared.messages
-        made = decode_at_once(messages, self._decoding(fields, scan), plan, scan)
-        aside = None if made.aside is None else find_table_messages(made.aside, self._request, made)
-        return made, self._plain(made), aside
+        result = decode_at_once(messages, self._decoding(fields, scan), plan, scan)
+        aside = None if result.aside is None else find_table_messages(result.aside, self._request, result)
+        return result, self._plain(result), aside
 
     def _expected_fields(self) -> tuple[Field, ...]:
         """Return the columns that the table's messages should have.
 
-        :raises SecondPassError: they are not known before a first pass.
+        :raises SecondPassError: they are unknown before a first pass.
         """
         target = self._target
         to_json = find_format(self._format).in_json
@@ -143,19 +143,19 @@ class _BatchDecoder:
         if target.on_dropped_column != "keep" and (target.source_tables or not find_format(self._format).whole):
             raise SecondPassError("on_dropped_column")
         if self._prepared and self._prepared.schema is None:
-            raise SecondPassError("records that are not of one schema of a registry")
+            raise SecondPassError("records without a single schema in a registry")
         fields = self._fields_before()
         check_fields(fields)
         if target.keyed and not self._request.key:
-            raise SecondPassError("the messages tell the key")
+            raise SecondPassError("the key is in the messages")
         if not fields or not {*self._request.key} <= {f.name for f in fields}:
-            raise SecondPassError("the key columns are not known yet")
+            raise SecondPassError("the key columns are unknown yet")
         return fields
 
     def _decoding(self, fields: tuple[Field, ...], scan: Scan | None) -> Decoding:
         """Return how messages are read in one pass.
 
-        :raises SecondPassError: their schema is another one.
+        :raises SecondPassError: the messages have another schema.
         """
         request = self._request
         decoding = Decoding(
@@ -167,7 +167,7 @@ class _BatchDecoder:
             keyed=scan is None or scan.keyed,
             # the columns of a new table are those of all its messages
             rejects=bool(self._known.types),
-            # a message of which some rows are odd would be decoded twice
+            # a message with some odd rows would be decoded twice
             sets_aside=bool(self._known.types) and not find_format(self._format).many_rows,
         )
         schema = self._prepared.schema if self._prepared else None
@@ -178,24 +178,24 @@ class _BatchDecoder:
         except SchemaError as error:
             raise SecondPassError(str(error)) from None
 
-    def _plain(self, made: EngineResult) -> Decoded:
-        facts, excluded = made.rows.facts, self._target.exclude_columns
+    def _plain(self, result: EngineResult) -> Decoded:
+        facts, excluded = result.rows.facts, self._target.exclude_columns
         events = facts.row_events
         return Decoded(
-            tuple(f.column for f in made.fields),
+            tuple(f.column for f in result.fields),
             self._request.key,
             newest=facts.newest_moment,
             events=events,
-            rows=None if events == facts.rejected else made.rows,
-            rejected=made.rejected,
+            rows=None if events == facts.rejected else result.rows,
+            rejected=result.rejected,
             high_orders=facts.read_orders,
             stretches=facts.stretches,
-            source_table=only_source(self._target, facts.tables, made.topics),
-            source_columns=tuple(f.name for f in made.schema or () if f.name not in excluded) if events else (),
+            source_table=only_source(self._target, facts.tables, result.topics),
+            source_columns=tuple(f.name for f in result.schema or () if f.name not in excluded) if events else (),
         )
 
     def _fields_before(self) -> tuple[Field, ...]:
-        """Return the columns as the table has them; of a new table, those of the first messages."""
+        """Return the table's columns; for a new table, those of the first messages."""
         target, known = self._target, self._known
         schema = self._prepared.schema if self._prepared else None
         if known.types:
@@ -204,16 +204,16 @@ class _BatchDecoder:
             seen = schema
         else:
             seen = self._sampled()
-        return tuple(typed_field(f, target, known.types) for f in wanted_fields(seen, target)) if seen else ()
+        return tuple(typed_field(f, target, known.types) for f in target_fields(seen, target)) if seen else ()
 
     def _sampled(self) -> tuple[Field, ...]:
-        """Return the columns of the first messages; none if these are of several unwanted tables."""
+        """Return the columns of the first messages; empty if these are of several other tables."""
         target, scan, reading = self._target, self._known.scan, self._request.reading
         reader = EnvelopeReader(self._format, reading, target.columns)
         try:
             by_table = None if scan is None or scan.keyed else message_facts(scan.first_values(_SAMPLE), reader)
         except OddTextError:
-            # Spark cuts these lines in another way
+            # Spark splits these lines differently
             by_table = None
         if by_table is None:
             by_table = collect_message_facts(self._messages().limit(_SAMPLE), reader)
@@ -227,7 +227,7 @@ class _BatchDecoder:
 
 
 def _extended(fields: Sequence[Field], columns: Sequence[Field]) -> tuple[Field, ...]:
-    """Return the columns of a table with the types of others, and those that it lacks."""
+    """Return a table's columns with the types of others, and add the missing ones."""
     types = {c.name: c.type for c in columns}
     known = tuple(f.with_type(types[f.name]) if types.get(f.name, f.type) != f.type else f for f in fields)
     names = {f.name for f in fields}

@@ -25,14 +25,14 @@ from lakecdc.ingest.formats.values import Field, merge_fields
 
 @dataclass(frozen=True)
 class TableMessages:
-    """Messages for one table, and what they hold.
+    """Messages for one table, and their facts.
 
-    :param messages: the messages, in JSON.
+    :param messages: the messages as JSON.
     :param target: with its key.
     :param by_table: facts of the messages of each source table.
-    :param mine: those of the source tables whose events feed the table.
-    :param chosen: ``mine``, and those of other messages that belong to the table.
-    :param total: ``chosen`` in one.
+    :param mine: facts of the source tables that feed the table.
+    :param chosen: ``mine``, and facts of other messages that belong to the table.
+    :param total: ``chosen`` combined.
     :param topics: topics of the table's events.
     :param fields: the table's columns; only its key columns if ``has_columns`` is false.
     :param encoded: see :class:`lakecdc.ingest.engine.decoding.Judged`.
@@ -52,7 +52,7 @@ class TableMessages:
 
     @property
     def has_messages(self) -> bool:
-        """Return whether any message belongs to the table."""
+        """Check whether any message belongs to the table."""
         has_tombstones = find_format(self.reader.format).tombstones and self.total.tombstones
         return bool(self.total.events or self.total.facts.rejected or has_tombstones)
 
@@ -60,9 +60,9 @@ class TableMessages:
 def find_table_messages(messages: DataFrame, request: Request, besides: EngineResult | None = None) -> TableMessages:
     """Find out which messages belong to a table, and which columns it has.
 
-    :param besides: what is known of the batch's other messages; None if these are all.
-    :raises SecondPassError: they cannot be judged without the others.
-    :raises InputError: if the events do not tell which table or columns are meant.
+    :param besides: result for the batch's other messages; None if these are all.
+    :raises SecondPassError: the messages cannot be judged without the others.
+    :raises InputError: table or columns of the events are unclear.
     """
     target, reading, known = request.target, request.reading, request.known
     reader = EnvelopeReader(request.format, reading, target.columns, fold_case=target.fold_case)
@@ -84,11 +84,11 @@ def find_table_messages(messages: DataFrame, request: Request, besides: EngineRe
     seen = merge_fields(s.fields for s in chosen)
     are_rows = bool(own.total.facts.high_orders)
     if are_rows and not (seen or types):
-        # deletes that have nothing but the keys of their messages
+        # deletes with only the keys of their messages
         names = {s.source_table for s in chosen}
         with_keys = collect_message_facts(messages, reader, keys=True) if target.key else by_table
         seen = merge_fields(s.key for s in with_keys if s.source_table in names)
-    # without a row, nothing tells what a new table looks like, and there is none that could be emptied
+    # without a row, a new table's columns are unknown, and there is no table to empty
     if not (types or (are_rows and seen)):
         return replace(own, fields=tuple(Field(c.name, c.type) for c in key_columns(target)))
     target = replace(target, key=target.key or message_key(target, mine, known.key))
@@ -101,7 +101,7 @@ def find_table_messages(messages: DataFrame, request: Request, besides: EngineRe
 
 
 def decode_messages(own: TableMessages, request: Request) -> Decoded:
-    """Decode messages of any kind into changes of one table."""
+    """Decode messages of any kind to changes of one table."""
     target, total, mine, reading = own.target, own.total, own.mine, request.reading
     if not own.has_messages:
         others = {str(s.source_table) for s in own.by_table if s.source_table and s.events and s not in mine}
@@ -120,12 +120,12 @@ def decode_messages(own: TableMessages, request: Request) -> Decoded:
     if target.on_truncate == "apply":
         plan = replace(plan, void_below=total.truncate_order)
     last = mine[0].last_schema if len(mine) == 1 else ()
-    made = judge_events(_with_placed(own, reading, request.known), decoding, plan)
+    result = judge_events(_with_placed(own, reading, request.known), decoding, plan)
     return Decoded(
         tuple(f.column for f in own.fields),
         target.key,
-        made.rows if own.has_columns else None,
-        replace(made.rejected, unreadable=total.facts.rejected) if made.rejected else None,
+        result.rows if own.has_columns else None,
+        replace(result.rejected, unreadable=total.facts.rejected) if result.rejected else None,
         total.truncate_order,
         total.facts.newest_moment,
         total.events,
@@ -137,7 +137,7 @@ def decode_messages(own: TableMessages, request: Request) -> Decoded:
 
 
 def _with_placed(own: TableMessages, reading: Reading, known: Known) -> DataFrame:
-    """Return the messages, and once more the tombstones that are deletes, each with its order key."""
+    """Return the messages, and again the tombstones that are deletes, each with its order key."""
     of_tombstones = topics_of(own.target, own.chosen, own.by_table)
     has_tombstones = find_format(own.reader.format).tombstones and any(s.tombstones for s in own.by_table)
     if not (own.has_columns and has_tombstones and own.target.key and of_tombstones):
@@ -150,12 +150,12 @@ def _with_placed(own: TableMessages, reading: Reading, known: Known) -> DataFram
 
 
 def _refuse_apart(odd: Sequence[MessageFacts], target: Target, besides: EngineResult, *, routed: bool) -> None:
-    """Make sure that odd messages are judged as they would be among all messages of the batch.
+    """Check that odd messages are judged as among all messages of the batch.
 
     :param odd: their facts, by source table.
-    :param routed: the source has chosen their topics for the target.
-    :raises SecondPassError: they may not be: they are of another table where none is named, have other schemas,
-        delete by tombstones, or come unreadable from topics that may be another table's by the other messages.
+    :param routed: the source routes their topics to the target.
+    :raises SecondPassError: they may not be: they are of another table while none is named, have other
+        schemas, delete by tombstones, or are unreadable and in topics that may be another table's.
     """
     named = [s for s in odd if s.source_table and s.events]
     mine = [s for s in named if feeds(target, str(s.source_table), s.topics if routed else ())]

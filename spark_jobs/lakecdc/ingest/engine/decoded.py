@@ -1,4 +1,4 @@
-"""What is known of a table before a batch, and a batch as changes of it."""
+"""Facts about a table before a batch, and a decoded batch."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from lakecdc.model.order import Marks, Stretch
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a table before a batch.
+    """Facts about a table before a batch.
 
     :param types: Spark SQL types of the target's columns by name; empty if there is no table yet.
-    :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that
-        ``high_order`` decides which events are late.
+    :param marks: highest order key applied by ``topic/partition``; None if they cannot be trusted; then ``high_order``
+        decides which events are late.
     :param high_order: highest order key applied.
-    :param scan: how tasks read the batch's messages by themselves; None if Spark reads them.
+    :param scan: scan by which tasks read the batch's messages; None if Spark reads them.
     :param partition_by: partition transforms of the target in SQL.
-    :param key: the table's key columns; empty if there is no table yet, or it has none.
-    :param folds: tasks may fold; without it, they yield every event.
+    :param key: the table's key columns; empty without a table or key.
+    :param folds: tasks may fold; otherwise they yield every event.
     """
 
     types: Mapping[str, str]
@@ -45,7 +45,7 @@ class Known:
 class Request:
     """Options for decoding a batch of messages for one table.
 
-    :param adopt: messages of no known source table (such as text that is not JSON) are this table's to reject.
+    :param adopt: whether this table rejects messages of no known source table (such as text that is not JSON).
     """
 
     format: str
@@ -56,17 +56,17 @@ class Request:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the table's key columns; empty if it has none, or they are not known yet."""
+        """Return the table's key columns; empty if there are none, or they are unknown yet."""
         return self.target.key or (self.known.key if self.target.keyed else ())
 
     @property
     def folds(self) -> bool:
-        """Return whether tasks may reduce the batch to the last event of each key."""
+        """Check whether tasks may reduce the batch to the last event of each key."""
         return can_fold(self.target) and self.known.folds
 
     def fold_plan(self, *, folds: bool) -> FoldPlan:
-        """Return how the events of the batch are folded, if they are."""
-        # positions of different shards cannot be compared, so marks say nothing of a row
+        """Return how the events of the batch are folded."""
+        # positions of different shards cannot be compared, so marks do not apply to a row
         marks = Marks(None if shards_mix(self.target) else self.known.marks, self.known.high_order)
         return FoldPlan(marks, self.known.partition_by, bool(self.target.history_table) or not folds, folds)
 
@@ -76,18 +76,18 @@ class Decoded:
     """The messages of a batch as changes of one table.
 
     :param columns: the table's columns; only its key if the batch has no event of it.
-    :param key: the target's key columns, else those of the messages' keys.
-    :param rows: the changes; None without an event, or without one that has a new table's columns.
+    :param key: the target's key columns, or else those of the messages' keys.
+    :param rows: the changes; None without events, or without an event with a new table's columns.
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
-    :param stretches: of its changes, by ``topic/partition``.
+    :param stretches: stretches of its changes, by ``topic/partition``.
     :param passes: how often the messages were read, and why more than once.
-    :param source_columns: all columns that the source has by the last schema; empty without one.
+    :param source_columns: all columns of the source in the last schema; empty without one.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.batch.SourceFacts`.
-    :param source_table: full name of the one source table of the events; None without one, and for shards.
-    :param others: source tables of a batch that has nothing of this one, as far as they are known.
+    :param source_table: full name of the one source table of the events; None without events, and for shards.
+    :param others: known source tables of a batch without messages for this table.
     """
 
     columns: tuple[Column, ...]

@@ -1,4 +1,4 @@
-"""Decode messages into tables of the engine's layout, in plain Python: columns typed, keys found, misfits rejected."""
+"""Decode messages to tables of the engine's layout in plain Python: type columns, find keys, reject misfits."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.tokens import MisfitError, as_token
 
 _IS_ROW = ("r", "c", "u")
-# columns that the delete of a row under its old key shares with the update that moved it
+# columns that the delete under a row's old key shares with the update of its key
 _OF_DELETES = (*ORDER_PARTS, "time_us", "partition", "source_table")
 
 
 class Decoder:
-    """Turns the messages of one table into its events.
+    """Decode the messages of one table to its events.
 
-    :ivar moves: number of updates so far that changed the key, each of which became two events.
+    :ivar moves: number of key updates so far; each became two events.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -56,10 +56,10 @@ class Decoder:
     def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the events of messages in the engine's layout, with :data:`CHECKS`.
 
-        An update that changes the key is two: the delete of the row under its old key, and the update.
+        A key update becomes two events: the delete of the row under its old key, and the update.
         """
         for part in (part for batch in batches for part in cut_into_parts(batch)):
-            # a million short-lived objects have no cycles, which take as long to look for as to decode them
+            # these objects have no cycles, and searching a million of them for cycles takes as long as decoding
             gc.disable()
             try:
                 tables = [self._typed(events, part) for events in self._reader.read(part) if events.ops]
@@ -80,11 +80,11 @@ class Decoder:
         message = pa.struct([column.with_nullable(True) for column in messages.schema])
         layout = decoded_schema(kinds, self._of.key, message)
         columns |= self._checks(events, messages, columns, layout)
-        found = pa.table([columns[name] for name in layout.names], schema=layout)
-        # an old key that does not fit has set its update aside
-        gone = [place for place in moved if place not in events.odd]
-        self.moves += len(gone)
-        return pa.concat_tables([self._deletes(found.take(pa.array(gone))), found]) if gone else found
+        typed = pa.table([columns[name] for name in layout.names], schema=layout)
+        # an update whose old key does not fit was set aside
+        moves = [place for place in moved if place not in events.odd]
+        self.moves += len(moves)
+        return pa.concat_tables([self._deletes(typed.take(pa.array(moves))), typed]) if moves else typed
 
     def _convert(self, name: str, tokens: Sequence[Any], events: Events) -> tuple[pa.Array, list[int]]:
         """Return a column of values, and the places of those that do not fit."""
@@ -106,7 +106,7 @@ class Decoder:
         return together.take(pa.array(back, pa.int64())), sorted(misfits)
 
     def _keys(self, events: Events, messages: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[str, list[Any]]]:
-        """Return the key of each event, and the values that it is made of; None for those that do not fit."""
+        """Return the key of each event, and its values; None for values that do not fit."""
         columns: dict[str, pa.Array] = {}
         tokens: dict[str, list[Any]] = {}
         for i, name in enumerate(self._of.key):
@@ -124,7 +124,7 @@ class Decoder:
 
     def _key_tokens(self, name: str, events: Events, messages: pa.RecordBatch) -> list[Any]:
         if name == self._of.target.source_column:
-            # so that a tombstone finds its delete, in a topic called like its table
+            # pairs a tombstone with its delete, in a topic named like the table
             return [
                 last_names(messages, events.messages[place]) if op == "x" else events.source_tables[place]
                 for place, op in enumerate(events.ops)
@@ -157,16 +157,16 @@ class Decoder:
                 events.rejected.setdefault(place, ("no-key", reason))
 
     def _of_another_case(self, messages: pa.RecordBatch, place: int) -> str:
-        """Return what to add about names in a message that differ from those of key columns in case alone."""
+        """Return a note on names in a message that differ from key columns only in case."""
         names = [name for name in ("key", "value") if name in messages.schema.names]
         parts = [messages.column(name)[place].as_py() for name in names]
         text = " ".join(p if isinstance(p, str) else p.decode(errors="replace") for p in parts if p is not None)
         matches = [(name, pattern.search(text)) for name, pattern in self._other_cases]
         others = [match[1] for name, match in matches if match and match[1] != name]
-        return f"; it has {', '.join(others)}, and case counts" if others else ""
+        return f"; it has {', '.join(others)}, and names are case-sensitive" if others else ""
 
     def _moved(self, events: Events, tokens: Mapping[str, Sequence[Any]]) -> dict[int, list[Any]]:
-        """Return the updates that changed the key, each with its old key."""
+        """Return the key updates, each with its old key."""
         befores = {name: events.befores(name) for name in self._of.key if name != self._of.target.source_column}
         differ = {
             place
@@ -174,29 +174,29 @@ class Decoder:
             for place, (old, new) in enumerate(zip(olds, tokens[name], strict=True))
             if old is not None and old != new
         }
-        found = {}
+        old_keys = {}
         for place in sorted(differ):
             now = [tokens[name][place] for name in self._of.key]
             olds = [befores[name][place] if name in befores else None for name in self._of.key]
             was = [self._before(*each) for each in zip(self._of.key, olds, now, strict=True)]
             applies = place not in events.odd and place not in events.rejected
             if applies and any(old is not new for old, new in zip(was, now, strict=True)):
-                found[place] = was
-        return found
+                old_keys[place] = was
+        return old_keys
 
     def _before(self, name: str, was: Any, now: Any) -> Any:
-        """Return the value that a key column had: the new one itself unless the row before tells another."""
+        """Return the former value of a key column: the new value unless the row before differs."""
         if was is None:
             return now
         parse = self._columns[name].type.parser()
         try:
             return now if parse(as_token(was)) == parse(as_token(now)) else was
         except MisfitError:
-            # what does not fit was never a row's key
+            # a value that does not fit was never a row's key
             return was if self._of.judged is None else now
 
     def _old_keys(self, events: Events, moved: Mapping[int, list[Any]]) -> dict[str, pa.Array]:
-        """Return the key that each row had before, where its event tells it."""
+        """Return the old key of each row, if its event has it."""
         count = len(events.ops)
         linked = self._linked(events)
         if not moved and not linked:
@@ -218,14 +218,14 @@ class Decoder:
         return {**columns, "moved": pa.array(is_moved, pa.bool_())}
 
     def _linked(self, events: Events) -> dict[int, Object]:
-        """Return the old keys that message headers have; empty for a table without a key."""
-        found: dict[int, Object] = {}
+        """Return the old keys in message headers; empty for a table without a key."""
+        old_keys: dict[int, Object] = {}
         for place, keys in enumerate(events.keys if self._of.key and self._of.keyed else ()):
             if keys is not None and keys.old is not None and events.ops[place] in _IS_ROW:
                 image = keys.old_key()
                 if image is not None or self._of.judged is None:
-                    found[place] = image or NO_ROW
-        return found
+                    old_keys[place] = image or NO_ROW
+        return old_keys
 
     def _deletes(self, moved: pa.Table) -> pa.Table:
         count = moved.num_rows
@@ -244,7 +244,7 @@ class Decoder:
         return pa.table(columns, schema=moved.schema)
 
     def _values(self, events: Events) -> dict[str, pa.Array]:
-        """Return the columns of the row, and which values stand for "unchanged"; reject what does not fit."""
+        """Return the columns of the row, and which values stand for "unchanged"; reject values that do not fit."""
         columns: dict[str, pa.Array] = {}
         left_out: dict[int, list[str]] = {}
         misfits: dict[int, list[Field]] = {}
@@ -273,12 +273,14 @@ class Decoder:
         return {**columns, "open": opened}
 
     def _order(self, events: Events, messages: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the parts of the order key; a tombstone lies below all events."""
-        gone = np.array([op == "x" for op in events.ops], np.bool_)
+        """Return the parts of the order key; tombstones are below all events."""
+        is_tombstone = np.array([op == "x" for op in events.ops], np.bool_)
         places = pa.array(events.messages, pa.int64())
         arrivals = np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False))
         parts = events.places.order_parts(arrivals)
-        parts |= {name: np.where(gone, number, parts[name]) for name, number in (("pos", 0), ("ord", 0), ("rank", -1))}
+        parts |= {
+            name: np.where(is_tombstone, number, parts[name]) for name, number in (("pos", 0), ("ord", 0), ("rank", -1))
+        }
         for place, order in events.placed.items():
             for name, number in order_parts(order).items():
                 parts[name][place] = number
@@ -287,7 +289,7 @@ class Decoder:
         schema = events_schema({}, ())
         return {
             **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
-            "time_us": pc.if_else(pc.and_(is_known, pa.array(~gone)), times, pa.scalar(None, pa.int64())),
+            "time_us": pc.if_else(pc.and_(is_known, pa.array(~is_tombstone)), times, pa.scalar(None, pa.int64())),
             "partition": partitions(messages).take(places) if self._of.keyed else pa.repeat("0", len(places)),
         }
 
@@ -300,11 +302,11 @@ class Decoder:
         if events.odd:
             columns["odd"] = pa.array([events.odd.get(place) for place in range(count)], pa.string())
         if events.odd or events.rejected:
-            kept = events.odd.keys() | events.rejected.keys()
-            chosen = [number if place in kept else None for place, number in enumerate(events.messages)]
+            reported = events.odd.keys() | events.rejected.keys()
+            chosen = [number if place in reported else None for place, number in enumerate(events.messages)]
             fields = [column.with_nullable(True) for column in messages.schema]
             together = pa.StructArray.from_arrays(messages.columns, fields=fields)
-            # of what is applied all are null
+            # null for all applied events
             columns["message"] = together.take(pa.array(chosen, pa.int64()))
         if events.rejected:
             kind, epoch = layout.field("rejected").type, self._of.reading.epoch

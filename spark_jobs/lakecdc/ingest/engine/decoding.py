@@ -17,11 +17,11 @@ from lakecdc.ingest.formats.values import Field
 
 @dataclass(frozen=True)
 class Judged:
-    """Result of a first pass over all messages, by which each of them is applied, rejected or another table's.
+    """Result of a first pass, by which each message is applied, rejected or another table's.
 
     :param read: reads the envelopes of messages.
-    :param source_tables: those that feed the table; None among them for messages that tell no table.
-    :param encoded: for columns that schemas of the batch write in different ways: how, by the schema's text.
+    :param source_tables: source tables that feed the table; None among them for messages without a table.
+    :param encoded: encodings of columns that the batch's schemas encode differently, by the schema's text.
     """
 
     read: Callable[[pa.RecordBatch], Iterable[Read]]
@@ -31,11 +31,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the messages of one table are read.
+    """Options for reading the messages of one table.
 
-    :param keyed: messages have keys, headers, topics and partitions, not values alone.
-    :param schema: columns of the schema that all messages have; None if they carry none.
-    :param rejects: reject an event that does not fit its table, since the table's columns are known.
+    :param keyed: messages have keys, headers, topics and partitions, not only values.
+    :param schema: columns of the schema that all messages have; None without schemas.
+    :param rejects: reject events that do not fit the table, because its columns are known.
     :param sets_aside: set aside messages that cannot be judged alone; otherwise the first one ends the task.
     :param judged: result of a first pass; None if this is the first.
     """
@@ -52,7 +52,7 @@ class Decoding:
     judged: Judged | None = None
 
     def __post_init__(self) -> None:
-        # tasks have no use for a registry, which may hold a password
+        # tasks do not need the registry, which may contain a password
         object.__setattr__(self, "reading", replace(self.reading, registry=None))
 
     @property
@@ -61,16 +61,16 @@ class Decoding:
 
     @property
     def known_names(self) -> frozenset[str]:
-        """Return the names of the table's columns, and of those of the source that it leaves out."""
+        """Return the names of the table's columns and of excluded source columns."""
         return frozenset((*(f.name for f in self.fields), *self.target.exclude_columns))
 
     @property
     def large_fields(self) -> tuple[Field, ...]:
-        """Return the columns whose values a message may leave out, so that a placeholder stands for them."""
+        """Return the columns whose values a message may replace by a placeholder."""
         return tuple(f for f in self.fields if f.is_large) if self.traits.placeholders else ()
 
     def with_schema(self, schema: tuple[Field, ...]) -> Decoding:
-        """Return how messages that carry a schema of some columns are read.
+        """Return the options for messages with a schema.
 
         :raises SchemaError: it has a column that the table lacks, lacks a key column, or has a column of another
             type or of an unknown encoding.
@@ -82,14 +82,14 @@ class Decoding:
         seen = {f.name: f for f in schema}
         known = self.known_names
         new = [name for name in seen if name not in known]
-        gone = [name for name in self.key if name not in seen and name != target.source_column]
-        if new or gone or len(seen) < len(schema):
+        missing = [name for name in self.key if name not in seen and name != target.source_column]
+        if new or missing or len(seen) < len(schema):
             raise SchemaError(f"a new column {new[0]}" if new else "a schema without the key")
         fields = tuple(self._written(column, seen.get(column.name)) for column in self.fields)
         return replace(self, fields=fields, schema=schema)
 
     def _written(self, column: Field, of_schema: Field | None) -> Field:
-        """Return a column as messages of a schema write it."""
+        """Return a column with its encoding in messages of a schema."""
         field = of_schema.with_type(column.type) if of_schema else column
         encoding = self.target.encodings.get(column.name)
         field = field.with_encoding(encoding) if encoding else field
@@ -98,7 +98,7 @@ class Decoding:
         return field
 
     def with_names(self, messages: pa.RecordBatch) -> Decoding:
-        """Return how messages are read that tell the names behind the numbers in their columns, by the first ones."""
+        """Return the options with the names for column numbers, from the first messages."""
         if not self.traits.many_rows:
             return self
         names = {f.name: f for f in first_types(messages, self) if f.names}

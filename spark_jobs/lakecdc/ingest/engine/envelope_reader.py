@@ -1,7 +1,7 @@
 """Read the envelopes of messages inside tasks, and find the tombstones that are deletes.
 
-On a compacted topic a tombstone may be the only sign that a row was deleted. It carries no position, and is placed
-right behind the last event before it in its partition, which is where the log had it or earlier than anything after it.
+On a compacted topic a tombstone may be the only sign of a deleted row. It has no position, so it is placed right after
+the last event before it in its partition, which is its place in the log, or before everything after it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MOST_SCHEMAS = 64
 
 
 class EnvelopeReader:
-    """Reads the envelopes of one format.
+    """Read the envelopes of one format.
 
-    :param fixed: columns whose types the target declares, so that schemas do not matter.
-    :param fold_case: names of columns become lower case.
+    :param fixed: columns whose types the target declares, so schemas do not matter.
+    :param fold_case: convert column names to lower case.
     """
 
     def __init__(self, format_name: str, reading: Reading, fixed: Collection[str], *, fold_case: bool = False) -> None:
@@ -42,11 +42,11 @@ class EnvelopeReader:
         self.fold_case, self._fixed = fold_case, frozenset(fixed)
 
     def columns_of(self, schema: str) -> tuple[Field, ...]:
-        """Return the columns that the text of a schema tells; none if it is not in the format's notation."""
+        """Return the columns in the text of a schema; empty if it is not in the format's notation."""
         return _columns_of(self.format, schema, self.fold_case)
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Read]:
-        """Yield the envelopes of messages; whatever a message holds, it ends in envelopes."""
+        """Yield the envelopes of messages; every message has at least one."""
         rows = find_format(self.format).rows(self.reading)
         in_json = PAYLOAD in messages.schema.names
         of = read_messages(messages)
@@ -57,7 +57,7 @@ class EnvelopeReader:
                 yield self._read(place, envelope, None if schemas is None else schemas[place])
 
     def _payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[str | None] | None]:
-        """Return the values without their schemas, and these."""
+        """Return the values without their schemas, and the schemas."""
         values = messages.column("value")
         if not find_format(self.format).wraps:
             return values, None
@@ -77,7 +77,7 @@ class EnvelopeReader:
         if doubt:
             envelope = msgspec.structs.replace(envelope, problem=("unknown-type", doubt))
         if envelope.problem is not None and envelope.op is not None:
-            # what cannot be read is not a row event
+            # an unreadable message is not a row event
             envelope = msgspec.structs.replace(envelope, op=None)
         return Read(place, envelope, schema)
 
@@ -85,8 +85,12 @@ class EnvelopeReader:
 def _in_json(messages: pa.RecordBatch) -> tuple[pa.Array, list[str | None], list[str | None]]:
     schemas, problems = (messages.column(name).to_pylist() for name in ("schema_text", "unreadable"))
     # a tombstone has neither
-    gone = messages.column("value").is_null().to_pylist()
-    return messages.column(PAYLOAD), schemas, [None if g else why for g, why in zip(gone, problems, strict=True)]
+    is_tombstone = messages.column("value").is_null().to_pylist()
+    return (
+        messages.column(PAYLOAD),
+        schemas,
+        [None if g else why for g, why in zip(is_tombstone, problems, strict=True)],
+    )
 
 
 def _envelopes(rows: Any, message: Message, value: Any, problem: str | None) -> Iterator[Envelope]:
@@ -108,17 +112,17 @@ def _is_object(schema: bytes) -> bool:
 
 @lru_cache(_MOST_SCHEMAS)
 def _columns_of(format_name: str, schema: str, fold_case: bool) -> tuple[Field, ...]:
-    found = find_format(format_name).columns_of(schema)
-    return tuple(replace(f, name=f.name.lower()) for f in found) if fold_case else found
+    columns = find_format(format_name).columns_of(schema)
+    return tuple(replace(f, name=f.name.lower()) for f in columns) if fold_case else columns
 
 
 @lru_cache(_MOST_SCHEMAS)
 def _doubt(format_name: str, schema: str, fixed: frozenset[str], fold_case: bool) -> str | None:
-    found = find_format(format_name)
+    own_format = find_format(format_name)
     if fold_case:
-        doubts = found.doubts
-        found = replace(found, doubts=lambda text: tuple(name.lower() for name in doubts(text)))
-    return found.doubted_of(schema, fixed)
+        doubts = own_format.doubts
+        own_format = replace(own_format, doubts=lambda text: tuple(name.lower() for name in doubts(text)))
+    return own_format.doubted_of(schema, fixed)
 
 
 def _fold_names(envelope: Envelope) -> Envelope:
@@ -135,21 +139,21 @@ def _fold_names(envelope: Envelope) -> Envelope:
 
 
 def _fold_key(unwrapped: Any, value: Any) -> Any:
-    found = unwrapped(value)
-    return _fold(found) if isinstance(found, dict) else found
+    key = unwrapped(value)
+    return _fold(key) if isinstance(key, dict) else key
 
 
 def _fold(image: Object | None) -> Object | None:
-    """Return a row image with its names in lower case; one with two names that become one is left as it is."""
+    """Return a row image with names in lower case; unchanged if two names would become equal."""
     folded = {name.lower(): value for name, value in (image or {}).items()}
     return folded if image and len(folded) == len(image) else image
 
 
-_TOLD = {"op": "string", "source_table": "string", "order": "string", "source_time": "timestamp"}
+_READ_COLUMNS = {"op": "string", "source_table": "string", "order": "string", "source_time": "timestamp"}
 
 
 def in_json(messages: DataFrame, format_name: str, reading: Reading) -> DataFrame:
-    """Return messages as an envelope reader takes them: JSON, or with JSON beside their records."""
+    """Return messages for an envelope reader: as JSON, or with JSON beside their records."""
     to_json = find_format(format_name).in_json
     if to_json is None or PAYLOAD in messages.columns:
         return messages
@@ -157,11 +161,11 @@ def in_json(messages: DataFrame, format_name: str, reading: Reading) -> DataFram
 
 
 def envelope_frame(messages: DataFrame, reader: EnvelopeReader) -> DataFrame:
-    """Return messages, once for each of their envelopes.
+    """Return the envelopes of messages, each with its message.
 
-    :return: their columns, ``op``, ``source_table``, ``order`` (the order key) and ``source_time``.
+    :return: the messages' columns, ``op``, ``source_table``, ``order`` (the order key) and ``source_time``.
     """
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in [*messages.dtypes, *_TOLD.items()])
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in [*messages.dtypes, *_READ_COLUMNS.items()])
     return run_tasks(messages, partial(_with_envelopes, reader), schema)
 
 
@@ -184,12 +188,12 @@ def _with_envelopes(reader: EnvelopeReader, batches: Iterable[pa.RecordBatch]) -
 def lone_tombstones(
     envelopes: DataFrame, marks: Mapping[str, str] | None, high_order: str | None, reading: Reading
 ) -> DataFrame | None:
-    """Return the tombstones that no delete event explains, with an order key.
+    """Return the tombstones without a delete event, with an order key.
 
     :param envelopes: all envelopes of the batch, see :func:`envelope_frame`.
-    :param marks: highest order key applied by ``topic/partition``, for tombstones that come first in their partition.
-    :param high_order: highest order key applied at all, where there are no marks.
-    :return: these messages with the order key in ``placed``; None if there are none.
+    :param marks: highest order key applied by ``topic/partition``, for the first tombstones of a partition.
+    :param high_order: highest order key applied, used without marks.
+    :return: the tombstones with the order key in ``placed``; None if there are none.
     """
     named = envelopes.where("topic IS NOT NULL AND offset IS NOT NULL")
     tombstones = named.where("op = 'x' AND key IS NOT NULL")
@@ -209,4 +213,4 @@ def lone_tombstones(
     order = F.concat(F.substring(last, 1, EVENT_DIGITS), offset)
     behind = there.withColumn(PLACED, F.greatest(order, last)).where("op = 'x' AND key IS NOT NULL")
     alone = behind.join(deletes, ["topic", "partition", "key"], "left_anti")
-    return alone.drop(*_TOLD)
+    return alone.drop(*_READ_COLUMNS)

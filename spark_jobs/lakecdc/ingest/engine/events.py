@@ -1,8 +1,8 @@
-"""Read the events of one table from messages, before any column is typed.
+"""Read the events of one table from messages, before columns are typed.
 
-The first attempt at a batch knows only the table. It sets aside messages that a task cannot judge, such as one with a
-new column (:class:`QuickReader`). After a first pass over all messages, each one is an event of the table, a rejected
-message, or a message of another table (:class:`JudgedReader`).
+The first attempt knows only the table, and sets aside messages that a task cannot judge, such as one with a new column
+(:class:`QuickReader`). After a first pass over all messages, each is an event of the table, a rejected message, or a
+message of another table (:class:`JudgedReader`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from lakecdc.ingest.formats.message_columns import (
     record_keys,
 )
 
-#: op of what is set aside or rejected and is not a row event
+#: op of a message that is set aside or rejected and is not a row event
 ODD = "odd"
 NO_ROW: Object = {}
 _NO_JSON, _NO_ROW_EVENT = "text that is not JSON", "a message that is not a plain row event"
 _ROWS = ("r", "c", "u", "d")
-# messages among which one that the others may be like is looked for, and the part that may be unlike it
+# messages searched for a shape, and the largest share of messages that may have another one
 _LOOKED_AT, _MOST_LEFT = 100, 0.7
-_OF_FILE, _GONE, _NO_PLACE = Message(b""), Message(None), Place()
+_OF_FILE, _TOMBSTONE, _NO_PLACE = Message(b""), Message(None), Place()
 
 # message's place, op, row (empty for deletes), image that has the key, row before an update, keys, place in the log,
 # source table
 _Event = tuple[int, str, Object, Object, Object, Keys | None, Place, str | None]
 
 
-#: returns the values of a column in some row images, as JSON is parsed; None for those that an image lacks
+#: returns the values of a column in row images, as parsed from JSON; None if an image lacks it
 Images = Callable[[str], list[Any]]
 
 
@@ -58,13 +58,13 @@ class Events:
     """The events of some messages, as columns.
 
     :param messages: places of their messages.
-    :param images: rows; those of deletes have no values.
-    :param key_images: images that have the keys.
-    :param befores: rows before updates; those of other events have no values.
-    :param odd: why an event is set aside, by its place here.
-    :param rejected: rule and reason why it cannot be applied, by its place here.
-    :param schemas: texts of the rows' schemas, where schemas write columns in different ways.
-    :param placed: order keys of tombstones that are deletes, by their places here.
+    :param images: rows; deletes have no values.
+    :param key_images: images with the keys.
+    :param befores: rows before updates; other events have no values.
+    :param odd: why events are set aside, by place here.
+    :param rejected: rule and reason why events cannot be applied, by place here.
+    :param schemas: texts of the rows' schemas, if schemas encode columns differently.
+    :param placed: order keys of tombstones that are deletes, by place here.
     """
 
     messages: Sequence[int]
@@ -82,35 +82,35 @@ class Events:
 
     @classmethod
     def of(cls, events: Sequence[_Event], **more: Any) -> Events:
-        """Return events that are tuples of their parts, with further parts."""
+        """Create events from tuples, with further parts."""
         parts: Sequence[Sequence[Any]] = list(zip(*events, strict=True)) or [()] * 8
         messages, ops, *objects, keys, places, tables = parts
         images, key_images, befores = map(_of_objects, objects)
         return cls(messages, ops, images, key_images, befores, keys, Places.of(places), tables, **more)
 
     def set_aside(self, places: Iterable[int], reason: str) -> None:
-        """Set row events aside, unless there is a reason already."""
+        """Set row events aside; keep an earlier reason."""
         for place in places:
             if self.ops[place] != ODD:
                 self.odd.setdefault(place, reason)
 
 
 class QuickReader:
-    """Reads messages when only the table is known."""
+    """Read messages when only the table is known."""
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
         self._rows = decoding.traits.rows(decoding.reading)
         self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
-        # where messages tell the key of their rows, it has to be the table's
+        # the key in messages must be the table's key
         self._key = frozenset(decoding.key) if decoding.target.keyed and not decoding.target.key else None
         self._has_row_keys, self._is_whole = decoding.traits.row_keys, decoding.traits.whole
         self._own: dict[tuple[str | None, str | None], bool] = {}
         self._shape: Shape | None = None
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Events]:
-        """Yield the events of messages: those that are alike, and all others."""
+        """Yield the events of messages: those of the common shape, then all others."""
         values, expected = self._schemas.payloads(messages)
         texts, left = Texts(values), [*range(len(values))]
         if self._is_whole:
@@ -119,12 +119,12 @@ class QuickReader:
             if shape is not None:
                 events, left = self._read_alike(messages, texts, shape, candidates)
                 yield events
-            # where most are unlike it, another one is looked for
+            # if most messages have another shape, search for a new one
             self._shape = shape if len(left) <= _MOST_LEFT * len(values) else None
         yield self._read_each(messages, texts, expected, left)
 
     def _candidates(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> list[int]:
-        """Return the places of messages that can be alike: rows of one schema, without another key."""
+        """Return the places of messages that may have the shape: rows of one schema, without another key."""
         is_candidate = values.is_valid()
         if self._of.keyed:
             is_candidate = pc.and_(is_candidate, pc.invert(has_old_key(messages)))
@@ -154,7 +154,7 @@ class QuickReader:
     def _read_alike(
         self, messages: pa.RecordBatch, texts: Texts, shape: Shape, candidates: Sequence[int]
     ) -> tuple[Events, list[int]]:
-        """Return the events that are alike, and the places of the messages that are left."""
+        """Return the events of the shape, and the places of the remaining messages."""
         topics, of, table = self._topics(messages), self._of, shape.source_table
         own = of.target.source_column
         if not all(self._is_own(table, topic) for topic in {*topics}):
@@ -169,7 +169,7 @@ class QuickReader:
             keys = [records[place] for place in events.messages]
         read = {*events.messages}
         left = [place for place in range(len(messages)) if place not in read]
-        found = Events(
+        alike = Events(
             events.messages,
             events.ops,
             events.rows.__getitem__,
@@ -179,7 +179,7 @@ class QuickReader:
             events.places(),
             [table] * count,
         )
-        return found, left
+        return alike, left
 
     def _topics(self, messages: pa.RecordBatch) -> list[str | None]:
         topics: list[str | None] = [None] * len(messages)
@@ -189,11 +189,15 @@ class QuickReader:
         self, messages: pa.RecordBatch, texts: Texts, expected: Sequence[bool] | None, places: Sequence[int]
     ) -> Events:
         messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))
-        gone = messages.column("value").is_null().to_pylist()
-        of = read_messages(messages) if self._of.keyed else [_GONE if is_gone else _OF_FILE for is_gone in gone]
+        tombstones = messages.column("value").is_null().to_pylist()
+        of = (
+            read_messages(messages)
+            if self._of.keyed
+            else [_TOMBSTONE if is_gone else _OF_FILE for is_gone in tombstones]
+        )
         events: list[_Event] = []
         odd: dict[int, str] = {}
-        for place, message, is_gone in zip(places, of, gone, strict=True):
+        for place, message, is_gone in zip(places, of, tombstones, strict=True):
             reason = None if expected is None or expected[place] or is_gone else OTHER_SCHEMA
             value = texts.parsed(place)
             try:
@@ -211,7 +215,7 @@ class QuickReader:
         return Events.of(events, odd=odd)
 
     def _event(self, place: int, message: Message, envelope: Envelope) -> tuple[_Event | None, str | None]:
-        """Return an event of the table, and why it is set aside whatever its values are."""
+        """Return an event of the table, and why it is set aside regardless of its values."""
         op, before, after = envelope.op, envelope.before, envelope.after or NO_ROW
         table, odd = envelope.source_table or None, self._judge(envelope)
         if op is None:
@@ -263,13 +267,13 @@ class QuickReader:
 
 
 class JudgedReader:
-    """Reads messages after a first pass over all of them; none is set aside."""
+    """Read messages after a first pass over all of them; none is set aside."""
 
     def __init__(self, judged: Judged) -> None:
         self._of = judged
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Events]:
-        """Yield the events of messages, and the messages of the table that cannot be read."""
+        """Yield the events of messages, and the unreadable messages of the table."""
         orders = messages.column(PLACED).to_pylist() if PLACED in messages.schema.names else None
         events: list[_Event] = []
         rejected: dict[int, tuple[str, str]] = {}
@@ -302,7 +306,7 @@ def _judged_event(place: int, one: Envelope, *, is_placed: bool) -> _Event:
 
 
 def _unread(place: int) -> _Event:
-    """Return the event of a message that is not read as a row event."""
+    """Return the event of a message that is not a row event."""
     return place, ODD, NO_ROW, NO_ROW, NO_ROW, None, _NO_PLACE, None
 
 

@@ -1,4 +1,4 @@
-"""What tasks report to the driver about their part of a batch."""
+"""Facts that tasks report to the driver about their part of a batch."""
 
 from __future__ import annotations
 
@@ -20,26 +20,25 @@ if TYPE_CHECKING:
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Facts about a part of a batch; those of two parts make one. Orders are by ``topic/partition``.
+    """Facts about a part of a batch; facts of two parts can be merged. Orders are by ``topic/partition``.
 
-    :param odd: why this engine cannot decode the batch at once.
-    :param tables: source tables of its events, two at most.
+    :param odd: why this engine cannot decode the batch in one pass.
+    :param tables: source tables of its events, at most two.
     :param keys: rows that are not tombstones.
     :param events: by op, ``t`` for TRUNCATEs, ``x`` for tombstones.
     :param lone: keys with a tombstone and without a delete.
     :param open: rows with placeholders.
-    :param filled: rows whose placeholders were all filled from earlier events.
+    :param filled: rows whose placeholders earlier events have filled completely.
     :param low_orders: lowest order keys of rows.
-    :param high_orders: highest order keys; tombstones have none of their own.
+    :param high_orders: highest order keys; tombstones have none.
     :param newest: source time, microseconds since 1970.
-    :param aside: messages that are set aside.
-    :param why: why the first of them is.
-    :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
-    :param left_out: why tasks cannot fold the events, which leave values out.
-    :param first_orders: lowest order keys of events, folded or not; only of logs, and where values may be
-        left out.
-    :param rejected: events that are rejected, which the facts of rows leave out.
-    :param moves: rows that are the deletes of keys which an update has changed.
+    :param aside: number of messages set aside.
+    :param why: why the first of them was set aside.
+    :param schemas: columns of the messages' schemas as JSON, empty without a schema; at most two.
+    :param left_out: why tasks cannot fold events that leave values out.
+    :param first_orders: lowest order keys of events, folded or not; only for logs, and if values may be left out.
+    :param rejected: number of rejected events, which the facts of rows do not include.
+    :param moves: number of rows that delete an old key of a key update.
     """
 
     odd: str | None = None
@@ -65,12 +64,12 @@ class Facts(msgspec.Struct, frozen=True):
     moves: int = 0
 
     def count(self, ops: Iterable[str] = OPS) -> int:
-        """Return how many events there are of some ops, rejected ones left out."""
+        """Count the events of some ops, without rejected ones."""
         return sum(self.events.get(op, 0) for op in ops)
 
     @property
     def row_events(self) -> int:
-        """Return how many row events there are, rejected ones included."""
+        """Count the row events, including rejected ones."""
         return self.count() - self.moves + self.rejected
 
     @property
@@ -84,23 +83,23 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def read_orders(self) -> dict[str, str]:
-        """Return the highest order key by ``topic/partition``, rejected events included."""
+        """Return the highest order key by ``topic/partition``, including rejected events."""
         return highest([*self.high_orders.items(), *self.rejected_orders.items()])
 
     @property
     def newest_moment(self) -> datetime | None:
-        """Return the source time of the newest event, rejected ones included."""
+        """Return the source time of the newest event, including rejected ones."""
         newest = latest([self.newest, self.rejected_newest])
         return None if newest is None else moment(newest)
 
     @property
     def leaves_out(self) -> bool:
-        """Check whether rows have placeholders, or had some that earlier events have filled."""
+        """Check whether rows have placeholders, filled ones included."""
         return bool(self.open or self.filled)
 
     @property
     def whole(self) -> int:
-        """Return how many rows are neither deletes nor have placeholders."""
+        """Count the rows that are not deletes and have no placeholders."""
         return self.keys - self.deletes - self.open
 
     def to_json(self) -> str:
@@ -115,15 +114,17 @@ def from_json(text: str) -> Facts:
 
 
 def merged(parts: Iterable[Facts]) -> Facts:
-    found = list(parts)
-    facts = Facts(**{name: _MERGES[name]([getattr(part, name) for part in found]) for name in Facts.__struct_fields__})
+    facts_of_parts = list(parts)
+    facts = Facts(
+        **{name: _MERGES[name]([getattr(part, name) for part in facts_of_parts]) for name in Facts.__struct_fields__}
+    )
     if facts.odd is None and len(facts.schemas) > 1:
         return msgspec.structs.replace(facts, odd="messages of several schemas")
     return facts
 
 
 def latest(times: Iterable[int | None]) -> int | None:
-    """Return the latest time that is known."""
+    """Return the latest known time."""
     return max((time for time in times if time is not None), default=None)
 
 
@@ -136,12 +137,12 @@ def _orders(choose: Callable[..., dict[str, str]]) -> Callable[[list[dict[str, s
 
 
 def _ends(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the first and the last of some names, which are one if all are."""
-    found = sorted({*chain(*names)})
-    return tuple(dict.fromkeys((*found[:1], *found[-1:])))
+    """Return the first and the last of some names; one if all are equal."""
+    in_order = sorted({*chain(*names)})
+    return tuple(dict.fromkeys((*in_order[:1], *in_order[-1:])))
 
 
-# how the facts of parts become one
+# how facts of parts are merged
 _MERGES: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("odd", "why", "left_out"), lambda reasons: next(filter(None, reasons), None)),
     **dict.fromkeys(("keys", "deletes", "lone", "open", "filled", "aside", "rejected", "moves"), sum),
@@ -155,11 +156,11 @@ _MERGES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def stretches(batch: pa.RecordBatch, epoch: int) -> dict[str, list[Stretch]]:
-    """Return the changes of each partition, cut where a newer one stands lower than one before it."""
+    """Return the changes of each partition, cut where a newer change has a lower position than an earlier one."""
     parts = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS}
     is_placed = parts["pos"] != parts["ord"].astype(parts["pos"].dtype)
     rises = (parts["rank"] == RANK_CHANGE) & is_placed
-    found: dict[str, list[Stretch]] = {}
+    by_partition: dict[str, list[Stretch]] = {}
     for name, places in _by_partition(batch, rises):
         places = places[np.argsort(parts["arrival"][places], kind="stable")]
         times, positions = parts["time_ms"][places], parts["pos"][places]
@@ -168,20 +169,20 @@ def stretches(batch: pa.RecordBatch, epoch: int) -> dict[str, list[Stretch]]:
         for there in np.split(places, np.flatnonzero(newer & lower)[:1] + 1):
             ends = (there[0], there[parts["time_ms"][there].argmax()], there[parts["pos"][there].argmax()])
             keys = [order_key(epoch, *(int(parts[part][place]) for part in ORDER_PARTS)) for place in ends]
-            found.setdefault(name, []).append(keys)
-    return found
+            by_partition.setdefault(name, []).append(keys)
+    return by_partition
 
 
 def first_orders(batch: pa.RecordBatch, epoch: int) -> dict[str, str]:
     """Return the lowest order key of each partition of a batch that is not folded yet."""
     parts = [batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS]
     events = pc.not_equal(batch.column("op"), "x").to_numpy(zero_copy_only=False)
-    found = {}
+    lowest = {}
     for name, places in _by_partition(batch, events):
         for part in parts:
             places = places[part[places] == part[places].min()]
-        found[name] = order_texts(epoch, *(part[places[:1]] for part in parts))[0].as_py()
-    return found
+        lowest[name] = order_texts(epoch, *(part[places[:1]] for part in parts))[0].as_py()
+    return lowest
 
 
 def _by_partition(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any]) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
@@ -205,7 +206,7 @@ def of_rejected(batch: pa.RecordBatch) -> Facts:
 def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:
     """Measure a table of the engine's layout with order keys, registered in DuckDB.
 
-    :param folded: it has one row per key, so that lone tombstones show.
+    :param folded: it has one row per key, so lone tombstones can be counted.
     """
     sums = ", ".join(f"coalesce(sum({count}), 0)::BIGINT" for count in COUNTS)
     rows: list[Any] = connection.execute(

@@ -1,8 +1,8 @@
-"""Reduce a table of the engine's layout to the last event of each key, and say which keys one task folds and writes.
+"""Reduce a table of the engine's layout to the last event of each key, and group keys by task.
 
-DuckDB compares order keys and returns places; the rows themselves are fetched once, by their places. What an event
-leaves out is taken from earlier events of the same key: of the events up to one that is whole only that one is needed,
-and those behind it are kept until the events of all tasks are together.
+DuckDB compares order keys and returns places; the rows are fetched once, by place. Values that an event leaves out come
+from earlier events of the key: of the events up to a whole one only that one is needed, and later ones are kept until
+the events of all tasks are together.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 # SQL of an order key that DuckDB compares
 _ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
 _MOST_TASKS = 256
-# shares that a partition is cut into where only values tell how many partitions there are: each makes a file, and one
-# partition may have all the rows
+# shares of a partition if the number of partitions is unknown: each share makes a file, and one partition may have all
+# rows
 _SHARES = 4
 
 
 class LeftOutError(Exception):
-    """Raised if neither earlier events of a key nor the table's row may have the value that an event leaves out."""
+    """Neither earlier events of a key nor the table's row may have a value that an event leaves out."""
 
 
 def can_fold(target: Target) -> bool:
-    """Check whether tasks may fold a table's events; merged ones, and those cleaned for a history, come whole."""
+    """Check whether tasks may fold a table's events; merging, and cleaning for a history, need every event."""
     return target.keyed and target.merge is None and not (target.history_table and target.clean)
 
 
@@ -47,9 +47,9 @@ def has_open(table: pa.Table) -> bool:
 
 
 def check_left_out(batch: pa.RecordBatch) -> None:
-    """Make sure that earlier events of the same key, or else the table's row, have what events leave out.
+    """Check that earlier events of the key, or the table's row, have the values that events leave out.
 
-    :raises LeftOutError: a row that has moved leaves values out, or one that is new.
+    :raises LeftOutError: an insert or key update leaves values out.
     """
     plain = pc.and_(pc.equal(batch.column("op"), "u"), pc.invert(batch.column("moved")))
     if pc.any(pc.and_not(batch.column("open").is_valid(), plain)).as_py():
@@ -60,7 +60,7 @@ def last_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Ta
     """Find the last event of each key.
 
     :return: partition values and key, ``place`` in the table, counts, and a ``hash`` of the key below 2 to the 31st;
-        in order of the places, in which rows are fetched in less than half of the time.
+        ordered by place, which halves the time to fetch rows.
     """
     keys = columns(table, "k")
     by = ", ".join([*columns(table, "p"), *keys])
@@ -73,7 +73,7 @@ def last_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Ta
 
 
 def needed_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
-    """Find the events that a fold of these and others needs.
+    """Find the events that a fold together with other tasks' events needs.
 
     :return: as :func:`last_places`, with the counts at the last event of each key.
     """
@@ -93,12 +93,12 @@ def needed_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.
     ).to_arrow_table()
 
 
-def taken(table: pa.Table, places: pa.Table) -> pa.Table:
-    """Return rows by their places, with the counts and partition values found for them."""
-    found = table.drop_columns([*COUNTS, *columns(table, "p")]).take(places["place"])
+def take_rows(table: pa.Table, places: pa.Table) -> pa.Table:
+    """Return rows by place, with their counts and partition values."""
+    rows = table.drop_columns([*COUNTS, *columns(table, "p")]).take(places["place"])
     for name in (*COUNTS, *columns(places, "p")):
-        found = found.append_column(name, places[name])
-    return found
+        rows = rows.append_column(name, places[name])
+    return rows
 
 
 def folded(
@@ -106,24 +106,23 @@ def folded(
 ) -> tuple[pa.Table, int]:
     """Return the last event of each key, in order of partition values and keys.
 
-    :param places: result of :func:`last_places`; None to look for them.
+    :param places: result of :func:`last_places`; None to compute it.
     :return: the rows, and how many were filled from earlier events.
-    :raises LeftOutError: a value is nowhere.
+    :raises LeftOutError: no event has a value.
     """
     if places is None:
         places = last_places(connection, table)
     by_key = places.sort_by([(name, "ascending") for name in (*columns(places, "p"), *columns(places, "k"))])
-    rows = taken(table, by_key)
+    rows = take_rows(table, by_key)
     return _filled(connection, table, names, by_key["place"].to_numpy(), rows) if has_open(rows) else (rows, 0)
 
 
 def may_have_been(rows: pa.Table) -> pa.ChunkedArray:
-    """Check of folded rows of a log whether the source may have had a row of the key before their events.
+    """Check for folded rows of a log whether the source may have had a row of the key before their events.
 
-    Where a key is unique, its inserts and deletes take turns: there was no row before if there have been as many more
-    inserts than deletes as there are rows now, one or none. A row that another key's update has moved to this one comes
-    without an insert, so that the key counts as one that was there. As sums, these counts do not depend on how the
-    events were folded.
+    Inserts and deletes of a unique key alternate: there was no row before if inserts minus deletes is the number of
+    rows now, one or none. A key update to this key has no insert, so the key counts as one that existed. As sums, the
+    counts do not depend on how events were folded.
     """
     there = pc.not_equal(rows["op"], "d").cast(pa.int32())
     return pc.not_equal(pc.subtract(rows["n_c"], rows["n_d"]), there)
@@ -132,7 +131,7 @@ def may_have_been(rows: pa.Table) -> pa.ChunkedArray:
 def lists_of(names: Sequence[str], chosen: Numbers) -> pa.Array:
     """Return a list of names for each row; null for a row without any.
 
-    :param chosen: whether a row has a name, by row and name.
+    :param chosen: whether a row has a name, indexed by row and name.
     """
     counts = chosen.sum(axis=1)
     offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
@@ -141,7 +140,7 @@ def lists_of(names: Sequence[str], chosen: Numbers) -> pa.Array:
 
 
 def left_out_in(lists: pa.Array) -> dict[str, pa.Array]:
-    """Return which events leave a column out, by column, from their lists of such columns."""
+    """Return by column which events leave it out, from the events' lists of such columns."""
     names = lists.flatten().dictionary_encode()
     codes, events = names.indices.to_numpy(), lists.value_parent_indices().to_numpy()
     left_out = {}
@@ -160,19 +159,19 @@ def columns(table: pa.Table, prefix: str) -> list[str]:
 def _filled(
     connection: duckdb.DuckDBPyConnection, table: pa.Table, names: Sequence[str], places: Numbers, rows: pa.Table
 ) -> tuple[pa.Table, int]:
-    """Fill rows, which have places in the table, with the values of earlier events."""
+    """Fill rows, given by their places in the table, with the values of earlier events."""
     left_out = set(pc.unique(pc.list_flatten(rows["open"])).to_pylist())
     opened = [name for name in names if name in left_out]
     has = [f"coalesce(NOT list_contains(open, {_literal(name)}), true)" for name in opened]
     sources = ", ".join(f"coalesce(arg_max(place, {_ORDER}) FILTER ({sql}), -1)" for sql in has)
     last = ", ".join(f"NOT arg_max({sql}, {_ORDER})" for sql in has)
     _register(connection, table, "open")
-    found = connection.execute(
+    last_events = connection.execute(
         f"""SELECT arg_max(place, {_ORDER}), {sources}, {last} FROM arrived
         GROUP BY {", ".join(columns(table, "k"))} HAVING arg_max(open IS NOT NULL, {_ORDER})"""
     ).to_arrow_table()
-    place, *told = (column.to_numpy() for column in found.columns)
-    source, is_open = np.stack(told[: len(opened)]), np.stack(told[len(opened) :]).astype(np.bool_)
+    place, *states = (column.to_numpy() for column in last_events.columns)
+    source, is_open = np.stack(states[: len(opened)]), np.stack(states[len(opened) :]).astype(np.bool_)
     known = is_open & (source >= 0)
     if pc.any(pc.equal(table["op"].take(pa.array(source[known])), "d")).as_py():
         raise LeftOutError("an update after the delete of its row leaves values out")
@@ -196,7 +195,7 @@ def _literal(text: str) -> str:
 
 
 def _register(connection: duckdb.DuckDBPyConnection, table: pa.Table, *more: str) -> None:
-    """Register what tells events apart in DuckDB as ``arrived``, with their places and further columns."""
+    """Register keys and order of events in DuckDB as ``arrived``, with places and further columns."""
     parts = table.select([*columns(table, "p"), *columns(table, "k"), *ORDER_PARTS, *COUNTS, *more])
     connection.register("arrived", parts.append_column("place", pa.array(np.arange(table.num_rows, dtype=np.int64))))
 
@@ -205,8 +204,8 @@ def _register(connection: duckdb.DuckDBPyConnection, table: pa.Table, *more: str
 class Grouping:
     """How keys are divided into groups.
 
-    :param partitioning: the target's; None if it is not known, or tasks cannot evaluate it.
-    :param spread: shares that a partition is cut into.
+    :param partitioning: the target's; None if unknown, or tasks cannot evaluate it.
+    :param spread: number of shares of a partition.
     """
 
     tasks: int
@@ -222,36 +221,37 @@ class Grouping:
         hashes = table["hash"].to_numpy()
         if not self.partitioning:
             return hashes % self.tasks
-        found = np.zeros(table.num_rows, np.int64)
+        mixed = np.zeros(table.num_rows, np.int64)
         for name, one in zip(columns_of(self.partitioning), self.partitioning, strict=True):
             numbers = _numbers(table[name].combine_chunks())
-            # a bucket has a number below their count, so that groups are even; other values any below 2 to the 31st
-            found = (found * (one.transform.width if one.transform.kind == "bucket" else 31) + numbers) % (1 << 31)
-        return (found * self.spread + hashes % self.spread) % self.tasks
+            # buckets have numbers below their count, which makes groups even; other values any number below 2 to the
+            # 31st
+            mixed = (mixed * (one.transform.width if one.transform.kind == "bucket" else 31) + numbers) % (1 << 31)
+        return (mixed * self.spread + hashes % self.spread) % self.tasks
 
 
 def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str], tasks: int) -> Grouping:
     """Return how the keys of a target are grouped.
 
     :param expressions: the target's partition transforms in SQL.
-    :param tasks: number of groups to aim at.
+    :param tasks: desired number of groups.
     """
     sources = {name: f"k{place}" for place, name in enumerate(key)}
-    found = find_partitioning(expressions, dict(zip(key, types, strict=True)), sources)
-    if not found:
-        return Grouping(tasks, found)
-    partitions = count_of(found)
+    partitioning = find_partitioning(expressions, dict(zip(key, types, strict=True)), sources)
+    if not partitioning:
+        return Grouping(tasks, partitioning)
+    partitions = count_of(partitioning)
     if partitions is None:
-        return Grouping(tasks, found, min(tasks, _SHARES))
+        return Grouping(tasks, partitioning, min(tasks, _SHARES))
     spread = max(1, -(-tasks // partitions))
-    return Grouping(min(_MOST_TASKS, partitions * spread), found, spread)
+    return Grouping(min(_MOST_TASKS, partitions * spread), partitioning, spread)
 
 
 def _numbers(values: pa.Array) -> Numbers:
-    """Return a number from 0, below 2 to the 31st, for each partition value: the same in each process."""
+    """Return a number from 0, below 2 to the 31st, for each partition value, equal in all processes."""
     if pa.types.is_int32(values.type):
-        found: Numbers = values.to_numpy().astype(np.int64)
-        return found % (1 << 31)
+        numbers: Numbers = values.to_numpy().astype(np.int64)
+        return numbers % (1 << 31)
     encoded = values.dictionary_encode()
     of_each = [crc32(str(value).encode()) >> 1 for value in encoded.dictionary.to_pylist()]
     return np.array(of_each, np.int64)[encoded.indices.to_numpy()]

@@ -1,9 +1,9 @@
-"""Rows of a source without messages that could not be applied: kept as JSON, and made events again.
+"""Store rejected rows of sources without messages as JSON, and decode them to events again.
 
 Beside ``op``, ``row``, ``open`` and ``old_key`` of the change frame, before any cleaning, the JSON has the names of the
-``key``, the Spark SQL types of the ``columns`` and, where the source tells them, the ``numbers`` that these keep
-when they are renamed. JSON without a key is an earlier release's, and no event is made of it: its times are cut to
-milliseconds, it does not tell the key that the row had before, and deletes that came after it were not remembered.
+``key``, the Spark SQL types of the ``columns`` and, if the source has them, their ``numbers``, which renames do not
+change. JSON without a key is from an earlier release and is not decoded: its times are cut to milliseconds, it lacks
+the row's old key, and later deletes were not remembered.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from lakecdc.runtime.worker import settle
 from lakecdc.sql import EXACT_JSON, canonical, exact_json, quoted_column, sql_type
 
 _OF_EARLIER_RELEASE = (
-    "an earlier release has kept less of it than a replay needs; a change of its row at the source brings it up to date"
+    "an earlier release stored less of it than a replay needs; a change of its row at the source updates the table"
 )
-_UNREADABLE = "it is not the JSON of a change; its row has to be read again at the source"
-_OTHER_KEY = "it was kept when the rows had another key"
-# a year that is kept with a sign, or is 0; after 400 years the calendar begins anew
+_UNREADABLE = "it is not the JSON of a change; read its row again at the source"
+_OTHER_KEY = "it was stored when the table had another key"
+# a year with a sign, or 0; the calendar repeats after 400 years
 _ANY_YEAR = re.compile(r"([+-][0-9]{4,6}|0000)(-.+)")
 _DAYS_OF_CYCLE = 146_097
-# rows of a table without a key have one order key if a full load has read them; their places tell the same ones apart
+# rows of a full load without a key have the same order key; their places distinguish equal rows
 _TWIN = re.compile(r".*#([0-9]+)", re.DOTALL)
 
 
 class StaysError(ValueError):
-    """Raised for a kept row that cannot be applied and stays in the quarantine."""
+    """A kept row cannot be applied and stays in the quarantine."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Columns and key that kept rows share, those of one state of the source's table.
+    """Columns and key of kept rows, from one state of the source's table.
 
-    :param numbers: of the source's columns by name, which they keep when they are renamed.
+    :param numbers: numbers of the source's columns by name; renames do not change them.
     """
 
     columns: Mapping[str, str]
@@ -66,38 +66,38 @@ class Shape:
     key: tuple[str, ...]
 
     def names(self, target: Target, known: Mapping[str, int | None]) -> dict[str, str]:
-        """Return the present names of the columns by their former ones, without columns that are gone.
+        """Return the current names of the columns by their former ones, without dropped columns.
 
-        :param known: present numbers of the source's columns; empty if they are not known.
+        :param known: current numbers of the source's columns; empty if unknown.
         """
         by_number = {number: name for name, number in known.items() if number is not None}
-        found = {name: by_number[n] for name, n in self.numbers.items() if n in by_number and name in self.columns}
-        taken = {*found.values(), *(name for name, n in self.numbers.items() if known.get(name, n) not in (n, None))}
-        found |= {name: name for name in self.columns if name not in found and name not in taken}
-        dropped = {name for name in found.values() if name not in known} if known else set()
+        present = {name: by_number[n] for name, n in self.numbers.items() if n in by_number and name in self.columns}
+        used = {*present.values(), *(name for name, n in self.numbers.items() if known.get(name, n) not in (n, None))}
+        present |= {name: name for name in self.columns if name not in present and name not in used}
+        dropped = {name for name in present.values() if name not in known} if known else set()
         left_out = {*target.exclude_columns, *(dropped if target.on_dropped_column == "drop" else ())}
-        return {name: new for name, new in found.items() if new not in left_out}
+        return {name: new for name, new in present.items() if new not in left_out}
 
 
 def shape_text(document: Any) -> str | None:
-    """Return the shape that the parsed JSON of a kept row tells, as text; None if it does not tell enough."""
+    """Return the shape in the parsed JSON of a kept row, as text; None if it is incomplete."""
     described = [document.get(name) for name in ("columns", "numbers", "key")] if type(document) is dict else [None]
     return to_text(described) if type(described[0]) is dict and type(described[-1]) is list else None
 
 
 @dataclass(frozen=True)
 class DecodeKept:
-    """Task that adds to kept rows the ``event`` that each of them is, with the ``problem`` of one that cannot enter.
+    """Task that adds its ``event`` to each kept row, with the ``problem`` if it cannot be applied.
 
-    Values of types that Arrow has no parser for are left as JSON.
+    Values of types without an Arrow parser stay JSON.
 
-    :param kept: by the shape's text: the kept columns by their present names.
-    :param infinity: option of the source: what texts of infinite dates and times become.
+    :param columns: the kept columns by their current names, by the shape's text.
+    :param infinity: option of the source: how infinite dates and times are converted.
     """
 
     types: Mapping[str, str]
     key: tuple[str, ...]
-    kept: Mapping[str | None, Mapping[str, Column]]
+    columns: Mapping[str | None, Mapping[str, Column]]
     infinity: str
 
     @property
@@ -122,43 +122,43 @@ class DecodeKept:
             yield batch.append_column("event", pa.array(events, kind))
 
     def event(self, document: Any, order: str, place: str) -> dict[str, Any]:
-        """Return the event of a kept row's parsed JSON, its dates and times as Arrow stores them.
+        """Return the event of a kept row's parsed JSON, with dates and times as Arrow stores them.
 
-        :raises StaysError: it cannot enter.
+        :raises StaysError: it cannot be applied.
         """
-        kept, op = self.kept.get(shape_text(document)), document.get("op") if type(document) is dict else None
-        if kept is None and op is not None:
+        columns, op = self.columns.get(shape_text(document)), document.get("op") if type(document) is dict else None
+        if columns is None and op is not None:
             raise StaysError(_OF_EARLIER_RELEASE if document.get("key") is None else _OTHER_KEY)
-        if kept is None or type(op) is not str:
+        if columns is None or type(op) is not str:
             raise StaysError(_UNREADABLE)
-        row, misfits = self._typed(document.get("row"), self.types, kept)
+        row, misfits = self._typed(document.get("row"), self.types, columns)
         if misfits:
             raise StaysError(f"values do not fit their columns: {', '.join(misfits)}")
         key, old_key = {name: row[name] for name in self.key}, None
         if None in key.values():
             raise StaysError("no value for a key column")
         if document.get("old_key") is not None:
-            old_key, _ = self._typed(document["old_key"], self.key, kept)
+            old_key, _ = self._typed(document["old_key"], self.key, columns)
             if None in old_key.values():
                 raise StaysError("the old key does not fit its columns")
         left_out = document.get("open")
-        opened = [name for name, own in kept.items() if type(left_out) is list and own.name in left_out]
+        opened = [name for name, own in columns.items() if type(left_out) is list and own.name in left_out]
         twin = _TWIN.fullmatch(place) if op == "r" and not key else None
         if twin:
             order = f"{order[:EVENT_DIGITS]}{int(twin[1]) - 1:0{ARRIVAL_DIGITS}x}"
-        # of a delete, what was kept tells its key alone
+        # a delete was stored with its key only
         image = None if op == "d" and key else row
         return {"op": op, "key": key, "row": image, "open": opened or None, "old_key": old_key, "order": order}
 
-    def _typed(self, image: Any, names: Iterable[str], kept: Mapping[str, Column]) -> tuple[Object, list[str]]:
-        """Return values of an image by column, and the columns that cannot take theirs.
+    def _typed(self, image: Any, names: Iterable[str], columns: Mapping[str, Column]) -> tuple[Object, list[str]]:
+        """Return values of an image by column, and the columns whose values do not fit.
 
         :raises StaysError: it is not an image of the kept columns.
         """
         if type(image) is not dict:
             raise StaysError(_UNREADABLE)
         values, misfits = dict.fromkeys(names), list[str]()
-        for name, own in ((name, kept[name]) for name in values if name in kept):
+        for name, own in ((name, columns[name]) for name in values if name in columns):
             kind = self.types[name]
             try:
                 values[name] = find_parser(own.type, kind, self.infinity)(as_token(image.get(own.name)))
@@ -171,7 +171,7 @@ class DecodeKept:
 
 @cache
 def find_parser(kept_type: str, sql_type: str, infinity: str = "quarantine") -> Parser:
-    """Return the parser of kept values for a column: as of sources, but for what Spark writes in another way."""
+    """Return the parser of kept values for a column: that of sources, except where Spark writes differently."""
     if arrow_type(sql_type) is None:
         return partial(_json_text, is_text=kept_type == "string")
     parse = ColumnType(sql_type).parser()
@@ -206,14 +206,14 @@ def _any_year(parse: Parser, day: int, value: Any) -> Any:
     cycles, year = divmod(int(match[1]) - 2000, 400)
     number = parse(f"{2000 + year}{match[2]}") + cycles * _DAYS_OF_CYCLE * day
     if not -(1 << 63) <= number < 1 << 63:
-        raise MisfitError("no type holds it")
+        raise MisfitError("no type can store it")
     return number
 
 
 def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int | None] | None) -> Expression:
     """Return the JSON of events of a change frame.
 
-    :param numbers: of the source's columns, by name; None where it does not tell them.
+    :param numbers: numbers of the source's columns by name; None if it has none.
     """
     types: StructType = events.schema["row"].dataType  # type: ignore[assignment]
     columns = [F.lit(x) for f in types.fields for x in (f.name, sql_type(f.dataType))]
@@ -234,12 +234,12 @@ def decode_kept(
     numbers: Mapping[str, int | None] | None = None,
     infinity: str = "quarantine",
 ) -> Decoded:
-    """Make events of kept rows, with the order keys they had.
+    """Decode kept rows to events with their original order keys.
 
-    :param rows: ``changes.REJECTED``, as the quarantine has them.
-    :param known: the table that they are applied to, its columns by the source's names.
-    :param numbers: the source's columns as it has them, each with its number; empty if they are not known.
-    :param infinity: option of the source: what its texts of infinite dates and times become.
+    :param rows: ``changes.REJECTED`` rows of the quarantine.
+    :param known: the target table, with columns by the source's names.
+    :param numbers: the source's current columns with their numbers; empty if unknown.
+    :param infinity: option of the source: how infinite dates and times are converted.
     :return: the changes, persisted; the caller clears Spark's cache when the batch is done.
     """
     task = _plan(_shapes(rows), target, known, numbers or {}, infinity)
@@ -260,11 +260,11 @@ def decode_kept(
 
 
 def _shapes(rows: DataFrame) -> dict[str, Shape]:
-    """Return the shapes of rows by their texts, the newest first, with present spellings of types."""
+    """Return the shapes of rows by their texts, the newest first, with current spellings of types."""
     text = F.udf(lambda value: shape_text(try_parse_json(value and bytes(value))), "string", useArrow=False)
-    found = rows.groupBy(text("value").alias("shape")).agg(F.max("order").alias("newest"))
+    newest = rows.groupBy(text("value").alias("shape")).agg(F.max("order").alias("newest"))
     shapes = {}
-    for row in found.where("shape IS NOT NULL").orderBy(F.desc("newest")).collect():
+    for row in newest.where("shape IS NOT NULL").orderBy(F.desc("newest")).collect():
         columns, numbers, key = json.loads(row["shape"])
         types = {name: canonical(kind) for name, kind in columns.items()}
         shapes[row["shape"]] = Shape(types, numbers or {}, tuple(key))
@@ -274,17 +274,17 @@ def _shapes(rows: DataFrame) -> dict[str, Shape]:
 def _plan(
     shapes: Mapping[str, Shape], target: Target, known: Known, numbers: Mapping[str, int | None], infinity: str
 ) -> DecodeKept:
-    """Choose the table's columns and key, and the shapes whose rows enter it."""
+    """Choose the table's columns and key, and the shapes whose rows can be applied."""
     types, chosen = dict(known.types), {name: chosen_type(target, name) for name in target.columns}
-    kept, keys = dict[str | None, dict[str, Column]](), dict[str | None, tuple[str, ...]]()
+    columns, keys = dict[str | None, dict[str, Column]](), dict[str | None, tuple[str, ...]]()
     for text, shape in shapes.items():
         names = shape.names(target, numbers)
-        kept[text] = {new: Column(name, shape.columns[name]) for name, new in names.items()}
+        columns[text] = {new: Column(name, shape.columns[name]) for name, new in names.items()}
         keys[text] = tuple(names.get(name, name) for name in shape.key)
-        types |= {new: stored_type(own, chosen.get(new), types.get(new)) for new, own in kept[text].items()}
-    wanted = known.key or target.key
-    key = next((k for k in keys.values() if not wanted or {*k} == {*wanted}), wanted)
-    return DecodeKept(types, key, {text: kept[text] for text in kept if {*keys[text]} == {*key}}, infinity)
+        types |= {new: stored_type(own, chosen.get(new), types.get(new)) for new, own in columns[text].items()}
+    target_key = known.key or target.key
+    key = next((k for k in keys.values() if not target_key or {*k} == {*target_key}), target_key)
+    return DecodeKept(types, key, {text: columns[text] for text in columns if {*keys[text]} == {*key}}, infinity)
 
 
 def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
@@ -293,17 +293,17 @@ def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
     for name, kind in ((name, kind) for name, kind in task.types.items() if arrow_type(kind) is None):
         text = F.concat(F.lit('{"value":'), F.col("event.row")[name], F.lit("}"))
         options = {**EXACT_JSON, "columnNameOfCorruptRecord": "corrupt"}
-        made = F.from_json(text, f"value {kind}, corrupt string", options)
-        misfit = F.when(made["corrupt"].isNotNull(), f"values do not fit their columns: {name} ({kind})")
+        parsed = F.from_json(text, f"value {kind}, corrupt string", options)
+        misfit = F.when(parsed["corrupt"].isNotNull(), f"values do not fit their columns: {name} ({kind})")
         event = event.withField("problem", F.coalesce(event["problem"], misfit))
-        event = event.withField(f"row.{quoted_column(name)}", made["value"])
+        event = event.withField(f"row.{quoted_column(name)}", parsed["value"])
     event_type = from_arrow_type(task.type, prefer_timestamp_ntz=True)
     schema = StructType([*rows.schema.fields, StructField("event", event_type)])
     return run_tasks(rows, task, schema).withColumn("event", event)
 
 
 def _with_deletes_of_moved_keys(changes: DataFrame) -> DataFrame:
-    """Add the delete of the row under the old key to an update that changes the key."""
+    """Add the delete under the old key to key updates."""
     nothing = {name: F.lit(None).cast(changes.schema[name].dataType) for name in ("row", "open", "old_key")}
     moved = changes.where("old_key IS NOT NULL").withColumns({"op": F.lit("d"), "key": F.col("old_key")})
     return changes.unionByName(moved.withColumns(nothing))

@@ -1,17 +1,17 @@
-"""Columns of the tables that tasks work with, inside its tasks and between them.
+"""Columns of the engine's tables, within tasks and between them.
 
 ==================  ====================================================================================
 ``op``              ``r``, ``c``, ``u``, ``d``, or ``x`` for a tombstone
 ``k0`` …            the key
-``c0`` …            the row; of a delete whatever its message has
-``open``            names of columns whose value stands for "unchanged"; null if none
-``moved``, ``o0`` … whether the event gave the row another key, and the one it had before
-``pos`` … ``arrival``  parts of the order key, see :data:`ORDER_PARTS`; those of a tombstone lie below all others
-``order``           the order key, in their place once nothing is compared any more
+``c0`` …            the row; for a delete the values in its message
+``open``            names of columns with a placeholder for "unchanged"; null if none
+``moved``, ``o0`` … whether the event changed the row's key, and the old key
+``pos`` … ``arrival``  parts of the order key, see :data:`ORDER_PARTS`; those of a tombstone are below all others
+``order``           the order key, which replaces its parts after all comparisons
 ``time_us``         source time, microseconds since 1970, or null
 ``partition``       ``topic/partition``
 ``n_r`` … ``n_x``   events of the key by op
-``p0`` …            partition values of the key in the target, as far as the engine knows the transforms
+``p0`` …            partition values of the key in the target, if the engine knows the transforms
 ==================  ====================================================================================
 """
 
@@ -33,27 +33,27 @@ from lakecdc.model.order import EVENT_DIGITS, LAST_TIME, RANK_CHANGE, RANK_READ,
 from lakecdc.sql import quoted_column
 
 Numbers = np.ndarray[Any, Any]
-# the beginning of Postgres' ``sequence``, and as many digits as 63 bits always hold
+# the start of Postgres' ``sequence``, with as many digits as always fit into 63 bits
 _COMMIT_LSN = r'^\["0*(?P<lsn>[0-9]{1,18})"'
 
 OPS = "rcud"
 COUNTS = tuple(f"n_{op}" for op in (*OPS, "x"))
-#: position, ordinal, rank, source time in milliseconds, place of arrival: integers that are compared in this order
+#: position, ordinal, rank, source time in milliseconds, place of arrival: integers, compared in this order
 ORDER_PARTS = ("pos", "ord", "rank", "time_ms", "arrival")
-#: what a task adds to a rejected message besides its key, with Spark SQL types
+#: columns that a task adds to a rejected message besides its key, with Spark SQL types
 REJECTED_TYPES = {
     **dict.fromkeys(("rule", "reason", "source_table", "order"), "string"),
     "source_time": "timestamp",
 }
-#: columns of decoded events besides the layout's: why an event is set aside, why it is rejected, the message of one
-#: that is either, and its source table
+#: further columns of decoded events: why an event is set aside, why it is rejected, its message if it is either, and
+#: its source table
 CHECKS = ("odd", "rejected", "message", "source_table")
-# where they end in an order key, behind the epoch
+# their ends in an order key, after the epoch
 _ENDS = (4, 20, 36, 37, EVENT_DIGITS, WIDTH)
 
 
 def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.Schema:
-    """Return the columns of events whose order keys are in parts, without partition values."""
+    """Return the columns of events with order keys in parts, without partition values."""
     numbers = {"pos": pa.uint64(), **dict.fromkeys(("ord", "time_ms", "arrival", "time_us"), pa.int64())}
     fields = {
         "op": pa.string(),
@@ -71,8 +71,8 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
 
 
 def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], message: pa.DataType) -> pa.Schema:
-    """Return the columns that events are decoded into, with :data:`CHECKS`."""
-    # Spark stores no struct without fields
+    """Return the columns of decoded events, with :data:`CHECKS`."""
+    # Spark cannot store a struct without fields
     of_key = pa.struct([(f"k{i}", columns[name]) for i, name in enumerate(key)] or [("none", pa.string())])
     rejected = {**{name: arrow_type(kind) for name, kind in REJECTED_TYPES.items()}, "key": of_key}
     kinds = (pa.string(), pa.struct(list(rejected.items())), message, pa.string())
@@ -91,8 +91,8 @@ def rejected_column(
 ) -> pa.Array:
     """Return the column ``rejected`` of events.
 
-    :param reasons: rule and reason of those that are rejected, by their places.
-    :param columns: of all events, in the engine's layout with ``source_table``.
+    :param reasons: rule and reason of rejected events, by place.
+    :param columns: columns of all events, in the engine's layout with ``source_table``.
     """
     rows = sorted(reasons)
     places, of_key = pa.array(rows, pa.int64()), kind.field("key").type
@@ -116,9 +116,9 @@ def order_parts(order: str) -> dict[str, int]:
 
 
 def without_void(batch: pa.RecordBatch, truncate_order: str | None) -> pa.RecordBatch:
-    """Leave out the events that a TRUNCATE makes void (:func:`lakecdc.model.order.void_sql`); rejected ones stay.
+    """Remove the events that a TRUNCATE makes void (:func:`lakecdc.model.order.void_sql`), except rejected ones.
 
-    :param batch: of the engine's layout, not folded yet, with :data:`CHECKS`.
+    :param batch: events in the engine's layout, not folded yet, with :data:`CHECKS`.
     """
     if truncate_order is None:
         return batch
@@ -134,7 +134,7 @@ def without_void(batch: pa.RecordBatch, truncate_order: str | None) -> pa.Record
 
 
 def with_order(table: pa.Table, epoch: int) -> pa.Table:
-    """Return a table with the order key in the place of its parts."""
+    """Replace the parts of the order key by the order key."""
     parts = [table[name].to_numpy() for name in ORDER_PARTS]
     return table.drop_columns(list(ORDER_PARTS)).append_column("order", order_texts(epoch, *parts))
 
@@ -147,7 +147,7 @@ def order_texts(
     time_ms: Numbers,
     arrival: Numbers,
 ) -> pa.Array:
-    """Return order keys as ``model.order.order_key`` writes them, a column at a time.
+    """Return order keys as ``model.order.order_key`` does, for whole columns.
 
     :param epoch: 0 to 65535.
     :param position: unsigned 64 bits; the others are from 0 to below 2 to the 63rd, times below 2 to the 48th.
@@ -173,7 +173,7 @@ def _four_digits() -> Numbers:
 
 
 def struct_type(types: Mapping[str, str]) -> str:
-    """Return the Spark SQL type of a struct; without members it has one, ``none``, as Spark stores no empty struct."""
+    """Return the Spark SQL type of a struct; an empty one has the member ``none``, because Spark cannot store it."""
     members = ", ".join(f"{quoted_column(name)}: {kind}" for name, kind in types.items())
     return f"struct<{members or 'none: string'}>"
 
@@ -185,7 +185,7 @@ def change_schema(types: Mapping[str, str], key: Sequence[str]) -> str:
 
 
 def struct_of(columns: Sequence[tuple[str, pa.Array]], count: int, mask: pa.Array | None = None) -> pa.Array:
-    """Return a struct of named columns, of the type that :func:`struct_type` gives it; null where the mask is true."""
+    """Return a struct of named columns with the type of :func:`struct_type`; null where the mask is true."""
     named = columns or [("none", pa.nulls(count, pa.string()))]
     return pa.StructArray.from_arrays([values for _, values in named], [name for name, _ in named], mask=mask)
 
@@ -216,7 +216,7 @@ class Places:
 
         :param lsns: of 63 bits.
         :param commits: ``sequence`` of each event; None if they have none.
-        :param reads: whether a snapshot has read the row.
+        :param reads: whether a snapshot read the row.
         """
         ordinals = np.array(lsns, np.int64)
         ranks = np.where(reads, RANK_READ, RANK_CHANGE).astype(np.int8)
@@ -226,14 +226,14 @@ class Places:
     def order_parts(self, arrivals: Numbers) -> dict[str, Numbers]:
         """Return the parts of order keys, ``layout.ORDER_PARTS``, given the places of arrival."""
         times = self.times.fill_null(0).to_numpy(zero_copy_only=False)
-        # as :meth:`Place.order` cuts them
+        # cut as in :meth:`Place.order`
         millis = np.clip(times // 1000, 0, LAST_TIME)
         return dict(zip(ORDER_PARTS, (self.positions, self.ordinals, self.ranks, millis, arrivals), strict=True))
 
 
 def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
-    found = pc.extract_regex(pa.array(sequences, pa.string()), _COMMIT_LSN)
-    known = pc.struct_field(found, "lsn").cast(pa.int64())
+    matches = pc.extract_regex(pa.array(sequences, pa.string()), _COMMIT_LSN)
+    known = pc.struct_field(matches, "lsn").cast(pa.int64())
     positions: Numbers = known.fill_null(0).to_numpy(zero_copy_only=False).copy()
     for number in np.flatnonzero(~known.is_valid().to_numpy(zero_copy_only=False)).tolist():
         position = debezium.commit_lsn(sequences[number])

@@ -1,4 +1,4 @@
-"""Events of a database's log, which come decoded to texts: tasks type them, then fold them as they do messages."""
+"""Type the events of a database's log, decoded to texts, and fold them like messages, in tasks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.files import slices
 
-_LEFT_OUT = "an update of a key leaves values out that it did not touch"
-# rows that are typed in one step, and their bytes
+_LEFT_OUT = "an update of a key leaves untouched values out"
+# rows typed in one step, and their bytes
 _ROWS, _BYTES = 65_536, 32 * 1024 * 1024
-# events and bytes that one task types, and that one folds; it holds its rows about six times meanwhile
+# events and bytes per task that types, and per task that folds; a task needs about six times the memory
 _TYPED_AT_ONCE = 200_000, 64 * 1024 * 1024
 _FOLDED_AT_ONCE = 250_000, 64 * 1024 * 1024
 
@@ -40,7 +40,7 @@ class LogTask:
     buffering: Buffering
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Type and fold, until the input ends or something is met that cannot be folded."""
+        """Type and fold until the input ends or an event cannot be folded."""
         settle()
         cells = slices(packing.all_of(batches), _BYTES, _ROWS)
         tables = (self.layout.typed(table, self.buffering.epoch) for table in cells)
@@ -49,7 +49,7 @@ class LogTask:
     def _folded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the events to fold.
 
-        :raises LeftOutError: they cannot be.
+        :raises LeftOutError: they cannot be folded.
         """
         folded = without_void(batch, self.layout.void_below)
         if pc.any(pc.and_(folded.column("moved"), folded.column("open").is_valid())).as_py():
@@ -65,7 +65,7 @@ class LogSize:
     bytes: int
 
     def tasks(self, events: int, size: int) -> int:
-        """Return how many tasks this is worth, by the events and bytes of one of them."""
+        """Return the number of tasks, given the events and bytes of one task."""
         return max(1, -(-self.events // events), -(-self.bytes // size))
 
 
@@ -73,9 +73,9 @@ class LogSize:
 class LogRows:
     """Changes of a table in a round, or rows of its full load.
 
-    :param rows: those that fit.
-    :param misfits: events with values that their columns cannot take, as a change frame with
-        :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none, or they are found later.
+    :param rows: rows that fit.
+    :param misfits: events with values that do not fit, as a change frame with
+        :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none, or they are detected later.
     """
 
     rows: Rows
@@ -85,11 +85,11 @@ class LogRows:
 
 @dataclass(frozen=True)
 class LogFold:
-    """Types and folds a table's events in a round.
+    """Type and fold a table's events in a round.
 
-    :param cells: its cells, with the columns ``cell`` and ``packed``.
+    :param cells: the table's cells, with the columns ``cell`` and ``packed``.
     :param partition_by: the target's partition transforms in SQL.
-    :param cached: takes the frames that Spark keeps until the batch is done.
+    :param cached: collects the frames that Spark keeps until the batch is done.
     """
 
     cells: DataFrame
@@ -101,13 +101,13 @@ class LogFold:
     cached: list[DataFrame]
 
     def run(self) -> LogRows:
-        """Type the events, and fold them as far as that is wanted and possible."""
+        """Type the events, and fold them if requested and possible."""
         layout, target = self.layout, self.target
         folds = layout.folds and bool(layout.key) and can_fold(target)
         rows = self._gathered(folds=folds, every=not folds or bool(target.history_table))
         facts = rows.facts
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
-            # an event of another key, or one that does not fit, may have what an event leaves out
+            # an event of another key, or a rejected one, may have the values that an event leaves out
             rows.release()
             return self._unfolded()
         misfits = self._misfits(rows) if facts.rejected else None
@@ -115,7 +115,7 @@ class LogFold:
         if moves:
             rows.release()
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
-        self.cached.extend(rows.kept)
+        self.cached.extend(rows.cached)
         void_below = layout.void_below if rows.folded else None
         return LogRows(replace(rows, void_below=void_below), misfits, facts.row_events)
 
@@ -123,7 +123,7 @@ class LogFold:
         layout, tasks, cells = self.layout, self.size.tasks(*_TYPED_AT_ONCE), self.cells
         alone, groups, names = tasks == 1, self._grouping, list(layout.types)
         if not alone:
-            # dealt out in the same way if they have to be read again
+            # distributed in the same way if they are read again
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
         buffering = Buffering(groups if folds else None, self.epoch, names, every, alone, is_log=True)
         typed = run_tasks(cells.select("packed"), LogTask(layout, buffering), packing.SCHEMA)
@@ -152,7 +152,7 @@ class LogFold:
 
     @staticmethod
     def _moves(misfits: DataFrame) -> frozenset[tuple[int, int]]:
-        """Return positions and ordinals of changes of keys among events; the deletes of the old keys go with them."""
+        """Return positions and ordinals of key updates among events; the deletes of the old keys belong to them."""
         moved = misfits.where("old_key IS NOT NULL").select("order").collect()
         parts = [order_parts(row["order"]) for row in moved]
         return frozenset((part["pos"], part["ord"]) for part in parts)

@@ -1,4 +1,4 @@
-"""Type the events of a database's log, whose values are texts, for the columns of a table."""
+"""Convert the texts of a database's log events to the types of a table's columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lakecdc.model.order import RANK_CHANGE
 
 @dataclass(frozen=True)
 class LogText:
-    """Place of a value's text among those of its row or old key, and the name of its type at the source."""
+    """Place of a value's text in its row or old key, and the name of its source type."""
 
     place: int
     base: str
@@ -37,10 +37,10 @@ class LogText:
 class LogVersion:
     """Places of the columns' texts in the events of one version of the source's table.
 
-    :param number: what the events have in ``version``.
-    :param texts: of the target's columns, by name; those that are missing are younger than the events.
-    :param old: of the old row: the key's columns, or all columns of a table without a key.
-    :param renamed: present names of columns, by those that they had.
+    :param number: ``version`` of the events.
+    :param texts: texts of the target's columns, by name; missing columns are newer than the events.
+    :param old: texts of the old row: the key's columns, or all columns of a table without a key.
+    :param renamed: current names of columns, by former ones.
     """
 
     number: int
@@ -51,14 +51,14 @@ class LogVersion:
 
 @dataclass(frozen=True)
 class LogLayout:
-    """Layout of a table's events, and the columns that they are typed for.
+    """Layout of a table's events, and the target's columns.
 
     :param versions: one for each state of the source's table in the round.
-    :param columns: of the target; a row that is older than a column has its ``fill``.
-    :param end: place in the log at which the round ends.
+    :param columns: columns of the target; rows older than a column get its ``fill``.
+    :param end: place in the log where the round ends.
     :param folds: the last event of each key may stand for all of them.
-    :param void_below: order key of a TRUNCATE; what was before it is not folded.
-    :param moves_left_out: positions and ordinals of changes of keys that are left out with their deletes.
+    :param void_below: order key of a TRUNCATE; earlier events are not folded.
+    :param moves_left_out: positions and ordinals of key updates to leave out, with their deletes.
     """
 
     versions: tuple[LogVersion, ...]
@@ -76,7 +76,7 @@ class LogLayout:
 
     @property
     def misfit_schema(self) -> str:
-        """Return the Spark SQL schema of the events that do not fit, see :meth:`typed`."""
+        """Return the Spark SQL schema of rejected events, see :meth:`typed`."""
         texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (self.types, self.key))
         return (
             f"{change_schema(self.types, self.key)}, time_us bigint, misfits array<string>, texts {texts}, "
@@ -86,7 +86,7 @@ class LogLayout:
     def typed(self, table: pa.Table, epoch: int) -> pa.Table:
         """Return the events of a table in the engine's layout, with the columns of its checks.
 
-        An event with a value that its column cannot take is rejected, with its columns in ``message``.
+        An event with a value that does not fit is rejected, with its columns in ``message``.
         """
         table = table.filter(pc.less(table["commit_lsn"], self.end))
         if len(self.versions) == 1:
@@ -111,7 +111,7 @@ class LogLayout:
             "pos": of["commit_lsn"],
             "ord": of["ordinal"],
             "rank": pa.repeat(pa.scalar(RANK_CHANGE, pa.int8()), count),
-            # an order key has no room for a server whose clock is wrong by decades
+            # an order key cannot store the time of a server whose clock is wrong by decades
             "time_ms": pc.max_element_wise(pc.divide(times, 1000), 0),
             "arrival": pa.repeat(pa.scalar(0, pa.int64()), count),
             "time_us": times,
@@ -124,7 +124,7 @@ class LogLayout:
         return self._without_moves(typed) if self.moves_left_out else typed
 
     def _without_moves(self, typed: pa.Table) -> pa.Table:
-        """Leave out the deletes of rows that a change of the key has moved which does not fit itself."""
+        """Remove the deletes of old keys whose key update is rejected."""
         places = zip(typed["pos"].to_pylist(), typed["ord"].to_pylist(), typed["op"].to_pylist(), strict=True)
         stays = [op != "d" or (position, ordinal) not in self.moves_left_out for position, ordinal, op in places]
         return typed.filter(pa.array(stays, pa.bool_()))
@@ -133,27 +133,27 @@ class LogLayout:
 class _Texts:
     """Typed values of the events of one version of a table.
 
-    :ivar row: values of the row by column, as far as a delete tells them.
-    :ivar key: values of the key that the event is about.
+    :ivar row: values of the row by column, if a delete has them.
+    :ivar key: values of the event's key.
     """
 
     def __init__(self, layout: LogLayout, version: LogVersion, table: pa.Table) -> None:
         self._layout, self._version = layout, version
         self.of = {name: _whole(table[name]) for name in table.column_names}
         self._count = table.num_rows
-        self._gone, self.moved = pc.equal(self.of["kind"], "d"), self.of["moved"].fill_null(False)
-        self._has_gone, self._has_moved = (pc.any(which).as_py() or False for which in (self._gone, self.moved))
+        self._is_delete, self.moved = pc.equal(self.of["kind"], "d"), self.of["moved"].fill_null(False)
+        self._has_deletes, self._has_moved = (pc.any(which).as_py() or False for which in (self._is_delete, self.moved))
         self._types = layout.types
         self._misfits: list[tuple[str, list[int]]] = []
         self._old: dict[str, pa.Array] = {}
         for name in layout.key:
-            self._convert_old(name, pc.or_(self._gone, self.moved) if self._has_moved else self._gone)
+            self._convert_old(name, pc.or_(self._is_delete, self.moved) if self._has_moved else self._is_delete)
         self.row = {c.name: self._convert_row(c) for c in layout.columns}
         self.key = {name: self._key(name) for name in layout.key}
 
     @property
     def open(self) -> pa.Array:
-        """Return the present names of the columns that events leave out."""
+        """Return the current names of the columns that events leave out."""
         lists = self.of["open"]
         if not self._version.renamed or lists.null_count == len(lists):
             return lists
@@ -169,15 +169,15 @@ class _Texts:
 
     def _text(self, column: str, name: str) -> tuple[pa.Array, str]:
         """Return the ``new`` or ``old`` texts of a column, and their type; nulls where the version lacks it."""
-        found = (self._version.texts if column == "new" else self._version.old).get(name)
-        if found is None or not self._count:
-            return pa.nulls(self._count, pa.string()), found.base if found else ""
-        return pc.list_element(self.of[column], found.place), found.base
+        placed = (self._version.texts if column == "new" else self._version.old).get(name)
+        if placed is None or not self._count:
+            return pa.nulls(self._count, pa.string()), placed.base if placed else ""
+        return pc.list_element(self.of[column], placed.place), placed.base
 
     def _convert_old(self, name: str, where: pa.Array) -> None:
-        """Type the texts of a column before the event, for the events that tell them."""
+        """Type the old texts of a column, for events that have them."""
         kind = arrow_type(self._types[name])
-        if not (self._has_gone or self._has_moved):
+        if not (self._has_deletes or self._has_moved):
             self._old[name] = pa.nulls(self._count, kind)
             return
         texts, base = self._text("old", name)
@@ -193,14 +193,14 @@ class _Texts:
             texts, base = self._text("new", column.name)
             values, wrong = self._layout.convert(texts, base, column.type)
             self._misfits.append((column.name, [*wrong]))
-        if not self._layout.key and self._has_gone and self._version.old:
-            # without a key, all there was tells the row
-            self._convert_old(column.name, self._gone)
-            values = pc.if_else(self._gone, self._old[column.name], values)
+        if not self._layout.key and self._has_deletes and self._version.old:
+            # without a key, all old values identify the row
+            self._convert_old(column.name, self._is_delete)
+            values = pc.if_else(self._is_delete, self._old[column.name], values)
         return values
 
     def _key(self, name: str) -> pa.Array:
-        values = pc.if_else(self._gone, self._old[name], self.row[name]) if self._has_gone else self.row[name]
+        values = pc.if_else(self._is_delete, self._old[name], self.row[name]) if self._has_deletes else self.row[name]
         self._misfits.append((name, null_places(values)))
         return values
 
@@ -213,12 +213,12 @@ class _Texts:
         places, count = pa.array(sorted(misfits), pa.int64()), len(misfits)
         in_order = [sorted(misfits[i], key=order.__getitem__) for i in sorted(misfits)]
         at = {name: values.take(places) for name, values in typed.items()}
-        gone = pc.equal(at["op"], "d")
+        is_delete = pc.equal(at["op"], "d")
         names = [c.name for c in self._layout.columns]
         of_row = [(name, self._text("new", name)[0].take(places)) for name in names]
         of_old = {name: self._text("old", name)[0].take(places) for name in self._version.old}
         nothing = pa.nulls(count, pa.string())
-        texts = [(name, pc.if_else(gone, of_old.get(name, nothing), text)) for name, text in of_row]
+        texts = [(name, pc.if_else(is_delete, of_old.get(name, nothing), text)) for name, text in of_row]
         key = self._layout.key
         message = change_columns(at, names, key) | {
             "time_us": at["time_us"],

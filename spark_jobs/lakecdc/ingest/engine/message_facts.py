@@ -1,4 +1,4 @@
-"""Find out in one pass what the messages of a batch hold: source tables, columns, keys and events."""
+"""Collect facts about the messages of a batch in one pass: source tables, columns, keys and events."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _Types = dict[str, str]
 class MessageFacts(msgspec.Struct):
     """Facts of the messages of one source table.
 
-    :param source_table: ``schema.table`` or ``database.table``; None if the format does not tell.
-    :param facts: of its events; ``rejected`` counts the messages that cannot be read.
+    :param source_table: ``schema.table`` or ``database.table``; None if the format lacks it.
+    :param facts: facts of its events; ``rejected`` counts unreadable messages.
     :param topics: topics of the messages, tombstones included.
     :param truncate_order: order key of the last TRUNCATE.
     :param after: types of the members of row images without a schema.
-    :param before: the same of images of rows that are gone.
+    :param before: types of the members of images of deleted rows.
     :param keys: types of the members of the messages' keys.
     :param key_names: key columns as messages name them, without duplicates.
-    :param schemas: columns by the text of each schema, where the format has schemas.
+    :param schemas: columns by the text of each schema, if the format has schemas.
     :param schema_orders: highest order key with each schema.
     """
 
@@ -55,25 +55,25 @@ class MessageFacts(msgspec.Struct):
 
     @property
     def events(self) -> int:
-        """Return how many row events and TRUNCATEs there are."""
+        """Count the row events and TRUNCATEs."""
         return self.facts.count((*ROW_OPS, "t"))
 
     @property
     def tombstones(self) -> int:
-        """Return how many messages have no value."""
+        """Count the messages without a value."""
         return self.facts.count("x")
 
     @property
     def last_schema(self) -> tuple[Field, ...]:
-        """Return all columns of the source, as the last schema has them; empty without schemas."""
+        """Return all columns of the source in the last schema; empty without schemas."""
         with_columns = [text for text, columns in self.schemas.items() if columns]
         return self.schemas[max(with_columns, key=self.schema_orders.__getitem__)] if with_columns else ()
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Return the columns of the row images, from the format's schema where it has one, else from the values."""
+        """Return the columns of the row images, from schemas if there are any, else from the values."""
         seen, last = _fields(self.after) or _fields(self.before), self.last_schema
-        # those of the last schema first; types hold the values of all
+        # columns of the last schema first, with types that fit all schemas
         return merge_fields((last, *(self.schemas[text] for text in sorted(self.schemas)), seen)) if last else seen
 
     @property
@@ -82,7 +82,7 @@ class MessageFacts(msgspec.Struct):
         return _fields(self.keys)
 
     def add(self, other: MessageFacts) -> None:
-        """Take in what another part of the batch holds of the same source table."""
+        """Add the facts of another part of the batch about the same source table."""
         self.facts = facts.merged([self.facts, other.facts])
         self.topics |= other.topics
         self.truncate_order = max(self.truncate_order or "", other.truncate_order or "") or None
@@ -99,7 +99,7 @@ _PARTS = msgspec.msgpack.Decoder(list[MessageFacts])
 def collect_message_facts(messages: DataFrame, reader: EnvelopeReader, *, keys: bool = False) -> list[MessageFacts]:
     """Return the facts of a message frame by source table, in one pass.
 
-    :param keys: whether the members of the messages' keys are wanted.
+    :param keys: whether to collect the members of the messages' keys.
     """
     rows = run_tasks(messages, _FactsTask(reader, keys), "facts binary").collect()
     return _merged(part for row in rows for part in _PARTS.decode(row["facts"]))
@@ -108,13 +108,13 @@ def collect_message_facts(messages: DataFrame, reader: EnvelopeReader, *, keys: 
 def message_facts(
     batches: Iterable[pa.RecordBatch], reader: EnvelopeReader, *, keys: bool = False
 ) -> list[MessageFacts]:
-    """Return the facts of messages that this process reads; see :func:`collect_message_facts`."""
+    """Return the facts of messages read in this process; see :func:`collect_message_facts`."""
     parts = (part for messages in batches for part in cut_into_parts(messages))
     return _merged(one for part in parts for one in _measured(part, reader, keys=keys))
 
 
 def combined(parts: Iterable[MessageFacts]) -> MessageFacts:
-    """Return the facts of the messages of several source tables together."""
+    """Combine the facts of several source tables."""
     total = MessageFacts(None)
     for one in parts:
         total.add(one)
@@ -138,7 +138,7 @@ def _merged(parts: Iterable[MessageFacts]) -> list[MessageFacts]:
 
 
 def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -> Iterator[MessageFacts]:
-    """Yield the facts of some messages, by source table."""
+    """Yield the facts of messages by source table."""
     reads: dict[str | None, list[Read]] = {}
     for read in reader.read(messages):
         reads.setdefault(read.envelope.source_table, []).append(read)
@@ -153,9 +153,9 @@ def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -
 
 
 def _note_facts(of_table: MessageFacts, reads: Sequence[Read], columns: pa.RecordBatch, epoch: int) -> list[str]:
-    """Note the facts of some events; return their order keys.
+    """Add the facts of events; return their order keys.
 
-    :param columns: ``topic, arrival, partition`` of the messages that they are among.
+    :param columns: ``topic, arrival, partition`` of the messages.
     """
     at = pa.array([read.place for read in reads], pa.int64())
     ops = pa.array([read.envelope.op for read in reads], pa.string())
@@ -203,7 +203,7 @@ def _note_key(of_table: MessageFacts, read: Read, reader: EnvelopeReader) -> Non
 
 
 def _note_values(types: _Types, image: Mapping[str, Any]) -> None:
-    """Note the types of an object's members; a column of nulls comes with its first value."""
+    """Add the types of an object's members; a column of nulls is added with its first value."""
     _note(types, {name: json_type(value) for name, value in image.items() if value is not None})
 
 

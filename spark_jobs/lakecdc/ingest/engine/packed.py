@@ -1,4 +1,4 @@
-"""What tasks have made of a batch, kept by Spark as few binary cells, and its rows as frames."""
+"""Decoded rows of a batch, kept by Spark in few binary cells, and their frames."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class PackedLayout:
     """Columns, key and order of the rows that tasks pack.
 
     :param types: Spark SQL types of the columns by name.
-    :param marks: how far the table had come before; None of a log.
-    :param one_log: the messages come from one log, each with one event.
+    :param marks: marks of the table before the batch; None for a log.
+    :param one_log: the messages are from one log, each with one event.
     :param whole_deletes: deletes have rows, too.
     """
 
@@ -45,33 +45,33 @@ class PackedLayout:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackedRows(Rows):
-    """Changes as tasks have made them; folded ones are in order of partition values and keys.
+    """Changes packed by tasks; folded ones are ordered by partition values and keys.
 
     :param cells: the packed frame, few binary cells that Spark keeps.
-    :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
-        there are none.
-    :param kept: frames that Spark keeps.
+    :param completed: rows that replace those with placeholders, ``key, op, row, order, source_time``; None if there are
+        none.
+    :param cached: frames that Spark keeps.
     """
 
     cells: DataFrame
     layout: PackedLayout
     facts: Facts
     completed: DataFrame | None = None
-    kept: tuple[DataFrame, ...] = ()
+    cached: tuple[DataFrame, ...] = ()
 
     def release(self) -> None:
-        for frame in self.kept:
+        for frame in self.cached:
             frame.unpersist()
 
     @property
     def first_late(self) -> str | None:
-        """Return the lowest order key of an event that may have come before; None without one."""
+        """Return the lowest order key of an event that may have been applied before; None without one."""
         marks = self.layout.marks
         return marks.first_late(self.facts.low_orders) if marks else self.facts.low_order
 
     @property
     def is_new(self) -> bool:
-        """Check by the marks that the table holds none of the events, nor a newer state of their rows."""
+        """Check by the marks that the table has none of the events, nor a newer state of their rows."""
         marks = self.layout.marks
         return marks is not None and not marks.may_hold(self.facts.first_orders)
 
@@ -80,37 +80,37 @@ class PackedRows(Rows):
         return True
 
     def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
-        """See :meth:`Rows.for_table_alone`: tasks have filled placeholders as far as the events can."""
+        """See :meth:`Rows.for_table_alone`: tasks have filled placeholders from events where possible."""
         if not self.folded or (may_be_held and not self.is_new):
             return None
         return self.frame.where(is_open())
 
     def with_completed(self, completed: DataFrame) -> PackedRows:
-        """Return these rows with others in the place of those that have placeholders."""
+        """Replace the rows with placeholders by completed ones."""
         others = self.frame.where(~is_open()).select(*completed.columns)
         return replace(self, frame=others.unionByName(completed), completed=completed)
 
     def rejected(self, carried: str, messages: Callable[..., DataFrame]) -> Rejected | None:
         """Return the messages that cannot be applied; None if there are none.
 
-        :param carried: Spark SQL schema of what tasks have kept of a message.
-        :param messages: returns the message frame of these, with further columns that are named.
+        :param carried: Spark SQL schema of the message columns that tasks keep.
+        :param messages: returns the message frame of these, with further named columns.
         """
         if not self.facts.rejected:
             return None
         names = {f"k{i}": self.layout.types[name] for i, name in enumerate(self.layout.key)}
         more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
         cells = self.cells.select("rejected").where("rejected IS NOT NULL")
-        found = messages(run_tasks(cells, packing.rows_of_cells, f"{carried}, {more}"), "rejected")
-        # a key with a null column names no row
+        of_messages = messages(run_tasks(cells, packing.rows_of_cells, f"{carried}, {more}"), "rejected")
+        # a key with a null column identifies no row
         is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
         values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
         of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
-        return Rejected(found.select(*of_message, values.alias("row_key")), self.facts.rejected)
+        return Rejected(of_messages.select(*of_message, values.alias("row_key")), self.facts.rejected)
 
     @property
     def first_order(self) -> str | None:
-        """Return the lowest order key of the events; None if tasks have not looked for it."""
+        """Return the lowest order key of the events; None if tasks did not compute it."""
         return min(self.facts.first_orders.values(), default=None)
 
     @property
@@ -130,30 +130,30 @@ class PackedRows(Rows):
 
 
 def gathered(typed: DataFrame, layout: PackedLayout, buffering: Buffering, again: Callable[[], Rows]) -> PackedRows:
-    """Run tasks that make a packed frame, and fold what they have made of the same keys; nothing odd is folded.
+    """Run tasks that pack rows, then fold the rows of equal keys; odd batches are not folded.
 
     :param again: returns the rows of every event by further tasks.
-    :return: the folded rows, or those of every event where nothing is folded; their facts are those of the whole batch.
+    :return: the folded rows, or the rows of every event if nothing is folded, with the facts of the whole batch.
     """
-    kept: list[DataFrame] = []
+    cached: list[DataFrame] = []
     parts: list[PackedRows] = []
     if buffering.every:
-        kept.append(typed.persist())
+        cached.append(typed.persist())
         of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
         parts.append(packed_rows(of_events, layout, folded=False))
     if buffering.grouping is not None and not any(rows.facts.odd for rows in parts):
         if not buffering.alone:
             task = FoldTask(layout.epoch, tuple(layout.types))
             typed = run_tasks(typed.repartitionById(layout.grouping.tasks, "grp"), task, packing.SCHEMA)
-        kept.append(typed.persist())
+        cached.append(typed.persist())
         unfolded = partial(parts.__getitem__, 0) if parts else cache(again)
         parts.append(replace(packed_rows(typed, layout, folded=True), unfolded=unfolded))
-    return replace(parts[-1], kept=tuple(kept))
+    return replace(parts[-1], cached=tuple(cached))
 
 
 def packed_rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
-    """Return the rows of a packed frame, which Spark keeps, with the facts of all of them."""
-    found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
+    """Return the rows of a packed frame, which Spark keeps, with their facts."""
+    merged = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
     changes = unpacked(cells, layout, OPS)
     topic = F.nullif(F.regexp_extract("partition", "^(.+)/", 1), F.lit(""))
     late = _late(layout.marks.partitions if layout.marks else None)
@@ -161,11 +161,11 @@ def packed_rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> Pack
         *("op", "key", "row", "open", "old_key", "order"),
         F.timestamp_micros("time_us").alias("source_time"),
         late.alias("late"),
-        # a message that tells no table is of the one that its topic is called like
+        # a message without a table belongs to the table of its topic's name
         *([] if folded else [F.coalesce("source_table", topic).alias("source_table")]),
         *([f"n_{op}" for op in OPS] if folded else []),
     )
-    return PackedRows(frame, folded, found.keys, found.filled, cells=cells, layout=layout, facts=found)
+    return PackedRows(frame, folded, merged.keys, merged.filled, cells=cells, layout=layout, facts=merged)
 
 
 def unpacked(frame: DataFrame, layout: PackedLayout, only: str) -> DataFrame:
@@ -178,7 +178,7 @@ def unpacked(frame: DataFrame, layout: PackedLayout, only: str) -> DataFrame:
 
 
 def _late(marks: Mapping[str, str] | None) -> Column:
-    """Return whether an event is not above its partition's mark; all are late if there are no marks to trust."""
+    """Check whether an event is not above its partition's mark; all are late without trusted marks."""
     if not marks:
         return F.lit(True)
     known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])

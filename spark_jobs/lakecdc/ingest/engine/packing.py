@@ -1,4 +1,4 @@
-"""Tables between tasks: each is a few binary cells (Arrow's stream format), so that Spark has no rows to convert."""
+"""Pack tables into few binary cells (Arrow's stream format), so that Spark converts no rows between tasks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from lakecdc.ingest.engine.layout import COUNTS, Numbers, struct_of
 from lakecdc.runtime.worker import settle
 
-#: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages that are set aside and
-#: those that are rejected; each but the group may be null
+#: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages set aside, rejected
+#: messages; all but the group may be null
 SCHEMA = "grp int, facts string, packed binary, aside binary, rejected binary"
-#: of these the ones that hold messages
+#: columns of messages
 MESSAGES = ("aside", "rejected")
-# bytes of one cell, about
+# approximate bytes of a cell
 _CELL = 1024 * 1024
 
 
@@ -47,9 +47,9 @@ def packed_rows(group: int, table: pa.Table, facts: str | None, kind: str = "pac
 
 
 def packed_groups(groups: Numbers, table: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of several groups, which are in their order, as rows of a packed frame; the first has the facts.
+    """Yield rows, ordered by group, as rows of a packed frame; the first has the facts.
 
-    :param groups: of each row, ascending.
+    :param groups: group of each row, ascending.
     """
     edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
     text: str | None = facts
@@ -62,7 +62,7 @@ def packed_groups(groups: Numbers, table: pa.Table, facts: str) -> Iterator[pa.R
 def row(
     group: int, facts: str | None, packed: pa.Buffer | bytes | None = None, **of_messages: pa.Buffer | bytes
 ) -> pa.RecordBatch:
-    """Return one row of a packed frame, perhaps with a cell of :data:`MESSAGES`."""
+    """Return one row of a packed frame, optionally with a cell of :data:`MESSAGES`."""
     columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(packed)}
     columns |= {name: binary(of_messages.get(name)) for name in MESSAGES}
     return pa.RecordBatch.from_pydict(columns)
@@ -84,13 +84,13 @@ def unpacked(column: pa.Array) -> Iterator[pa.Table]:
 
 
 def all_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the tables of a packed frame whose last column is the packed one."""
+    """Yield the tables in the last column of a packed frame."""
     for batch in batches:
         yield from unpacked(batch.column(batch.num_columns - 1))
 
 
 def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of packed cells, which are the last column; runs in a task."""
+    """Yield the rows of the packed cells in the last column; runs in a task."""
     settle()
     for table in all_of(batches):
         yield from table.to_batches()
@@ -99,17 +99,17 @@ def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield rows as numbered cells, ``cell int, packed binary``; runs in a task."""
     settle()
-    found = (cell for batch in batches for cell in cells(pa.Table.from_batches([batch])))
-    for number, cell in enumerate(found):
+    packed_cells = (cell for batch in batches for cell in cells(pa.Table.from_batches([batch])))
+    for number, cell in enumerate(packed_cells):
         columns = [pa.array([number], pa.int32()), binary(cell)]
         yield pa.RecordBatch.from_arrays(columns, ["cell", "packed"])
 
 
 @dataclass(frozen=True)
 class UnpackTask:
-    """A packed frame's cells in, rows of the change frame with some ops out.
+    """Task that unpacks cells to rows of the change frame, of some ops.
 
-    :param whole: a delete has its row, too.
+    :param whole: include the row of a delete.
     """
 
     names: tuple[str, ...]
@@ -120,12 +120,12 @@ class UnpackTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         for table in all_of(batches):
-            wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
-            for batch in wanted.combine_chunks().to_batches():
+            chosen = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
+            for batch in chosen.combine_chunks().to_batches():
                 of = {name: batch.column(name) for name in batch.schema.names}
                 columns = change_columns(of, self.names, self.key, whole=self.whole)
                 columns |= {name: of[name] for name in ("order", "time_us", "partition", *COUNTS)}
-                # only events that are not folded have it
+                # only unfolded events have it
                 columns["source_table"] = of.get("source_table", pa.nulls(len(batch), pa.string()))
                 yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
@@ -134,13 +134,13 @@ def change_columns(
     of: Mapping[str, pa.Array], names: Sequence[str], key: Sequence[str], *, whole: bool = False
 ) -> dict[str, pa.Array]:
     """Return ``op, key, row, open, old_key`` of a change frame from the columns of the engine's layout."""
-    # a delete has its key alone, but where there is none
-    gone = pc.is_in(of["op"], pa.array(["d", "x"] if key and not whole else ["x"]))
-    count, stayed = len(gone), pc.invert(of["moved"])
+    # a delete has only its key, unless there is none
+    no_row = pc.is_in(of["op"], pa.array(["d", "x"] if key and not whole else ["x"]))
+    count, stayed = len(no_row), pc.invert(of["moved"])
     return {
         "op": of["op"],
         "key": struct_of([(name, of[f"k{i}"]) for i, name in enumerate(key)], count),
-        "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(names)], count, gone),
+        "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(names)], count, no_row),
         "open": of["open"],
         "old_key": struct_of([(name, of[f"o{i}"]) for i, name in enumerate(key)], count, stayed),
     }

@@ -1,4 +1,4 @@
-"""Read lines of files inside a task: pieces of about the same size, cut at the ends of lines."""
+"""Read lines of files inside a task: pieces of similar size, cut at line ends."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ import numpy as np
 import pyarrow as pa
 
 _NEWLINE, _RETURN = b"\n\r"
-# bytes that are decoded at once
+# bytes decoded at once
 _CHUNK = 8 * 1024 * 1024
-#: a file's number stands above the place in it: 41 bits are two terabytes
+#: bits of the place in a file, below the file's number: 41 bits are two terabytes
 PLACE_BITS = 41
-# a smaller piece is not worth a task of its own
+# a smaller piece is not worth a task
 _SMALLEST = 8 * 1024 * 1024
 _PACKED = (".gz", ".bz2")
-# what Spark unpacks by its name and this module does not
+# compressions that Spark supports and this module does not
 _UNKNOWN = (".zst", ".zstd", ".snappy", ".lz4", ".deflate", ".xz")
-# of text in a packed file, by experience with JSON
+# typical compression ratio of JSON
 _RATIO = 8
-# and what gzip can make of text at most
+# highest compression ratio of gzip
 _MOST_RATIO = 1100
-# bytes of a line, behind the chunk that it begins in: a variant of Spark's holds no more than a quarter of that
+# bytes of a line after the chunk that it begins in: a variant in Spark is limited to a quarter of this
 _LONGEST_LINE = 64 * 1024 * 1024
 _LONG_LINE = re.compile(r"LongLineError: (.*)")
 
 
 class LongLineError(Exception):
-    """A file has a line that is too long to be a message."""
+    """A file has a line that is too long."""
 
 
 class OddTextError(ValueError):
-    """Text whose lines Spark would cut elsewhere."""
+    """Spark would split the lines of a text differently."""
 
 
 class CutFileError(Exception):
-    """A file is shorter than it was when its pieces were planned."""
+    """A file is shorter than when its pieces were planned."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Piece:
     """Lines of a file that begin between two places.
 
     :param end: None for a packed file, which is read to its end.
-    :param longest: bytes of a line, behind the chunk that it begins in.
+    :param longest: bytes of a line after the chunk that it begins in.
     """
 
     path: str
@@ -63,9 +63,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Lines:
-    """What each task reads: called with the numbers of tasks, it yields batches of ``value, arrival``.
+    """The pieces of each task: called with the numbers of tasks, it yields batches of ``value, arrival``.
 
-    The place of arrival is the file's number and the line's first byte.
+    The place of arrival combines the file's number and the line's first byte.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -82,14 +82,14 @@ class Lines:
             yield from self.tasks[number]
 
     def that_may_be_long(self) -> Lines:
-        """Return the same without files that are too small for a line that is too long."""
+        """Return the lines without files that are too small for a line that is too long."""
         left = [tuple(p for p in task if _most_bytes(p) > p.longest) for task in self.tasks]
         return Lines(tuple(filter(None, left)))
 
     def check(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read everything, and yield nothing.
 
-        :raises LongLineError: naming the file.
+        :raises LongLineError: a file has such a line.
         """
         for piece in self._pieces(batches):
             for _ in _texts(piece):
@@ -97,14 +97,14 @@ class Lines:
         yield from ()
 
     def cut(self) -> str | None:
-        """Return which file has been cut short or removed meanwhile; None if none has."""
+        """Return the error of a file that was cut or removed meanwhile; None without one."""
         for piece in (piece for task in self.tasks for piece in task):
             try:
                 _check_size(piece, os.path.getsize(piece.path))
             except CutFileError as error:
                 return str(error)
             except OSError:
-                return f"The file {piece.path} is gone."
+                return f"The file {piece.path} was removed."
         return None
 
 
@@ -112,9 +112,9 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
     """Spread files over tasks by their bytes.
 
     :param numbers: number of every file, by its URI.
-    :param parallelism: tasks to aim at.
-    :param most_bytes: that one task reads; more tasks are made for more.
-    :return: what the tasks read, and about how many bytes of text; None if a file is not on a local disk.
+    :param parallelism: desired number of tasks.
+    :param most_bytes: most bytes that one task reads.
+    :return: the pieces, and the approximate bytes of text; None if a file is not on a local disk.
     """
     files = []
     for uri, number in numbers.items():
@@ -127,14 +127,14 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
         end = None if path.lower().endswith(_PACKED) else os.path.getsize(path)
         files.append(Piece(path, number, 0, end, _LONGEST_LINE))
     total = sum(_size(piece) for piece in files)
-    wanted = max(1, min(parallelism, total // _SMALLEST), -(-total // most_bytes))
-    return Lines(tuple(_spread(sorted(files, key=lambda p: p.number), -(-total // wanted)))), total
+    tasks = max(1, min(parallelism, total // _SMALLEST), -(-total // most_bytes))
+    return Lines(tuple(_spread(sorted(files, key=lambda p: p.number), -(-total // tasks)))), total
 
 
 def long_line(error: Exception) -> str | None:
     """Return the message of a :class:`LongLineError`, raised here or in a task; None for any other error."""
-    found = _LONG_LINE.search(f"{type(error).__name__}: {error}")
-    return found[1] if found else None
+    match = _LONG_LINE.search(f"{type(error).__name__}: {error}")
+    return match[1] if match else None
 
 
 def _most_bytes(piece: Piece) -> int:
@@ -169,15 +169,15 @@ def _spread(files: Sequence[Piece], share: int) -> Iterator[tuple[Piece, ...]]:
 
 def _check_size(piece: Piece, size: int) -> None:
     if piece.end is not None and size < piece.end:
-        raise CutFileError(f"The file {piece.path} had at least {piece.end} bytes and has {size} now.")
+        raise CutFileError(f"The file {piece.path} had at least {piece.end} bytes and now has {size}.")
 
 
 def _texts(piece: Piece) -> Iterator[tuple[int, memoryview]]:
-    """Yield whole lines, and where they begin."""
+    """Yield whole lines and their starts."""
     end = sys.maxsize if piece.end is None else piece.end
     with _opened(piece.path) as file:
         if piece.start:
-            # the line that the byte before the piece is part of is another piece's
+            # the line with the byte before the piece belongs to another piece
             file.seek(piece.start - 1)
             _rest_of_line(file, piece)
         while (place := file.tell()) < end:
@@ -207,15 +207,15 @@ def _rest_of_line(file: BinaryIO | gzip.GzipFile | bz2.BZ2File, piece: Piece) ->
 
 
 def _lines(text: memoryview, first: int) -> pa.RecordBatch:
-    """Return lines that are not empty, given the place of arrival of the first byte.
+    """Return the nonempty lines, given the place of arrival of the first byte.
 
-    :raises OddTextError: a carriage return that ends no line, where Spark would end one.
+    :raises OddTextError: a carriage return without a newline, where Spark would end a line.
     """
     if text[-1] != _NEWLINE:
         text = memoryview(bytes(text) + b"\n")
     letters = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(letters == _NEWLINE) + 1
-    # comparing all is far cheaper than mmap's find
+    # comparing all bytes is far cheaper than mmap's find
     is_return = letters == _RETURN
     if is_return.any() and (letters[np.flatnonzero(is_return) + 1] != _NEWLINE).any():
         raise OddTextError("lines end with carriage returns")
@@ -226,7 +226,7 @@ def _lines(text: memoryview, first: int) -> pa.RecordBatch:
     short = np.diff(bounds) < 3
     if not short.any():
         return lines
-    kept = np.ones(len(ends), bool)
+    not_empty = np.ones(len(ends), bool)
     for line in np.flatnonzero(short):
-        kept[line] = bool(bytes(text[bounds[line] : bounds[line + 1]]).strip(b"\r\n"))
-    return lines.filter(pa.array(kept))
+        not_empty[line] = bool(bytes(text[bounds[line] : bounds[line + 1]]).strip(b"\r\n"))
+    return lines.filter(pa.array(not_empty))

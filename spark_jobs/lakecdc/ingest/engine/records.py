@@ -1,4 +1,4 @@
-"""From the cells of records to changes: tasks type the columns, find order and key, and set apart what does not fit."""
+"""Decode the cells of records to changes: tasks type the columns, find order and key, and reject misfits."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class RowReading:
     """Options of a source for reading its rows.
 
     :param epoch: number of the source's identity, 0 to 65535.
-    :param order_by: column that rises with every change of a row; None if arrival decides.
+    :param order_by: column that increases with every change of a row; None to order by arrival.
     :param times: ``order_by`` is the source's time of the row's last change.
-    :param timestamp_format: how times are written in text.
-    :param zone: zone of times in ``order_by`` that have none.
-    :param lowest_without: a row without a value there lies below all others, instead of being rejected.
+    :param timestamp_format: format of times in text.
+    :param zone: zone of times without a zone in ``order_by``.
+    :param lowest_without: order a row without a value there below all others, instead of rejecting it.
     """
 
     epoch: int
@@ -58,14 +58,14 @@ class RowReading:
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """Columns of records, and what they become.
+    """Columns of records, and their conversion.
 
-    A batch of records has the columns ``cells``, a struct; ``c0`` … in the place of cells that Spark has prepared;
-    ``problem``, why a record cannot be read (``rule: reason``) or null; and those of a message.
+    A batch of records has the columns ``cells``, a struct; ``c0`` … for cells that Spark has prepared; ``problem``, why
+    a record cannot be read (``rule: reason``) or null; and the columns of a message.
 
-    :param places: of the cells that they are made of.
-    :param texts: names of the columns that are typed from texts.
-    :param carried: columns of the message of a record that is rejected.
+    :param places: places of the columns' cells.
+    :param texts: names of columns parsed from texts.
+    :param carried: message columns of rejected records.
     """
 
     columns: tuple[Column, ...]
@@ -101,7 +101,7 @@ class RecordLayout:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _values(self, records: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, list[str]]]:
-        """Return the columns of the rows, and by row the names of those that cannot take their value."""
+        """Return the columns of the rows, and by row the names of columns whose value does not fit."""
         names, cells = records.schema.names, records.column("cells")
         values: dict[str, pa.Array] = {}
         misfits: list[tuple[str, list[int]]] = []
@@ -118,7 +118,7 @@ class RecordLayout:
         return values, misfits_by_row(misfits)
 
     def _moments(self, values: Mapping[str, pa.Array]) -> tuple[pa.Array | None, pa.Array]:
-        """Return the coordinate of each row in the order, null without one, and its source time in microseconds."""
+        """Return the position of each row in the order, null without one, and its source time in microseconds."""
         name = self.reading.order_by
         if name is None:
             return None, pa.nulls(len(next(iter(values.values()))), pa.int64())
@@ -132,7 +132,7 @@ class RecordLayout:
         count = len(records)
         numbers = np.zeros(count, np.int64) if positions is None else positions.fill_null(0).to_numpy()
         parts: dict[str, Numbers] = dict.fromkeys(("ord", "time_ms"), np.zeros(count, np.int64))
-        # with the sign turned, negative numbers sort below positive ones
+        # with the sign inverted, negative numbers sort below positive ones
         parts["pos"] = numbers.view(np.uint64) ^ np.uint64(_SIGN)
         parts["rank"] = np.full(count, RANK_CHANGE, np.int8)
         parts["arrival"] = records.column("arrival").to_numpy()
@@ -148,19 +148,19 @@ class RecordLayout:
         lacking = misfits_by_row((name, null_places(values[name])) for name in self.key)
         types = {c.name: c.type for c in self.columns}
         unplaced = [] if positions is None else null_places(positions)
-        found = dict.fromkeys(unplaced, ("no-order", f"no value in the order column {self.reading.order_by}"))
+        reasons = dict.fromkeys(unplaced, ("no-order", f"no value in the order column {self.reading.order_by}"))
         for row, names in lacking.items():
-            found[row] = "no-key", f"no value for the key columns {', '.join(names)}"
+            reasons[row] = "no-key", f"no value for the key columns {', '.join(names)}"
         for row, columns in misfits.items():
             listed = ", ".join(f"{name} ({types[name]})" for name in columns)
-            found[row] = "type", f"values do not fit their columns: {listed}"
+            reasons[row] = "type", f"values do not fit their columns: {listed}"
         problems = records.column("problem")
         if problems.null_count < len(problems):
             for row, problem in enumerate(problems.to_pylist()):
                 if problem is not None:
                     rule, _, reason = problem.partition(": ")
-                    found[row] = rule, reason
-        return found
+                    reasons[row] = rule, reason
+        return reasons
 
     def _rejected(
         self,
@@ -170,7 +170,7 @@ class RecordLayout:
         schema: pa.Schema,
     ) -> dict[str, pa.Array]:
         count, rows, message = len(records), sorted(reasons), schema.field("message").type
-        # the cells of a broken record may be those of other columns
+        # the cells of a broken record may belong to other columns
         is_whole = records.column("problem").is_null()
         keys = {f"k{i}": columns[f"k{i}"] for i in range(len(self.key))}
         known = {name: pc.if_else(is_whole, key, pa.scalar(None, key.type)) for name, key in keys.items()}
@@ -183,7 +183,7 @@ class RecordLayout:
 
 
 def _lost(cells: pa.Array, values: pa.Array) -> list[int]:
-    """Return the places of cells whose value was lost; blanks are none."""
+    """Return the places of cells whose value was lost; blanks do not count."""
     if values.null_count == cells.null_count:
         return []
     if pa.types.is_string(cells.type):
@@ -203,9 +203,9 @@ def _without_blanks(texts: pa.Array) -> pa.Array:
 
 
 def instants(values: pa.Array, zone: str) -> pa.Array:
-    """Return integers, or the microseconds since 1970 of times, on the clock of a zone where they have none.
+    """Return integers, or times as microseconds since 1970; times without a zone are in ``zone``.
 
-    What 64 bits cannot hold is null.
+    Values beyond 64 bits are null.
     """
     kind = values.type
     if pa.types.is_decimal(kind):
@@ -221,7 +221,7 @@ def instants(values: pa.Array, zone: str) -> pa.Array:
     try:
         return pc.assume_timezone(local, zone, ambiguous="earliest").cast(pa.int64())
     except pa.ArrowInvalid:
-        # a clock that is set forward never shows some times: what they would be by the clock before
+        # convert times that a clock set forward skips by the clock before
         return pa.array([None if t is None else _instant(t, zone) for t in local.to_pylist()], pa.int64())
 
 
@@ -234,7 +234,7 @@ def _instant(local: datetime, zone: str) -> int:
 
 @dataclass(frozen=True)
 class RecordTask:
-    """Records in, a packed frame out."""
+    """Task that decodes records to a packed frame."""
 
     layout: RecordLayout
     buffering: Buffering
@@ -252,15 +252,15 @@ def decode_cells(
 
     :param key: the key columns; default: the target's.
     :return: the changes; the caller clears Spark's cache when the batch is done.
-    :raises InputError: if key or order column are missing, or the latter has no order; nothing has been written then.
+    :raises InputError: key or order column are missing, or the type of the latter has no order; nothing is written.
     """
     key = target.key if key is None else key
     if not cells.columns:
-        # not even a record that could tell the columns
+        # without records the columns are unknown
         return Decoded(tuple(Column(k, target.columns.get(k, "string")) for k in key), target.key)
-    wanted = [c for c in cells.columns if c.name not in target.exclude_columns]
-    _check_present(wanted, key, reading.order_by, target.table)
-    columns = stored_columns(wanted, target, known.types)
+    chosen = [c for c in cells.columns if c.name not in target.exclude_columns]
+    _check_present(chosen, key, reading.order_by, target.table)
+    columns = stored_columns(chosen, target, known.types)
     types = {c.name: c.type for c in columns}
     _check_order(reading, types, target.table)
     folds = bool(key) and known.folds and can_fold(target)
@@ -291,9 +291,9 @@ def decode_cells(
 
 
 def stored_columns(cells: Sequence[Column], target: Target, known: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return the columns that cells become.
+    """Return the target's columns for cells.
 
-    :param cells: with their types in the files.
+    :param cells: columns with their types in the files.
     :param known: Spark SQL types of the target's columns by name; empty if there is no table yet.
     """
     chosen = {c.name: chosen_type(target, c.name) for c in cells if c.name in target.columns}
@@ -305,7 +305,7 @@ def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | 
     twice = alike(names)
     if twice:
         raise InputError(
-            f"The columns {', '.join(twice)} differ in case alone, which the catalog cannot tell apart.",
+            f"The columns {', '.join(twice)} differ only in case; the catalog cannot tell them apart.",
             table=table,
             hint='Leave one out with "exclude_columns", or correct the headers of the files.',
         )
@@ -314,7 +314,7 @@ def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | 
         raise InputError(
             f"The source has no columns {', '.join(missing)}; it has {', '.join(names)}.",
             table=table,
-            hint="Correct key and order column, whose case matters, or the format's settings.",
+            hint="Correct key and order column (case matters), or the format's settings.",
         )
 
 
@@ -332,16 +332,16 @@ def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> N
 def _prepared(
     cells: Cells, columns: tuple[Column, ...], key: tuple[str, ...], target: Target, reading: RowReading
 ) -> tuple[DataFrame, RecordLayout]:
-    """Return the records with what Spark makes of their cells, and how tasks type them."""
+    """Return the records with the cells that Spark prepares, and the layout for tasks."""
     cell_of = {cell.name: (place, cell) for place, cell in enumerate(cells.columns)}
-    made = {c.name: prepared(cell_of[c.name][1], c.type, reading.timestamp_format) for c in columns}
-    more = [F.expr(sql).alias(f"c{i}") for i, (sql, _) in enumerate(made.values()) if sql is not None]
-    # each once, though the message of a record may have the same columns
+    conversions = {c.name: prepared(cell_of[c.name][1], c.type, reading.timestamp_format) for c in columns}
+    more = [F.expr(sql).alias(f"c{i}") for i, (sql, _) in enumerate(conversions.values()) if sql is not None]
+    # each once: a record's message may have the same columns
     records = cells.frame.select(*dict.fromkeys((*cells.carried, "arrival", "cells", "problem")), *more)
     layout = RecordLayout(
         columns,
         tuple(cell_of[c.name][0] for c in columns),
-        frozenset(name for name, (_, is_text) in made.items() if is_text),
+        frozenset(name for name, (_, is_text) in conversions.items() if is_text),
         key,
         "u" if key and target.mode != "append" else "c",
         cells.carried,

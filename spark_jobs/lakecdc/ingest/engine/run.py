@@ -1,4 +1,4 @@
-"""Plan the tasks that decode a batch, and gather their facts."""
+"""Plan the tasks that decode a batch, and collect their facts."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from lakecdc.ingest.formats.messages import SCHEMA, Messages, as_they_are
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
 
-#: columns of the messages that a scan without keys reads
+#: columns of messages in a scan without keys
 VALUES = "value string, arrival bigint"
-# what all messages have that have values alone
+# constant columns of messages without keys
 _OF_FILES = {"partition": "0", **dict.fromkeys(("topic", "timestamp", "key", "headers"))}
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Messages that the engine's tasks read by themselves.
+    """Messages that the engine's tasks read directly.
 
-    :param read: reads the messages of tasks, by their numbers.
-    :param tasks: how many there are, numbered from 0.
-    :param groups: number of tasks for a fold of all the messages.
-    :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
-    :param messages: returns the message frame of a frame of such values, with further columns that are named.
+    :param read: reads the messages of tasks, by number of the task.
+    :param tasks: number of tasks.
+    :param groups: number of tasks that fold all messages.
+    :param keyed: messages have keys, headers, topics and partitions, not only :data:`VALUES`.
+    :param messages: returns the message frame for a frame of such values, with further named columns.
     """
 
     spark: SparkSession
@@ -47,7 +47,7 @@ class Scan:
     messages: Callable[..., DataFrame] = as_they_are
 
     def first_values(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Yield some first messages that have values alone, read in this process."""
+        """Yield the first messages of a scan without keys, read in this process."""
         for batch in self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]):
             messages = batch.slice(0, count)
             for name, value in _OF_FILES.items():
@@ -63,12 +63,12 @@ class Scan:
 
 @dataclass(frozen=True)
 class EngineResult:
-    """What the engine made of a batch.
+    """The result of decoding a batch.
 
     :param rows: the changes, with the facts of the batch.
-    :param fields: the table's columns that the messages may have, as they write them.
-    :param schema: columns of the messages' schema; None if they have none.
-    :param aside: messages that tasks have set aside, a message frame; None if there are none.
+    :param fields: the table's columns, as encoded in the messages.
+    :param schema: columns of the messages' schema; None without one.
+    :param aside: message frame of the messages that tasks set aside; None if there are none.
     :param rejected: messages that cannot be applied; None if there are none.
     """
 
@@ -84,18 +84,18 @@ class EngineResult:
 
 
 class SecondPassError(Exception):
-    """Raised if one pass cannot decode a batch; the message says why."""
+    """One pass cannot decode a batch; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class FoldPlan:
     """Options for folding the events of a batch.
 
-    :param marks: how far the table has come.
-    :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
-    :param every: hand on every event.
-    :param folds: hand on the last event of each key, as far as tasks can fold.
-    :param void_below: order key of a TRUNCATE; what was before it is not folded.
+    :param marks: highest order keys applied to the table.
+    :param partition_by: the target's partition transforms in SQL, to fold its partitions separately.
+    :param every: output every event.
+    :param folds: output the last event of each key, if tasks can fold.
+    :param void_below: order key of a TRUNCATE; earlier events are not folded.
     """
 
     marks: Marks
@@ -106,11 +106,11 @@ class FoldPlan:
 
 
 def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: Scan | None) -> EngineResult:
-    """Decode a batch when only its table is known.
+    """Decode a batch in one pass, knowing only its table.
 
     :param messages: returns the message frame; not called if there is a scan.
-    :param scan: the same messages, for tasks that read them by themselves.
-    :raises SecondPassError: the batch holds what a task cannot judge.
+    :param scan: the same messages, for tasks that read them directly.
+    :raises SecondPassError: the batch has messages that a task cannot judge.
     """
     rows = _Run(messages, decoding, plan, scan).rows()
     facts = rows.facts
@@ -127,7 +127,7 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
 
 
 def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
-    """Apply or reject every event of messages after a first pass over them.
+    """Apply or reject every event, after a first pass over the messages.
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
     """
@@ -154,12 +154,12 @@ class _Run:
         return grouping(self.plan.partition_by, key, [types[k] for k in key], tasks)
 
     def rows(self) -> PackedRows:
-        """Run the tasks, once more for every event where a fold would lose values."""
+        """Run the tasks; run them again without a fold if the fold would lose values."""
         plan = self.plan
         rows = self._once(folds=plan.folds, every=plan.every)
         facts = rows.facts
-        # a rejected event may have what another one leaves out; filled from an older event that has arrived again, one
-        # that the table holds would hide the table's
+        # a rejected event may have values that another one leaves out; values filled from a repeated old event would
+        # hide the table's newer ones
         hides_values = facts.leaves_out and (facts.rejected or plan.marks.may_hold(facts.first_orders))
         if plan.folds and not facts.odd and (facts.left_out or hides_values):
             rows.release()
@@ -172,8 +172,8 @@ class _Run:
         groups = self._groups if folds else None
         buffering = Buffering.of(decoding, groups, plan.marks, every=every, alone=alone)
         task = DecodeTask(decoding, scan.read if scan else None, buffering, plan.void_below)
-        typed = run_tasks(scan.numbers() if scan else self.messages(), task, packing.SCHEMA)
-        # a scan reads one log, or files whose lines count as one
+        typed = run_tasks((scan.numbers() if scan else self.messages()), task, packing.SCHEMA)
+        # a scan reads one log, or files treated as one
         one_log = scan is not None and not decoding.traits.many_rows
         types = {f.name: f.type for f in decoding.fields}
         layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
@@ -186,12 +186,12 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
 
 
 def _carried(scan: Scan | None) -> tuple[str, Callable[..., DataFrame]]:
-    """Return the schema of what tasks keep of a message, and what makes messages of it."""
+    """Return the schema of the message columns that tasks keep, and the function that restores messages."""
     return (SCHEMA, as_they_are) if scan is None or scan.keyed else (VALUES, scan.messages)
 
 
 def _reason(rows: PackedRows, *, shards: bool) -> str | None:
-    """Return why the batch needs a second pass; None if it does not."""
+    """Return why the batch needs a second pass, or None."""
     facts = rows.facts
     if facts.odd:
         return facts.odd

@@ -1,6 +1,6 @@
-"""Schemas that messages carry, and whether their table can be decoded by them.
+"""Read the schemas in messages, and check whether a table can be decoded with them.
 
-All messages of a table have the same schema, as long as its columns stay as they are.
+All messages of a table have the same schema, unless its columns change.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from lakecdc.ingest.engine.decoding import Decoding
     from lakecdc.ingest.envelopes.message import Envelope
 
-#: column of messages whose records stand beside them as JSON
+#: column with the JSON of a message's record
 PAYLOAD = "payload"
-#: columns that stand beside those of a message
+#: columns besides those of a message
 BESIDE = (PAYLOAD, "key_text", "moved_text", "schema_text", "unreadable")
 #: why messages are set aside
 OTHER_SCHEMA, OTHER_TYPES = "a message of another schema", "other types"
-#: messages among which the first one of the table is looked for
+#: number of messages searched for the first one of the table
 LOOKED_AT = 1000
 _MOST_SCHEMAS = 64
-# bytes of a message around its schema and its payload, with white space
+# most bytes of a message around its schema and payload, white space included
 _MOST_AROUND = 32
 
 
 class SchemaError(Exception):
-    """The columns of a schema are not those that this engine can decode."""
+    """This engine cannot decode the columns of a schema."""
 
 
 class _Wrapped(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -51,19 +51,19 @@ _WRAPPED = msgspec.json.Decoder(_Wrapped)
 
 
 class SchemaCheck:
-    """Compares the schemas of messages with the one that their table is decoded by."""
+    """Compare the schemas of messages with the expected schema."""
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
         self._known = decoding.known_names
-        # few schemas are different
+        # there are few distinct schemas
         self._is_expected = lru_cache(_MOST_SCHEMAS)(lambda text: fields_of(text, decoding.format) == decoding.schema)
         self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
 
     def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
         """Return the values of messages without their schemas, and which of them have the expected schema.
 
-        The latter is None if none is expected; a value that cannot be unwrapped stays as it is.
+        The latter is None if none is expected; a value that cannot be unwrapped is unchanged.
         """
         if PAYLOAD in messages.schema.names:
             payloads = messages.column(PAYLOAD)
@@ -79,7 +79,7 @@ class SchemaCheck:
         return pa.array(payloads, pa.binary()), known
 
     def judge(self, envelope: Envelope) -> str | None:
-        """Return why an event with a schema of its own is set aside; None if it is not."""
+        """Return why an event with its own schema is set aside, or None."""
         if not isinstance(envelope.schema, dict):
             return None
         if not self._of.traits.many_rows:
@@ -88,11 +88,11 @@ class SchemaCheck:
         try:
             return self._judge_types(types)
         except TypeError:
-            # a type that is not text has no hash
+            # types other than text have no hash
             return self._compare_types(types)
 
     def _compare_types(self, types: tuple[tuple[str, Any], ...]) -> str | None:
-        """Return why the columns cannot stay as they are with the types of a message, by column."""
+        """Return why the table's columns cannot store a message's types, given by column."""
         read, text, fixed = self._of.traits, to_text(dict(types)), self._of.target.columns
         if not {name for name, _ in types} <= self._known:
             return "other columns"
@@ -104,18 +104,18 @@ class SchemaCheck:
 
 
 def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
-    """Return the schema and the payload of a message; None unless it consists of both."""
+    """Return the schema and the payload of a message; None unless it has both."""
     try:
         wrapped = _WRAPPED.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     schema, payload = bytes(wrapped.schema), bytes(wrapped.payload)
-    # more than that is a member that comes twice
+    # anything more is a duplicate member
     return (schema, payload) if len(value.strip()) <= len(schema) + len(payload) + _MOST_AROUND else None
 
 
 def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...] | None:
-    """Return the columns of the schema that the first message of the table carries, among the first ones of a task."""
+    """Return the schema's columns of the table's first message, among the first ones of a task."""
     if not decoding.traits.wraps or decoding.schema is not None:
         return None
     first = next(_own_events(messages, decoding), None)
@@ -123,7 +123,7 @@ def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, .
 
 
 def first_types(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...]:
-    """Return the columns whose types the first row event of the table tells, among the first messages of a task."""
+    """Return the typed columns of the table's first row event, among the first messages of a task."""
     for _, envelope in _own_events(messages, decoding):
         if envelope.op in debezium.ROW_OPS:
             return decoding.traits.columns_of(to_text(envelope.schema))
@@ -131,9 +131,9 @@ def first_types(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ..
 
 
 def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[bytes, Envelope]]:
-    """Yield the first events of the table, each with the schema that its message carries.
+    """Yield the first events of the table, each with its message's schema.
 
-    Messages that should carry one and do not are left out.
+    Messages that lack a required schema are left out.
     """
     rows = decoding.traits.rows(decoding.reading)
     for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
@@ -144,7 +144,7 @@ def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[
 
 
 def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
-    """Return the columns that a schema in Kafka Connect's notation tells; None if it is not one."""
+    """Return the columns of a schema in Kafka Connect's notation; None if it is not one."""
     document = try_parse_json(schema)
     if not isinstance(document, dict):
         return None
@@ -162,16 +162,16 @@ def from_json(text: str) -> tuple[Field, ...]:
     return msgspec.json.decode(text, type=tuple[Field, ...])
 
 
-def outgrown(columns: Iterable[Field], told: Iterable[Field], fixed: Collection[str]) -> str | None:
-    """Return a column of the table that cannot stay as it is with the types of a schema; None if all can.
+def outgrown(columns: Iterable[Field], schema: Iterable[Field], fixed: Collection[str]) -> str | None:
+    """Return a column of the table that cannot store a schema's type, or None.
 
     :param fixed: columns whose types the target declares.
     """
-    types = {f.name: f.type for f in told if f.name not in fixed}
+    types = {f.name: f.type for f in schema if f.name not in fixed}
     return next((c.name for c in columns if c.name in types and not holds(c.type, types[c.name])), None)
 
 
-def named_alike(columns: Iterable[Field], told: Iterable[Field]) -> bool:
-    """Check that the columns have the names of values that a schema tells."""
+def named_alike(columns: Iterable[Field], schema: Iterable[Field]) -> bool:
+    """Check that the columns have the names of values in a schema."""
     known = {c.name: c for c in columns}
-    return all(known[f.name].names == f.with_type(known[f.name].type).names for f in told if f.name in known)
+    return all(known[f.name].names == f.with_type(known[f.name].type).names for f in schema if f.name in known)

@@ -1,4 +1,4 @@
-"""Which source tables feed a target, and which messages without a row event are theirs."""
+"""Decide which source tables feed a target, and which messages without a row event belong to them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lakecdc.ingest.engine.message_facts import MessageFacts
 
 
 def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool:
-    """Check whether a source table is the target's.
+    """Check whether a source table feeds the target.
 
-    :param topics: topics of its messages, if the source has chosen them for the target; one that is called like the
-        table stands for it, unless the target names another one.
+    :param topics: topics of its messages, if the source routes them to the target; a topic named like the table stands
+        for it, unless the target names another one.
     """
     if target.source_tables:
         return target.wants(source_table)
@@ -22,7 +22,7 @@ def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool
         return True
     if named:
         return _ends(source_table, named)
-    # Oracle's names come in capitals
+    # Oracle's names are in upper case
     return _ends(source_table.lower(), target.source_name.lower())
 
 
@@ -31,18 +31,18 @@ def _ends(name: str, end: str) -> bool:
 
 
 def only_source(target: Target, source_tables: Sequence[str], topics: Collection[str]) -> str | None:
-    """Return the one source table of a batch's events; None for shards, and where the topic stands for it.
+    """Return the one source table of a batch's events; None for shards, and if the topic stands for it.
 
-    :param source_tables: of the events; at most one for a target without shards.
+    :param source_tables: source tables of the events; at most one for a target without shards.
     """
     named = [name for name in source_tables if name not in topics]
     return named[0] if named and not target.source_tables else None
 
 
 def is_another(target: Target, known: str, source_table: str) -> bool:
-    """Check whether events are of another source table of the same name than those that have fed the target.
+    """Check whether events are of another source table than the one that has fed the target.
 
-    :param known: name of the table that has; messages may tell less of it, or other letters.
+    :param known: name of that table; messages may have a part of it, or another case.
     """
     if target.source_table and "." in target.source_table:
         return False
@@ -58,16 +58,15 @@ def shards_mix(target: Target) -> bool:
 def choose(target: Target, messages: Sequence[MessageFacts], *, routed: bool = False) -> list[MessageFacts]:
     """Return the source tables that feed a target.
 
-    :param routed: the source has chosen their topics for the target.
-    :raises InputError: if they are several and the target does not say so.
+    :param routed: the source routes their topics to the target.
+    :raises InputError: there are several, and the target does not declare it.
     """
     mine = [s for s in messages if feeds(target, str(s.source_table), s.topics if routed else ())]
     if len(mine) > 1 and not target.source_tables:
         raise InputError(
             f"The events are of several source tables: {', '.join(sorted(str(s.source_table) for s in mine))}.",
             table=target.table,
-            hint='Name the one to take as "source_table" in the target, with its schema, or all of them as '
-            '"source_tables".',
+            hint='Set "source_table" in the target to one of them, with its schema, or "source_tables" to all of them.',
         )
     return mine
 
@@ -75,9 +74,9 @@ def choose(target: Target, messages: Sequence[MessageFacts], *, routed: bool = F
 def is_mine(
     one: MessageFacts, target: Target, topics: frozenset[str], others: Sequence[MessageFacts], *, adopt: bool
 ) -> bool:
-    """Check whether messages without a row event are this table's: in a topic of its own, or in no other table's.
+    """Check whether messages without a row event belong to this table: in its own topic, or in no other table's.
 
-    :param topics: of the table's events.
+    :param topics: topics of the table's events.
     """
     if not one.source_table:
         return adopt or bool(one.events)
@@ -87,10 +86,10 @@ def is_mine(
     return bool(one.topics & topics) or (named or adopt) and not elsewhere
 
 
-def topics_of(target: Target, chosen: Sequence[MessageFacts], found: Sequence[MessageFacts]) -> list[str]:
-    """Return the topics whose tombstones are this table's: those of its events, or named like it and not another's."""
+def topics_of(target: Target, chosen: Sequence[MessageFacts], read: Sequence[MessageFacts]) -> list[str]:
+    """Return the topics of this table's tombstones: topics of its events, or named like it and not another's."""
     mine = {t for s in chosen for t in s.topics if s.source_table or s.events}
-    others = {t for s in found if s not in chosen and s.source_table for t in s.topics}
+    others = {t for s in read if s not in chosen and s.source_table for t in s.topics}
     stem = target.source_name.rpartition(".")[2]
-    alike = {t for s in found for t in s.topics if t.rpartition(".")[2] == stem}
+    alike = {t for s in read for t in s.topics if t.rpartition(".")[2] == stem}
     return sorted((mine | alike) - others)

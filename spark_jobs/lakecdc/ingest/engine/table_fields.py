@@ -1,4 +1,4 @@
-"""The columns of a target, and how the messages of a batch write them."""
+"""Derive the columns of a target, and their encodings in the messages of a batch."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from lakecdc.sql import canonical
 def fields_of(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -> tuple[Field, ...]:
     """Return columns with their types: the target's override, else the table's, else the derived one.
 
-    :raises InputError: if a key column is missing.
+    :raises InputError: a key column is missing.
     """
-    wanted = wanted_fields(seen, target)
-    absent = [Field(k, known[k]) for k in target.key if k in known and k not in {f.name for f in wanted}]
+    chosen = target_fields(seen, target)
+    absent = [Field(k, known[k]) for k in target.key if k in known and k not in {f.name for f in chosen}]
     overridden = [Field(k, target.columns[k]) for k in target.key if k in target.columns]
-    names = {f.name for f in (*wanted, *absent)}
-    fields = [*wanted, *absent, *(f for f in overridden if f.name not in names)]
+    names = {f.name for f in (*chosen, *absent)}
+    fields = [*chosen, *absent, *(f for f in overridden if f.name not in names)]
     missing = sorted(set(target.key) - {f.name for f in fields})
     if missing:
         alike = sorted(name for name in names if name.lower() in {key.lower() for key in missing})
+        case = f"They have {', '.join(alike)}, and names are case-sensitive unless the target has fold_case."
         raise InputError(
-            f"The key columns {missing} are not in the events.",
-            table=target.table,
-            hint=f"They have {', '.join(alike)}, and case counts unless the target has fold_case." if alike else None,
+            f"The key columns {missing} are not in the events.", table=target.table, hint=case if alike else None
         )
     return tuple(typed_field(f, target, known) for f in fields)
 
 
-def wanted_fields(seen: tuple[Field, ...], target: Target) -> list[Field]:
-    """Return the columns that a target takes, and its own for the source table's name."""
-    wanted = [f for f in seen if f.name not in target.exclude_columns]
+def target_fields(seen: tuple[Field, ...], target: Target) -> list[Field]:
+    """Return the target's columns, with its column for the source table's name."""
+    chosen = [f for f in seen if f.name not in target.exclude_columns]
     if target.source_column:
-        return [*(f for f in wanted if f.name != target.source_column), Field(target.source_column, "string")]
-    return wanted
+        return [*(f for f in chosen if f.name != target.source_column), Field(target.source_column, "string")]
+    return chosen
 
 
 def typed_field(field: Field, target: Target, known: Mapping[str, str]) -> Field:
@@ -51,15 +50,15 @@ def typed_field(field: Field, target: Target, known: Mapping[str, str]) -> Field
     return typed.with_encoding(encoding) if encoding else typed
 
 
-def followed(known: Mapping[str, str], told: Iterable[Field], target: Target) -> dict[str, str]:
-    """Return a table's types after a batch, widened as its source has widened them.
+def followed(known: Mapping[str, str], schema_fields: Iterable[Field], target: Target) -> dict[str, str]:
+    """Return a table's types after a batch, widened like the source's.
 
     :param known: Spark SQL types of the table's columns.
-    :param told: columns of the batch's schemas.
-    :raises InputError: if Iceberg cannot change a column's type as the source has done.
+    :param schema_fields: columns of the batch's schemas.
+    :raises InputError: Iceberg cannot change a column's type as the source did.
     """
     types = dict(known)
-    for field in told:
+    for field in schema_fields:
         name, sql_type = field.name, known.get(field.name)
         if sql_type is None or name in target.columns or name in target.exclude_columns:
             continue
@@ -73,35 +72,35 @@ def followed(known: Mapping[str, str], told: Iterable[Field], target: Target) ->
 def encodings_of(
     fields: Sequence[Field], schemas: Mapping[str, tuple[Field, ...]], target: Target, known: Mapping[str, str]
 ) -> dict[str, dict[str, Field]]:
-    """Return the columns that schemas write in different ways, such as decimals whose scale has changed.
+    """Return the columns that schemas encode differently, such as decimals with a changed scale.
 
     :param schemas: columns by the text of each schema.
-    :return: how they are written, by column and the text of the schema.
+    :return: encodings by column and text of the schema.
     """
-    wanted = {f.name: f for f in fields}
-    found: dict[str, dict[str, Field]] = {}
+    by_name = {f.name: f for f in fields}
+    encodings: dict[str, dict[str, Field]] = {}
     for text, seen in schemas.items():
-        for other in (f for f in seen if f.name in wanted):
-            field = wanted[other.name]
+        for other in (f for f in seen if f.name in by_name):
+            field = by_name[other.name]
             typed = replace(typed_field(other, target, known), type=field.type)
             if typed != field:
-                found.setdefault(other.name, {})[text] = typed
-    return found
+                encodings.setdefault(other.name, {})[text] = typed
+    return encodings
 
 
 def message_key(target: Target, mine: Sequence[MessageFacts], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the key columns as the messages, or their keys, tell them.
+    """Return the key columns named in the messages or their keys.
 
-    :param known: those of the table, which serve where no message tells a key.
-    :raises InputError: if a table that needs a key has none there.
+    :param known: the table's key columns, used if no message has a key.
+    :raises InputError: the table needs a key and there is none.
     """
     if not target.keyed:
         return ()
-    told = {names for s in mine for names in s.key_names}
-    keys = told or {tuple(f.name for f in s.key) for s in mine if s.key} or ({known} if known else set())
+    key_names = {names for s in mine for names in s.key_names}
+    keys = key_names or {tuple(f.name for f in s.key) for s in mine if s.key} or ({known} if known else set())
     if len(keys) != 1:
         raise InputError(
-            "No key is given, and the messages do not tell one.",
+            "The target has no key, and the messages have none.",
             table=target.table,
             hint='Add "key": ["column", …] to its target.',
         )
@@ -109,9 +108,9 @@ def message_key(target: Target, mine: Sequence[MessageFacts], known: tuple[str, 
 
 
 def chosen_type(target: Target, column: str) -> str:
-    """Return the type that a target gives one of its ``columns``, in the spelling of tables and files.
+    """Return the type of one of a target's ``columns``, in the spelling of tables and files.
 
-    :raises InputError: Spark knows no such type.
+    :raises InputError: the type is unknown to Spark.
     """
     given = target.columns[column]
     try:
@@ -123,5 +122,5 @@ def chosen_type(target: Target, column: str) -> str:
 
 
 def key_columns(target: Target) -> tuple[Column, ...]:
-    """Return the key columns of a target for which there are no events."""
+    """Return the key columns of a target without events."""
     return tuple(Column(k, target.columns.get(k, "string")) for k in target.key)

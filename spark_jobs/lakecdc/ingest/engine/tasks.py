@@ -1,7 +1,7 @@
-"""What runs in the Python tasks that decode a batch.
+"""Python tasks that decode a batch.
 
 ``DecodeTask`` decodes messages and, if it may, reduces them to the last event of each key; ``FoldTask`` does so with
-what several tasks have made of one group of keys.
+the rows of one group of keys from several tasks.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.engine.decoding import Decoding
 
-# rows at which a task folds its buffer, and rows of different keys at which it flushes them
+# rows at which a task folds its buffer, and rows after the fold at which it flushes them
 _MANY_ROWS, _MANY_KEYS = 600_000, 400_000
-# bytes of rows at which it folds as well; if half of them remain, it flushes them
+# bytes of rows at which it also folds; if half of them remain, it flushes them
 _MANY_BYTES = 256 * 1024 * 1024
 
-#: group of events in a packed frame that are not folded
+#: group of unfolded events in a packed frame
 EVERY = -1
-#: why tasks cannot fold events that the table may hold
-HELD = "values are left out behind events that the table may hold"
-#: yields messages, given the rows that Spark hands to a task
+#: why tasks cannot fold events that the table may have
+BEHIND_STORED = "values are left out after events that the table may have"
+#: yields messages, given the rows that Spark passes to a task
 Read = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class OddError(Exception):
-    """The batch is not for this engine."""
+    """A task cannot decode the batch in this way."""
 
 
 @dataclass(frozen=True)
 class Buffering:
-    """How a task buffers rows.
+    """Options for buffering rows in a task.
 
-    :param grouping: how the keys of folded rows are grouped; None for no folded rows.
-    :param every: hand on every event as well, in the group :data:`EVERY`.
-    :param alone: there is no other task, so that the rows need no further fold.
+    :param grouping: how the keys of folded rows are grouped; None without a fold.
+    :param every: also output every event, in the group :data:`EVERY`.
+    :param alone: there is only this task, so no further fold is needed.
     :param partitioned: report stretches of the partitions of topics.
-    :param schema: the columns of the messages' schema, as facts travel; None for changes of any schema.
-    :param marks: how far the table has come, for rows that are folded and may leave values out; else None.
-    :param is_log: the rows are of one log; report the lowest order key of those that are folded.
-    :param sets_aside: hand on odd and rejected messages; without it, they are passed over.
+    :param schema: the columns of the messages' schema as in facts; None for changes of any schema.
+    :param marks: highest order keys applied to the table, for folded rows that may leave values out; else None.
+    :param is_log: the rows are of one log; report the lowest order key of folded rows.
+    :param sets_aside: output odd and rejected messages; otherwise skip them.
     """
 
     grouping: Grouping | None
@@ -77,9 +77,9 @@ class Buffering:
     def of(
         cls, decoding: Decoding, grouping: Grouping | None, marks: Marks, *, every: bool = False, alone: bool = False
     ) -> Buffering:
-        """Return how the events of messages are buffered.
+        """Return the options for events of messages.
 
-        :param marks: how far the table has come.
+        :param marks: highest order keys applied to the table.
         """
         return cls(
             grouping,
@@ -94,9 +94,9 @@ class Buffering:
 
 @dataclass(frozen=True)
 class DecodeTask:
-    """Messages in, a packed frame out.
+    """Task that decodes messages to a packed frame.
 
-    :param read: reads the messages that the input names; None if it holds the messages themselves.
+    :param read: reads the messages named in the input; None if the input has the messages.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
     """
 
@@ -106,7 +106,7 @@ class DecodeTask:
     void_below: str | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
+        """Decode until the input ends, or a message requires another way to decode the batch."""
         settle()
         try:
             yield from self._packed(self.read(batches) if self.read else iter(batches))
@@ -135,7 +135,7 @@ class DecodeTask:
 def _checked(batches: Iterable[pa.RecordBatch], decoding: Decoding) -> Iterator[pa.RecordBatch]:
     """Yield events.
 
-    :raises OddError: one has to be set aside and cannot be.
+    :raises OddError: an event must be set aside and cannot be.
     """
     for batch in batches:
         odd = batch.column("odd")
@@ -169,7 +169,7 @@ def buffered(
 
 
 class RowBuffer:
-    """The rows of a task that it has not handed on yet."""
+    """The buffered rows of a task."""
 
     def __init__(self, buffering: Buffering, connection: duckdb.DuckDBPyConnection) -> None:
         self._of, self._connection = buffering, connection
@@ -184,7 +184,7 @@ class RowBuffer:
         return self._of.grouping is not None
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Add rows, and flush what is too much.
+        """Add rows, and flush if there are too many.
 
         :raises LeftOutError: they cannot be folded.
         """
@@ -205,14 +205,14 @@ class RowBuffer:
             self._check(batch, self._of.marks)
         elif self._of.grouping is not None and self._of.is_log:
             self._note(Facts(first_orders=facts.first_orders(batch, self._of.epoch)))
-        # an event that is not folded keeps its source table
+        # an unfolded event keeps its source table
         checks = [name for name in CHECKS if self.folds or name != "source_table"]
         self._hold([batch.drop_columns(checks)])
         if self._of.grouping is None:
             yield from self.flush()
         elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._of.alone):
-            table = self._taken()
-            self._hold(fold.taken(table, fold.needed_places(self._connection, table)).to_batches())
+            table = self._drain()
+            self._hold(fold.take_rows(table, fold.needed_places(self._connection, table)).to_batches())
             if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._of.alone:
                 yield from self.flush()
 
@@ -220,13 +220,13 @@ class RowBuffer:
         self._facts = facts.merged([self._facts, more])
 
     def _check(self, batch: pa.RecordBatch, marks: Marks) -> None:
-        """Make sure that earlier events of their keys, or else the table, have what events leave out."""
+        """Check that earlier events of the keys, or the table, have the values that events leave out."""
         self._note(Facts(first_orders=facts.first_orders(batch, self._of.epoch)))
         if fold.has_open(batch):
             fold.check_left_out(batch)
             self._leaves_out = True
         if self._leaves_out and marks.may_hold(self._facts.first_orders):
-            raise LeftOutError(HELD)
+            raise LeftOutError(BEHIND_STORED)
 
     def _set_aside(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         about = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
@@ -250,10 +250,10 @@ class RowBuffer:
         schemas = () if self._of.schema is None else (self._of.schema,)
         known = facts.merged([common, Facts(schemas=schemas, tables=tuple(self._tables))])
         if not self._rows:
-            # of events that are all rejected
+            # facts if all events are rejected
             yield packing.row(self._group, known.to_json(), None)
             return
-        table = self._taken()
+        table = self._drain()
         if grouping is None:
             yield from finished(self._connection, table, self._of.epoch, known, folded=False)
         elif self._of.alone:
@@ -265,7 +265,7 @@ class RowBuffer:
             places = grouping.with_partitions(fold.needed_places(self._connection, table))
             groups = grouping.groups(places)
             order = np.argsort(groups, kind="stable")
-            rows = fold.taken(table, places.take(pa.array(order)))
+            rows = fold.take_rows(table, places.take(pa.array(order)))
             yield from packing.packed_groups(groups[order], rows, known.to_json())
 
     def _hold(self, batches: list[pa.RecordBatch]) -> None:
@@ -273,20 +273,20 @@ class RowBuffer:
         self._rows += sum(batch.num_rows for batch in batches)
         self._bytes += sum(batch.nbytes for batch in batches)
 
-    def _taken(self) -> pa.Table:
+    def _drain(self) -> pa.Table:
         batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
         return pa.Table.from_batches(batches)
 
 
 def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the messages of events, without what stands beside them."""
+    """Return the messages of events, without the columns beside them."""
     messages = pa.RecordBatch.from_struct_array(batch.column("message"))
     return messages.select([name for name in messages.schema.names if name not in (*BESIDE, PLACED)])
 
 
 @dataclass(frozen=True)
 class FoldTask:
-    """Packed rows of whole groups in, the same folded and in order of their keys out."""
+    """Task that folds packed rows of whole groups and orders them by key."""
 
     epoch: int
     names: tuple[str, ...]
@@ -323,5 +323,5 @@ def finished(
     """Yield rows with order keys, packed, and their facts."""
     table = with_order(table, epoch)
     connection.register("ordered", table)
-    found = facts.measured(connection, "ordered", folded=folded)
-    yield from packing.packed_rows(0 if folded else EVERY, table, facts.merged([known, found]).to_json())
+    measured = facts.measured(connection, "ordered", folded=folded)
+    yield from packing.packed_rows(0 if folded else EVERY, table, facts.merged([known, measured]).to_json())

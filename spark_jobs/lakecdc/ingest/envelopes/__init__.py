@@ -1,1 +1,1 @@
-"""Read the envelopes of change events: one module a format, in plain Python, without a Spark session."""
+"""Read the envelopes of change events: one module per format, in plain Python, without a Spark session."""

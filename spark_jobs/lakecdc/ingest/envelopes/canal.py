@@ -1,7 +1,7 @@
 """Canal's flat messages: many rows per message, all values as text, types in ``mysqlType``.
 
-They carry no binlog position. Order: ``es`` (the binlog's time), then ``id`` (the batch), then the row in the message.
-A row of a snapshot (``INIT``) does not tell when it was read: every change is newer. A TRUNCATE arrives as DDL.
+They have no binlog position. Order: ``es`` (the binlog's time), then ``id`` (the batch), then the row in the message. A
+row of a snapshot (``INIT``) does not have the time when it was read: every change is newer. A TRUNCATE arrives as DDL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakecdc.ingest.envelopes.message import (
 )
 from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
-#: rows of one message that keep their order; Canal cuts its batches far below
+#: bits of the row number in a message; Canal's batches are far smaller
 ROWS_BITS = 20
 _OPS = {"INSERT": "c", "INIT": "r", "UPDATE": "u", "DELETE": "d"}
 _DDL = frozenset(
@@ -58,7 +58,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
         yield envelope("t")
     elif kind not in _OPS:
         is_known = text(event, "isDdl") == "true" or kind in _DDL
-        yield envelope(None, problem=None if is_known else ("unknown-message", "its type is not one of Canal's"))
+        yield envelope(None, problem=None if is_known else ("unknown-message", "its type is not a Canal type"))
     elif not rows:
         yield envelope(None, problem=_NO_ROWS)
     else:

@@ -32,7 +32,7 @@ from lakecdc.ingest.envelopes.message import (
 )
 from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
-#: header of the insert that a key change ends with: the key that the row had before
+#: header of the insert that ends a key change: the row's old key
 OLD_KEY = "__debezium.oldkey"
 ROW_OPS = ("r", "c", "u", "d")
 _OPS = (*ROW_OPS, "t")
@@ -52,20 +52,20 @@ def read(message: Message, value: Any) -> Iterable[Envelope]:
     known = op if op in _OPS else None
     problem = None
     if known is None and not _is_no_row_event(event, op):
-        problem = "unknown-message", "its op is not one of Debezium's"
+        problem = "unknown-message", "its op is not a Debezium op"
     table = source_table(source) or (message.topic if known or problem else None)
     before, after = as_object(event.get("before")), as_object(event.get("after"))
     return (Envelope(known, place(source, op), table, before, after, linked, schema, problem=problem),)
 
 
 def keys(message: Message) -> Keys | None:
-    """Return the message's key, and the key that the row had before."""
+    """Return the message's key and the row's old key."""
     old = message.headers.get(OLD_KEY) if message.headers else None
     return None if message.key is None and old is None else Keys(message.key, old, unwrapped)
 
 
 def unwrapped(value: Any) -> Any:
-    """Return the payload of a value that carries its schema, else the value itself."""
+    """Return the payload of a value with a schema, else the value itself."""
     return value["payload"] if isinstance(value, dict) and "schema" in value and "payload" in value else value
 
 
@@ -86,7 +86,7 @@ def _is_no_row_event(event: Any, op: str | None) -> bool:
 
 
 def source_table(source: Any) -> str:
-    """Return the source table of an event, such as ``shop.orders``; nothing if it has none."""
+    """Return the source table of an event, such as ``shop.orders``; empty if it has none."""
     if type(source) is not dict:
         return ""
     schema, table = as_text(source.get("schema")), as_text(source.get("table"))
@@ -101,7 +101,7 @@ def place(source: Any, op: str | None) -> Place:
     connector, lsn, sequence = get("connector"), as_integer(get("lsn")), get("sequence")
     position, ordinal = None if sequence is None else commit_lsn(as_text(sequence)), lsn
     if connector in BINLOG:
-        # the file's number and the position in it share one 64-bit coordinate
+        # the file's number and the position share one 64-bit coordinate
         binlog = times(last_digits(as_text(get("file"))), 1 << 32, as_integer(get("pos")))
         position, ordinal = first(binlog, position), first(as_integer(get("row")), lsn)
     if lsn is None and (position is None or ordinal is None):

@@ -1,10 +1,10 @@
 """Debezium events flattened by ``ExtractNewRecordState``: the row itself, with ``__`` members about the change.
 
-What the transform has to add for more than arrival order: ``add.fields=op,table,lsn,sequence,source.ts_ms`` for
+Required options of the transform for more than arrival order: ``add.fields=op,table,lsn,sequence,source.ts_ms`` for
 Postgres, ``op,table,file,pos,row,source.ts_ms`` for MySQL,
 ``op,table,commit_lsn,change_lsn,event_serial_no,source.ts_ms`` for SQL Server and, without the number, Db2, and
-``delete.tombstone.handling.mode=rewrite``. A row without ``__op`` is taken as its state; ``__deleted``
-is the text ``true`` or ``false``.
+``delete.tombstone.handling.mode=rewrite``. A row without ``__op`` is the row's state; ``__deleted`` is the text
+``true`` or ``false``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lakecdc.ingest.envelopes.debezium import keys, place, unwrapped
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError
 from lakecdc.ingest.envelopes.message import Envelope, Message, as_text, dotted, member, text
 
-#: members of this prefix tell of the change and are not columns
+#: members with this prefix describe the change and are not columns
 PREFIX = "__"
-# members of Debezium's source that tell an event's place, each with the names that ``add.fields`` gives it
+# members of Debezium's source that define an event's place, with their names from ``add.fields``
 _PLACED = {
     name: (f"__{name}", f"__source_{name}")
     for name in (
@@ -51,12 +51,12 @@ def read(message: Message, value: Any) -> Iterator[Envelope]:
         after=row if op != "d" else None,
         keys=linked,
         schema=schema,
-        problem=None if op else ("unknown-message", "its __op is not one of Debezium's"),
+        problem=None if op else ("unknown-message", "its __op is not a Debezium op"),
     )
 
 
 def _source(event: Object) -> Object:
-    """Return what Debezium's source would have; a binlog counts whatever the connector, which is not in the row."""
+    """Return the members of Debezium's source; a binlog counts for any connector, which is not in the row."""
     source: Object = {"connector": "mysql"}
     for name, (own, prefixed) in _PLACED.items():
         value = event.get(own)

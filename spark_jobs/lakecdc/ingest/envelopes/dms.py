@@ -1,12 +1,12 @@
-"""AWS DMS' messages to Kafka or Kinesis.
+"""Read AWS DMS' messages to Kafka or Kinesis.
 
 Order: the time of the commit or of the change, then arrival. DMS keeps the order of a transaction in a partition, and
-of a key where ``partition-key-type`` is ``primary-key``. A row of a full load tells when its message was made, which is
-after it was read; changes that were committed in between are sent later, with an earlier time. So every change is newer
-than any loaded row.
+of a key if ``partition-key-type`` is ``primary-key``. A row of a full load has the time of its message, which is after
+it was read; changes committed in between are sent later, with an earlier time. So every change is newer than any loaded
+row.
 
-The row before an update stands in the member ``before-image`` (``BeforeImageSettings``) or in columns ``BI_…`` beside
-the others (transformation ``add-before-image-columns``).
+The row before an update is in the member ``before-image`` (``BeforeImageSettings``) or in further columns ``BI_…``
+(transformation ``add-before-image-columns``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     operation, kind = text(about, "operation"), text(about, "record-type")
     is_control = kind == "control" and operation is not None and operation != "truncate-table"
     op = None if is_control else _OPS.get(operation or "")
-    problem = None if op or is_control else ("unknown-message", "its operation is not one of DMS'")
+    problem = None if op or is_control else ("unknown-message", "its operation is not a DMS operation")
     now, old = _images(as_object(member(event, "data")))
     before = now if operation == "delete" else None
     if operation == "update":
@@ -62,10 +62,10 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
 
 
 def _images(row: Object | None) -> tuple[Object | None, Object | None]:
-    """Return the row as it is now, and as it was by the columns ``BI_…``."""
+    """Return the row, and the row before by the columns ``BI_…``."""
     if row is None:
         return None, None
-    # a column may be called so by itself
+    # a regular column may have such a name
     was = {name for name in row if name.startswith(OLD_PREFIX) and name.removeprefix(OLD_PREFIX) in row}
     if not was:
         return row, {}

@@ -1,6 +1,6 @@
-"""Oracle GoldenGate's JSON: ``op_type`` I, U, D, T, ordered by the trail position ``pos``.
+"""Read Oracle GoldenGate's JSON: ``op_type`` I, U, D, T, ordered by the trail position ``pos``.
 
-``op_ts`` may go backwards while ``pos`` rises, so it never decides.
+``op_ts`` may decrease while ``pos`` increases, so it is not used.
 """
 
 from __future__ import annotations

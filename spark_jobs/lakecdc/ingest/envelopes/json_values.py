@@ -1,8 +1,7 @@
-"""Read JSON exactly, and as fast as msgspec does where that loses nothing.
+"""Read JSON exactly, and with msgspec's speed where that is lossless.
 
-Whole numbers of 64 bits become ``int``, all others a :class:`Number` that keeps their text. A member that comes twice
-in one object makes a value unreadable, and so does text behind it, an invalid byte or a constant that JSON does not
-have.
+Whole numbers of 64 bits become ``int``, all others a :class:`Number` with their text. A value is unreadable if an
+object has a duplicate member, or with text after it, an invalid byte or a constant that is not JSON.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ import pyarrow as pa
 from lakecdc.model.tokens import Number, deep_calls
 
 Numbers = np.ndarray[Any, Any]
-#: a JSON object, its members as int, text, :class:`Number`, bool, None, lists and objects
+#: a JSON object with members of type int, text, :class:`Number`, bool, None, list or object
 Object = dict[str, Any]
 _QUOTE, _COLON, _BACKSLASH, _SPACE, _MINUS, _ZERO = b'":\\ -0'
-#: texts that are looked through together, so that a processor's cache holds them
+#: number of texts scanned together, to fit into a processor's cache
 TOGETHER = 512
-#: what a decoder raises for a text that it cannot decode
+#: errors of a decoder for a text that it cannot decode
 NOT_DECODED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-# bytes that may stand between a value and what follows it, and those behind a zero that make it another number
+# bytes allowed between a value and the next token, and bytes after a zero that continue a number
 _NAME_END = re.compile(rb"[ \t\r\n]*:")
 _BEFORE_NUMBER, _IN_NUMBER = (bytes(byte in some for byte in range(256)) for some in (b":,[ \t\r\n", b"0123456789.eE"))
 _MOST_DIGITS = 19
-# levels of nesting that plain Python follows by calling itself however deep it is already, and that are read at most
+# levels of nesting parsed by recursion, and most levels parsed at all
 _SHALLOW, _DEEPEST = 100, 1000
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
-#: half of a surrogate pair, escaped, whatever its letters' case; behind an odd number of backslashes it would be text
+#: escaped half of a surrogate pair, in any case; after an odd number of backslashes it is text
 HALF = rf"(?i)(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
 
 
 class UnreadableError(ValueError):
-    """A message that cannot be read, with the short name of the rule that it broke, for the quarantine."""
+    """A message cannot be read; has the short name of the broken rule, for the quarantine."""
 
     def __init__(self, rule: str, reason: str) -> None:
         super().__init__(reason)
@@ -48,12 +47,12 @@ class UnreadableError(ValueError):
 def parse_json(data: bytes | str) -> Any:
     """Parse JSON exactly.
 
-    :raises UnreadableError: it is not JSON, or not UTF-8, has a member twice in one object, or is nested too deeply.
+    :raises UnreadableError: it is not JSON or not UTF-8, has duplicate members in one object, or is nested too deeply.
     """
     try:
         text = data.decode() if isinstance(data, bytes) else data
         if "\\ud" in text or "\\uD" in text:
-            # it is not a character, and no UTF-8 holds it
+            # it is not a character and cannot be UTF-8
             text = re.sub(HALF, r"\1?", text)
         if text.count("[") + text.count("{") <= _SHALLOW:
             return _EXACT.decode(text)
@@ -68,7 +67,7 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def try_parse_json(data: bytes | str | None) -> Any:
-    """Parse JSON, such as a message's key; None for what is not JSON."""
+    """Parse JSON, such as a message's key; return None if it is not JSON."""
     if data is None:
         return None
     try:
@@ -78,10 +77,10 @@ def try_parse_json(data: bytes | str | None) -> Any:
 
 
 class Texts:
-    """JSON texts, looked through together and parsed one by one.
+    """JSON texts, scanned together and parsed one by one.
 
-    :param values: of type binary or string.
-    :ivar texts: each of them; None for null.
+    :param values: values of type binary or string.
+    :ivar texts: the texts; None for null.
     """
 
     def __init__(self, values: pa.Array) -> None:
@@ -93,7 +92,7 @@ class Texts:
         return len(self.texts)
 
     def members(self, place: int) -> int:
-        """Count the members of a text's objects, duplicates included; -1 if it is to be parsed exactly."""
+        """Count the members of a text's objects, including duplicates; -1 if it must be parsed exactly."""
         start = place - place % TOGETHER
         known = self._members.get(start)
         if known is None:
@@ -102,11 +101,11 @@ class Texts:
         return known[place - start]
 
     def members_together(self, start: int) -> int:
-        """Count the members of :data:`TOGETHER` texts from one on; -1 if any of them may have to be parsed exactly."""
+        """Count the members of :data:`TOGETHER` texts from ``start``; -1 if one may need exact parsing."""
         return _count_together(_letters(self._values.slice(start, TOGETHER))[0])
 
     def parsed(self, place: int) -> Any:
-        """Parse a text; return None for null, and an :class:`UnreadableError` for what cannot be parsed."""
+        """Parse a text; return None for null, and an :class:`UnreadableError` if it cannot be parsed."""
         text = self.texts[place]
         return None if text is None else _parse(text, self.members(place))
 
@@ -118,7 +117,7 @@ def parse_each(values: pa.Array) -> Iterator[Any]:
 
 
 def decoder(of: Any = Any) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of a msgspec type, for texts that need no exact parsing; their members are to be counted."""
+    """Return a decoder of a msgspec type for texts that need no exact parsing; the caller counts their members."""
     return msgspec.json.Decoder(of, float_hook=Number)
 
 
@@ -147,17 +146,17 @@ def _is_deep(value: Any, levels: int) -> bool:
 
 
 def _has_members(value: Any, expected: int) -> bool:
-    """Check whether as many members were parsed as the text has, so that none came twice."""
+    """Check whether as many members were parsed as the text has, so there are no duplicates."""
     if not isinstance(value, dict):
         return _members(value) == expected
-    # the row images and what stands beside them have no objects in them, most of the time
-    found = len(value)
+    # row images and the members beside them rarely contain objects
+    count = len(value)
     for each in value.values():
         if type(each) is dict:
-            found += len(each)
+            count += len(each)
         elif type(each) is list:
-            found += sum(len(one) for one in each if type(one) is dict)
-    return found == expected or _members(value) == expected
+            count += sum(len(one) for one in each if type(one) is dict)
+    return count == expected or _members(value) == expected
 
 
 def _members(value: Any) -> int:
@@ -167,7 +166,7 @@ def _members(value: Any) -> int:
 
 
 def _letters(values: pa.Array) -> tuple[Numbers, Numbers]:
-    """Return the bytes of some texts, and where each begins and the last one ends."""
+    """Return the bytes of texts, and their starts and the last end."""
     _, bounds, letters = values.buffers()
     if letters is None:
         return np.zeros(0, np.uint8), np.zeros(len(values) + 1, np.int32)
@@ -176,9 +175,9 @@ def _letters(values: pa.Array) -> tuple[Numbers, Numbers]:
 
 
 def _count_members(letters: Numbers, edges: Numbers) -> list[int]:
-    """Count the members of objects in each text, without parsing it; -1 for a text to be parsed exactly anyway.
+    """Count the members of objects in each text without parsing it; -1 for a text that must be parsed exactly.
 
-    A quote in front of a colon ends the name of a member, unless it is escaped.
+    An unescaped quote before a colon ends the name of a member.
     """
     if len(letters) < 3:
         return [0] * (len(edges) - 1)
@@ -197,12 +196,12 @@ def _count_members(letters: Numbers, edges: Numbers) -> list[int]:
     zeros = zeros[begins[letters[zeros - 1]] & ~goes_on[letters[zeros + 2]]]
     for places in (unclear, spaced, zeros):
         counts[np.searchsorted(edges, places, side="right") - 1] = -1
-    found: list[int] = counts.tolist()
-    return found
+    numbers: list[int] = counts.tolist()
+    return numbers
 
 
 def _count_together(letters: Numbers) -> int:
-    """Count the members of objects in all texts; -1 if any of them may have to be parsed exactly."""
+    """Count the members of objects in all texts; -1 if one may need exact parsing."""
     if len(letters) < 3:
         return 0
     is_quote, ends = letters[:-1] == _QUOTE, letters[1:] == _COLON
@@ -213,7 +212,7 @@ def _count_together(letters: Numbers) -> int:
     odd |= is_quote[1:]
     zeros = letters[1:-1] == _MINUS
     zeros &= letters[2:] == _ZERO
-    # behind a digit it is a part of a date
+    # after a digit it is part of a date
     zeros &= letters[:-2] - _ZERO > 9
     odd |= zeros
     return -1 if odd.any() else int(np.count_nonzero(ends))
@@ -222,12 +221,12 @@ def _count_together(letters: Numbers) -> int:
 def _object(pairs: list[tuple[str, Any]]) -> Object:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("an object has a member twice")
+        raise ValueError("an object has a duplicate member")
     return members
 
 
 def _integer(text: str) -> int | Number:
-    """Return a whole number, or its text if that would be another one: a negative zero, more digits than 64 bits."""
+    """Return a whole number, or its text if the number would differ: a negative zero, more than 64 bits."""
     return Number(text) if text == "-0" or len(text) > _MOST_DIGITS else int(text)
 
 

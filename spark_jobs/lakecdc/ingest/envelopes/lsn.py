@@ -1,9 +1,9 @@
-"""Turn the log sequence numbers of SQL Server and Db2, as Debezium writes them, into coordinates of the order key.
+"""Convert the log sequence numbers of SQL Server and Db2 in Debezium's form to coordinates of the order key.
 
 SQL Server: ``00000027:00000758:0005`` is the number of the virtual log file, the log block (in units of 512 bytes) and
 the record's slot in it, hexadecimal. Events are ordered by ``commit_lsn``, ``change_lsn`` and ``event_serial_no``
-(Debezium's connector for SQL Server, "source"). Together these are more than 128 bits; what is cut has no use: a log
-file has at most 2 TB, in 16 virtual ones or more, and a block of 60 KB at most. From the top::
+(Debezium's connector for SQL Server, "source"). Together these are more than 128 bits; the cut bits are unused: a log
+file has at most 2 TB, in at least 16 virtual ones, and blocks have at most 60 KB. From the top::
 
     position  63 bits  of the commit: virtual log file, block
     ordinal   11 bits  of the commit: slot
@@ -14,8 +14,8 @@ file has at most 2 TB, in 16 virtual ones or more, and a block of 60 KB at most.
 
 Db2: ``IBMSNAP_COMMITSEQ`` and ``IBMSNAP_INTENTSEQ``, hexadecimal: 16 bytes such as
 ``00000000:000102b5:000000000007bf55``, or 10 of Db2 for z/OS, which look like SQL Server's. Events are ordered by
-``commit_lsn`` and ``change_lsn`` (Debezium's connector for Db2, "reading change-data tables"). Changes of a row come in
-the order of their commits, so that of commits with the same first half the change decides. From the top::
+``commit_lsn`` and ``change_lsn`` (Debezium's connector for Db2, "reading change-data tables"). Changes of a row are in
+commit order, so for commits with the same first half the change decides. From the top::
 
     position  63 bits  of the commit: its first 8 bytes
     ordinal   60 bits  of the change: its last ones
@@ -35,7 +35,7 @@ def coordinates(
 ) -> tuple[int | None, int | None]:
     """Return position and ordinal of an event's order key; None without a log sequence number.
 
-    :param change: that of the change; None for a row of a snapshot.
+    :param change: the number of the change; None for a row of a snapshot.
     :param serial: SQL Server's ``event_serial_no``.
     :param connector: Debezium's name of the connector, if known.
     """
@@ -56,13 +56,13 @@ def _within_commit(commit: str, change: str, serial: int | None) -> int:
 
 
 def _bounded(digits: str, most: int) -> int:
-    """Return the number that hexadecimal digits mean; what is not a number counts as the highest."""
+    """Return the number of hexadecimal digits; an invalid number counts as the highest."""
     number = hexadecimal(digits)
     return most if number is None else min(number, most)
 
 
 def hexadecimal(digits: str) -> int | None:
-    """Return the number of 63 bits that hexadecimal digits mean, else None."""
+    """Return the 63-bit number of hexadecimal digits, else None."""
     if not _HEXADECIMAL.fullmatch(digits):
         return None
     number = int(digits, 16)

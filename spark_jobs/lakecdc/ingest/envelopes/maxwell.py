@@ -1,7 +1,7 @@
-"""Maxwell's messages.
+"""Read Maxwell's messages.
 
-Order: the binlog position where it is emitted (``output_binlog_position``), else time, transaction and place in it.
-The last row of a transaction says ``commit`` and has no ``xoffset``. A row of a bootstrap does not tell when it was
+Order: the binlog position if it is emitted (``output_binlog_position``), else time, transaction and place in it. The
+last row of a transaction has ``commit`` and no ``xoffset``. A row of a bootstrap does not have the time when it was
 read: every change is newer.
 """
 
@@ -47,7 +47,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     before = row if op == "d" else as_object(member(event, "old")) if op == "u" else None
     after = None if op == "d" else row
     is_known = op is not None or kind in _NO_ROW_EVENTS
-    problem = None if is_known else ("unknown-message", "its type is not one of Maxwell's")
+    problem = None if is_known else ("unknown-message", "its type is not a Maxwell type")
     seconds, xid = integer(event, "ts"), integer(event, "xid")
     nth = first(integer(event, "xoffset"), _LAST_OF_TRANSACTION) or 0
     # binlog.000012:4567

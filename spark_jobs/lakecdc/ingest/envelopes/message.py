@@ -1,4 +1,4 @@
-"""Define a message, and the event in its envelope."""
+"""Define messages and the events in their envelopes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lakecdc.model.order import LAST_TIME, RANK_CHANGE, order_key
 from lakecdc.model.tokens import MisfitError, Number, to_text
 
 _LOWEST = -(2**63)
-#: bound of whole numbers of 64 bits
+#: highest whole number of 64 bits
 HIGHEST = 2**63 - 1
-#: microseconds since 1970 that are moments of the years 1 to 9999
+#: range of the years 1 to 9999 in microseconds since 1970
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, LAST_TIME * 1000 + 999
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as a source delivers it.
+    """A message of a source.
 
-    :param timestamp_us: its own time, microseconds since 1970.
-    :param arrival: its place among the messages of its partition or file, from 0.
+    :param timestamp_us: the message's time, microseconds since 1970.
+    :param arrival: the place in its partition or file, from 0.
     """
 
     value: bytes | None
@@ -41,8 +41,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
     :param position: of the commit, unsigned 64 bits.
     :param ordinal: within the transaction, unsigned 64 bits.
-    :param rank: ``RANK_READ`` for a read of a snapshot, ``RANK_CHANGE`` for a change.
-    :param time_us: when the source committed, microseconds since 1970; None if unknown.
+    :param rank: ``RANK_READ`` for a row of a snapshot, ``RANK_CHANGE`` for a change.
+    :param time_us: commit time at the source, microseconds since 1970; None if unknown.
     """
 
     position: int = 0
@@ -52,21 +52,21 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def source_time(self) -> int | None:
-        """Return the source time, or None for one that is not within the years 1 to 9999."""
+        """Return the source time, or None outside of the years 1 to 9999."""
         within = self.time_us is not None and FIRST_MOMENT <= self.time_us <= LAST_MOMENT
         return self.time_us if within else None
 
     def order(self, epoch: int, arrival: int) -> str:
-        """Return the order key; a time without place in it counts as the nearest one that has."""
+        """Return the order key; a time out of its range counts as the nearest one in range."""
         millis = min(max((self.time_us or 0) // 1000, 0), LAST_TIME)
         return order_key(epoch, self.position, self.ordinal, self.rank, millis, arrival)
 
 
 class Keys(msgspec.Struct, frozen=True, gc=False):
-    """The keys that a message carries beside its value, parsed when they are needed, which is seldom.
+    """The keys beside a message's value, parsed lazily because they are rarely needed.
 
-    :param old: the key that the row had before.
-    :param unwrapped: returns the key of a value that carries its schema.
+    :param old: the row's old key.
+    :param unwrapped: returns the key in a value with a schema.
     """
 
     record: bytes | None
@@ -75,7 +75,7 @@ class Keys(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, message: Message) -> Keys | None:
-        """Return the key of a message, as formats have it whose keys carry no schema."""
+        """Return the key of a message, for formats whose keys have no schema."""
         return None if message.key is None else cls(message.key)
 
     def record_key(self) -> Object | None:
@@ -86,17 +86,17 @@ class Keys(msgspec.Struct, frozen=True, gc=False):
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """One row of a message, before any column is typed.
+    """One row of a message, before columns are typed.
 
-    :param op: ``r``, ``c``, ``u``, ``d``, ``t`` (TRUNCATE), ``x`` (tombstone); None for a message that is known not to
-        be a row event, and for one with a problem.
-    :param problem: why the message cannot be read, as rule and reason; names of members are judged apart.
-    :param source_table: ``schema.table`` or ``database.table``; the topic where the format does not have it.
-    :param before: the row before, or its key or changed columns only.
-    :param keys: reads the message's key and the key that the row had before, where the format links the two; None
-        where the format has neither.
+    :param op: ``r``, ``c``, ``u``, ``d``, ``t`` (TRUNCATE), ``x`` (tombstone); None for a message that is not a row
+        event, and for one with a problem.
+    :param problem: why the message cannot be read, as rule and reason; names of members are checked separately.
+    :param source_table: ``schema.table`` or ``database.table``; the topic if the format lacks it.
+    :param before: the row before, or only its key or changed columns.
+    :param keys: reads the message's key and the row's old key, if the format links the two; None if the format has
+        neither.
     :param schema: the row's schema in the format's own notation.
-    :param key_names: columns of the source's primary key, where the message itself has them.
+    :param key_names: columns of the source's primary key, if the message has them.
     """
 
     op: str | None
@@ -111,12 +111,12 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 #: reads the rows of a message of one format, given its parsed value (None for a null or missing one); raises
-#: UnreadableError for a message that is none of the format's
+#: UnreadableError for a message of another format
 Rows = Callable[[Message, Any], Iterable[Envelope]]
 
 
 def read_message(rows: Rows, message: Message) -> Iterator[Envelope]:
-    """Read the rows of a message; whatever it holds, it ends in envelopes."""
+    """Read the rows of a message; every message has at least one envelope."""
     try:
         value = None if message.value is None else parse_json(message.value)
         yield from map(refuse_bad_names, rows(message, value))
@@ -139,12 +139,12 @@ def member(value: Any, *path: str) -> Any:
 
 
 def text(value: Any, *path: str) -> str | None:
-    """Return a member as text: that of a number or of nested JSON too; None where there is none."""
+    """Return a member as text, also if it is a number or nested JSON; None if it is missing."""
     return as_text(member(value, *path))
 
 
 def as_text(value: Any) -> str | None:
-    """Return a value as text: that of a number or of nested JSON too; None for null."""
+    """Return a value as text, also if it is a number or nested JSON; None for null."""
     if type(value) is str or value is None:
         return value
     return str(value) if isinstance(value, str) else to_text(value)
@@ -156,7 +156,7 @@ def integer(value: Any, *path: str) -> int | None:
 
 
 def as_integer(value: Any) -> int | None:
-    """Return a value that is a whole number of 64 bits, or text that spells one; else None."""
+    """Return a value that is a whole number of 64 bits, or a text of one; else None."""
     if type(value) is int:
         return value if _LOWEST <= value <= HIGHEST else None
     if isinstance(value, Number):
@@ -170,7 +170,7 @@ def as_integer(value: Any) -> int | None:
 
 
 def whole(digits: str | None) -> int | None:
-    """Return the whole number of 64 bits that text spells, else None."""
+    """Return the whole number of 64 bits in a text, else None."""
     if digits is None or not _INTEGER.fullmatch(digits):
         return None
     number = int(digits)
@@ -183,7 +183,7 @@ def last_digits(name: str | None) -> int | None:
 
 
 def times(number: int | None, factor: int, more: int | None = 0) -> int | None:
-    """Return a number some times, and another one on top; None beyond 63 bits."""
+    """Return ``number * factor + more``; None beyond 63 bits."""
     if number is None or more is None:
         return None
     product = number * factor + more
@@ -212,7 +212,7 @@ def moment_of(text: str | None) -> int | None:
 
 
 def first(*numbers: int | None) -> int | None:
-    """Return the first number that is known."""
+    """Return the first known number."""
     for number in numbers:
         if number is not None:
             return number
@@ -220,7 +220,7 @@ def first(*numbers: int | None) -> int | None:
 
 
 def placed(number: int | None) -> int:
-    """Return a coordinate of the order key; a negative number is not a place, and would lie above all of them."""
+    """Return a coordinate of the order key; a negative number is not a place, and would sort above all others."""
     return max(number or 0, 0)
 
 
@@ -234,7 +234,7 @@ def names_of(value: Any) -> tuple[str, ...] | None:
 
 
 def refuse_bad_names(envelope: Envelope) -> Envelope:
-    """Return the envelope, with a problem if a member of a row image has a name that cannot be a column's."""
+    """Return the envelope, with a problem if a member of a row image has an invalid column name."""
     for image in (envelope.before, envelope.after):
         if image is not None and envelope.problem is None and ("" in image or "\0" in "".join(image)):
             reason = "a member has no name, or one with a null character"

@@ -1,8 +1,9 @@
-"""JSON objects that are rows, flat or nested: each is the state of its key; a null value deletes it.
+"""Read JSON objects that are rows, flat or nested: each is the state of its key; a null value deletes it.
 
-In a table that is only appended to, each is a row of its own.
+In an append-only table, each is a separate row.
 
-Order: ``order_by`` of the source names a member that rises with every change (a version, a time), else arrival decides.
+Order: ``order_by`` of the source names a member that increases with every change (a version, a time), else arrival
+decides.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lakecdc.ingest.envelopes.message import (
     text,
 )
 
-# with the sign turned, negative numbers sort below positive ones
+# with the sign inverted, negative numbers sort below positive ones
 _SIGN, _BITS = 1 << 63, (1 << 64) - 1
 
 

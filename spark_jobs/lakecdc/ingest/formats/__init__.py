@@ -1,4 +1,4 @@
-"""Know what messages and records look like: formats declared by name, their schemas, the columns of frames."""
+"""Declare the formats of messages and records: names, schemas, columns of frames."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 @cache
 def find_format(name: str) -> Format:
-    """Return a format by the name that specs give it.
+    """Return a format by its name in specs.
 
-    :raises KeyError: there is no such format.
+    :raises KeyError: the format does not exist.
     """
     from lakecdc.ingest.envelopes import canal, debezium, debezium_flat, dms, golden_gate, maxwell, plain
     from lakecdc.ingest.formats import canal_types, debezium_avro, debezium_schema

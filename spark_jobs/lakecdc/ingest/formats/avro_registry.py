@@ -1,6 +1,6 @@
-"""Ask a schema registry, each schema once per run and by the driver.
+"""Read schemas from a registry, each once per run, on the driver.
 
-Source: Confluent Schema Registry's API, ``GET /schemas/ids/{id}``, which Apicurio Registry and Karapace have as well.
+Source: Confluent Schema Registry's API, ``GET /schemas/ids/{id}``, which Apicurio Registry and Karapace also have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json, */*;q=0.5"
 
 
 class Registry:
-    """The schemas of a registry, as far as they have been read.
+    """The schemas read from a registry.
 
     :raises SpecError: a secret reference cannot be resolved.
     """
@@ -44,12 +44,12 @@ class Registry:
     def schemas(self, ids: Iterable[int]) -> dict[int, AvroSchema | str]:
         """Return schemas by id, or why one cannot be used.
 
-        :raises SourceUnavailableError: if the registry does not answer or refuses the login.
+        :raises SourceUnavailableError: the registry does not answer or refuses the login.
         """
-        wanted = list(ids)
-        # bytes that only look like ids may be thousands, each a request
+        id_list = list(ids)
+        # there may be thousands of bytes that only look like ids, each a request
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return dict(zip(wanted, pool.map(self.schema, wanted), strict=True))
+            return dict(zip(id_list, pool.map(self.schema, id_list), strict=True))
 
     def schema(self, number: int) -> AvroSchema | str:
         if number not in self._known:
@@ -57,16 +57,16 @@ class Registry:
         return self._known[number]
 
     def key_names(self, key: bytes | None, headers: Headers = None) -> set[str] | None:
-        """Return the fields of the schema of a message's key; None if it has no known one."""
-        told = next((value for name, value in headers or () if name in id_headers("key")), None)
-        if isinstance(told, bytes):
-            number = int.from_bytes(told, "big")
+        """Return the fields of the schema of a message's key; None without a known one."""
+        id_header = next((value for name, value in headers or () if name in id_headers("key")), None)
+        if isinstance(id_header, bytes):
+            number = int.from_bytes(id_header, "big")
         elif key is not None and key[:1] == b"\0" and len(key) > self.id_bytes:
             number = int.from_bytes(key[1 : 1 + self.id_bytes], "big")
         else:
             return None
-        found = self.schema(number)
-        return None if isinstance(found, str) else set(found.members)
+        schema = self.schema(number)
+        return None if isinstance(schema, str) else set(schema.members)
 
     def _fetch(self, number: int) -> AvroSchema | str:
         answer = self._get(number)
@@ -79,7 +79,7 @@ class Registry:
 
     def _get(self, number: int) -> str | None:
         """Return the registry's answer; None if it does not know the id."""
-        # not needed where no registry is
+        # only needed with a registry
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
         url = self._settings.url.rstrip("/") + self._settings.path.replace("{id}", str(number))
@@ -87,7 +87,7 @@ class Registry:
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_exponential(multiplier=0.5, max=8),
             retry=retry_if_exception(_may_pass),
-            before_sleep=lambda state: log.warning("The schema registry does not answer, asking again: %s", url),
+            before_sleep=lambda state: log.warning("The schema registry does not answer, retrying: %s", url),
             reraise=True,
         )
         try:
@@ -96,14 +96,14 @@ class Registry:
             if isinstance(error, urllib.error.HTTPError) and error.code == 404:
                 return None
             raise SourceUnavailableError(
-                f"The schema registry cannot be asked for {url}: {error}.",
+                f"The schema registry cannot be queried for {url}: {error}.",
                 hint="Check source.registry; a retry helps only if it was unreachable for a moment.",
             ) from error
 
     def _request(self, url: str) -> str:
         request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
         if self._login:
-            # not sent on to wherever an answer redirects to
+            # not sent to redirected addresses
             request.add_unredirected_header("Authorization", self._login)
         trust = ssl.create_default_context(cafile=self._settings.ca_file) if url.startswith("https") else None
         with urllib.request.urlopen(request, timeout=_SECONDS, context=trust) as answer:
@@ -124,7 +124,7 @@ def _may_pass(error: BaseException) -> bool:
 def _schema_text(answer: str) -> str:
     """Return the schema in an answer.
 
-    :raises ValueError: if it is not Avro, or refers to other schemas.
+    :raises ValueError: it is not Avro, or refers to other schemas.
     """
     document = json.loads(answer)
     if not isinstance(document, dict) or "schema" not in document or "type" in document:

@@ -1,7 +1,7 @@
-"""Avro schemas as Spark and this library need them.
+"""Prepare Avro schemas for Spark and this library.
 
-Spark decodes by a schema without logical types, so that values arrive as Debezium wrote them: days, microseconds,
-unscaled bytes. Their meaning is in the annotations ``connect.name`` and ``connect.parameters`` of Kafka Connect's Avro
+Spark decodes with a schema without logical types, so values are as Debezium wrote them: days, microseconds, unscaled
+bytes. Their meaning is in the annotations ``connect.name`` and ``connect.parameters`` of Kafka Connect's Avro
 converters, else in the logical types, translated to the notation that :mod:`debezium_schema` reads.
 
 Source: Apache Avro 1.12 specification, "Schema Declaration" and "Logical Types"; ``AvroData`` of the converters.
@@ -45,10 +45,10 @@ _LOGICAL = {
     "time-micros": "io.debezium.time.MicroTime",
     "decimal": _DECIMAL,
 }
-# what makes a schema decodable; everything else only describes it
+# the members needed for decoding; all others only describe a schema
 _STRUCTURE = ("type", "name", "namespace", "symbols", "size")
 _NAMED = ("record", "enum", "fixed", "error")
-# beyond any table; a few names, each used twice by the next one, stand for as many types as one likes
+# more than any table has; a few names, each used twice by the next one, can stand for any number of types
 _MOST_TYPES = 20_000
 
 
@@ -56,7 +56,7 @@ _MOST_TYPES = 20_000
 class AvroSchema:
     """A record's schema.
 
-    :param text: JSON that Spark decodes by.
+    :param text: JSON for Spark's decoder.
     :param connect: JSON of the same schema in Kafka Connect's notation.
     :param root: the record with every name replaced by its type; unions are ``{"type": "union"}``.
     """
@@ -70,19 +70,19 @@ class AvroSchema:
         return tuple(f["name"] for f in self.root["fields"])
 
     def is_there(self, record: Column) -> Column:
-        """Check whether bytes could be decoded: Spark makes a record of nulls of those that could not."""
+        """Check whether bytes were decoded; otherwise Spark returns a record of nulls."""
         required = [f["name"] for f in self.root["fields"] if not _is_optional(f["type"])]
         return reduce(or_, (record.getField(name).isNotNull() for name in (required[:1] or self.members)))
 
     def plain(self, record: Column) -> Column:
-        """Return the decoded record with bytes as base64, as the JSON converter writes them."""
+        """Return the decoded record with bytes as base64, like the JSON converter."""
         return _plain(self.root, record)
 
 
 def read_schema(text: str) -> AvroSchema:
     """Read a schema in JSON.
 
-    :raises ValueError: no schema, not of a record with fields, or of a type that contains itself or too much.
+    :raises ValueError: it is not a schema, or not of a record with fields, or of a type that is recursive or too large.
     """
     try:
         document = json.loads(text)
@@ -90,10 +90,10 @@ def read_schema(text: str) -> AvroSchema:
             raise ValueError("it is not a record with fields")
         root = _inline(document, {}, "", ())
         if _size(root, {}) > _MOST_TYPES:
-            raise ValueError(f"with every name replaced by what it stands for, it has more than {_MOST_TYPES} types")
+            raise ValueError(f"it has more than {_MOST_TYPES} types after replacing names by types")
         return AvroSchema(json.dumps(_stripped(document)), json.dumps(_connect("", root)), root)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no Avro schema ({error!r})") from error
+        raise ValueError(f"it is not an Avro schema ({error!r})") from error
     except RecursionError as error:
         raise ValueError("its types are nested too deep") from error
 
@@ -103,13 +103,13 @@ def _stripped(node: Any) -> Any:
         return [_stripped(n) for n in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: _stripped(node[key]) if key == "type" else node[key] for key in _STRUCTURE if key in node}
+    stripped = {key: _stripped(node[key]) if key == "type" else node[key] for key in _STRUCTURE if key in node}
     for inner in ("items", "values"):
         if inner in node:
-            kept[inner] = _stripped(node[inner])
+            stripped[inner] = _stripped(node[inner])
     if "fields" in node:
-        kept["fields"] = [{"name": f["name"], "type": _stripped(f["type"])} for f in node["fields"]]
-    return kept
+        stripped["fields"] = [{"name": f["name"], "type": _stripped(f["type"])} for f in node["fields"]]
+    return stripped
 
 
 def _inline(node: Any, names: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Node:
@@ -122,26 +122,26 @@ def _inline(node: Any, names: dict[str, Any], namespace: str, inside: tuple[str,
         return names[full] if full in names else names[node] if node in names else {"type": _known(node)}
     kind = node["type"]
     if isinstance(kind, dict | list):
-        # a property beside a nested declaration, such as a field's, describes it
+        # a property beside a nested declaration, such as of a field, describes it
         return {**{k: v for k, v in node.items() if k != "type"}, **_inline(kind, names, namespace, inside)}
     if kind in _NAMED:
         return _named(node, names, namespace, inside)
-    found = {**node}
+    inlined = {**node}
     for inner in ("items", "values"):
         if inner in node:
-            found[inner] = _inline(node[inner], names, namespace, inside)
-    return found if kind in ("array", "map") else {**found, **_inline(kind, names, namespace, inside)}
+            inlined[inner] = _inline(node[inner], names, namespace, inside)
+    return inlined if kind in ("array", "map") else {**inlined, **_inline(kind, names, namespace, inside)}
 
 
 def _named(node: Node, names: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Node:
     full = node["name"] if "." in node["name"] else f"{node.get('namespace', namespace)}.{node['name']}"
     space = full.rpartition(".")[0]
-    found = {**node, "type": "record" if node["type"] == "error" else node["type"]}
+    inlined = {**node, "type": "record" if node["type"] == "error" else node["type"]}
     if "fields" in node:
         within = (*inside, full)
-        found["fields"] = [{**f, "type": _inline(f["type"], names, space, within)} for f in node["fields"]]
-    names[full] = found
-    return found
+        inlined["fields"] = [{**f, "type": _inline(f["type"], names, space, within)} for f in node["fields"]]
+    names[full] = inlined
+    return inlined
 
 
 def _size(node: Node, known: dict[int, int]) -> int:
@@ -155,12 +155,12 @@ def _size(node: Node, known: dict[int, int]) -> int:
 
 def _known(kind: str) -> str:
     if kind not in (*_CONNECT, "string", "null", "enum"):
-        raise ValueError(f"its type {kind} is nowhere declared")
+        raise ValueError(f"its type {kind} is not declared")
     return kind
 
 
 def _value_type(node: Node) -> Node:
-    """Return the type beside null of an optional value."""
+    """Return the type of an optional value besides null."""
     branches = [b for b in node["branches"] if b["type"] != "null"] if node["type"] == "union" else []
     return branches[0] if len(branches) == 1 else node
 
@@ -172,14 +172,14 @@ def _is_optional(node: Node) -> bool:
 def _connect(name: str, node: Node) -> Node:
     of = _value_type(node)
     semantic = of.get("connect.name") or _LOGICAL.get(str(of.get("logicalType")))
-    found: Node = {"field": name, "type": _CONNECT.get(of["type"], "string")}
+    connect: Node = {"field": name, "type": _CONNECT.get(of["type"], "string")}
     if semantic:
-        found["name"] = semantic
+        connect["name"] = semantic
     if semantic == _DECIMAL:
-        found["parameters"] = _decimal(of)
+        connect["parameters"] = _decimal(of)
     if of["type"] == "record":
-        found["fields"] = [_connect(f["name"], f["type"]) for f in of["fields"]]
-    return found
+        connect["fields"] = [_connect(f["name"], f["type"]) for f in of["fields"]]
+    return connect
 
 
 def _decimal(node: Node) -> Mapping[str, Any]:
@@ -187,7 +187,7 @@ def _decimal(node: Node) -> Mapping[str, Any]:
     if given:
         return dict(given)
     precision = int(node.get("precision", 38))
-    # converters write 64 where the source has none
+    # converters write 64 if the source has none
     return {"scale": node.get("scale", 0), "connect.decimal.precision": min(precision, 38)}
 
 

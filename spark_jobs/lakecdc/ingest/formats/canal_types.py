@@ -11,7 +11,7 @@ from lakecdc.ingest.formats.values import Field
 
 _DECIMALS = ("decimal", "numeric", "dec", "fixed")
 _DECIMAL = re.compile(rf"(?:{'|'.join(_DECIMALS)})(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(?:\s+\w+)*\s*")
-# digits of a decimal, and those of them behind the point, in MySQL and MariaDB at most
+# most digits of a decimal, and most digits after the point, in MySQL and MariaDB
 _MOST_DIGITS, _MOST_PLACES = 65, 38
 _SQL_TYPES = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "integer", "year"), "int"),
@@ -23,7 +23,7 @@ _SQL_TYPES = {
     "timestamp": "timestamp",
     **dict.fromkeys(("bool", "boolean"), "boolean"),
 }
-# what else the first word of a type is called in MySQL and MariaDB
+# other first words of types in MySQL and MariaDB
 _TEXTS = frozenset(
     (
         *("char", "character", "nchar", "varchar", "varcharacter", "nvarchar", "national", "long", "enum", "set"),
@@ -43,7 +43,7 @@ def fields(schema: str) -> tuple[Field, ...]:
 
 
 def doubts(schema: str) -> tuple[str, ...]:
-    """Return the columns to which ``mysqlType`` gives a type that MySQL does not have: the message has been damaged."""
+    """Return the columns with a type in ``mysqlType`` that MySQL lacks: the message was damaged."""
     return tuple(name for name, kind in _types(schema).items() if not _is_known(str(kind or "").lower()))
 
 
@@ -53,7 +53,7 @@ def _types(schema: str) -> Mapping[str, Any]:
 
 
 def _column(name: str, mysql_type: str) -> Field:
-    """Return a column, whose values are numbers of names if its type tells these."""
+    """Return a column; its values are numbers of names if its type lists names."""
     listed = re.match(r"(enum|set)\s*\(", mysql_type, re.IGNORECASE)
     names = tuple(name.replace("''", "'") for name in re.findall(r"'([^']*(?:''[^']*)*)'", mysql_type))
     if listed and names:
@@ -77,7 +77,7 @@ def sql_type(mysql_type: str) -> str:
 
 
 def _is_known(lowered: str) -> bool:
-    """Check whether MySQL has such a type; for a table that Canal does not know, types are empty."""
+    """Check whether MySQL has such a type; types are empty for tables unknown to Canal."""
     base = _base(lowered)
     if base not in _DECIMALS:
         return not base or base in _NAMES
@@ -91,5 +91,5 @@ def _base(lowered: str) -> str:
 
 
 def _digits(lowered: str) -> tuple[int, int]:
-    found = _DECIMAL.match(lowered)
-    return (int(found[1]), int(found[2] or 0)) if found and found[1] else (10, 0)
+    match = _DECIMAL.match(lowered)
+    return (int(match[1]), int(match[2] or 0)) if match and match[1] else (10, 0)

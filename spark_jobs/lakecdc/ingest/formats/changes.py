@@ -1,4 +1,4 @@
-"""What frames of changes share: the columns of rejected messages, keys and rows as JSON."""
+"""Shared parts of change frames: the columns of rejected messages, keys and rows as JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.sql import exact_json
 
-#: what a message that cannot be applied leaves behind
+#: columns of a rejected message
 REJECTED = ("rule", "reason", *MESSAGE, "source_table", "order", "source_time", "row_key")
 
 
 def row_key(column: str, names: Sequence[str]) -> Column:
-    """Return the values of a key struct as text, whatever its columns are called; null without a key."""
+    """Return the values of a key struct as text, without column names; null without a key."""
     values = F.struct(*[F.col(column)[name].alias(f"k{i}") for i, name in enumerate(names)])
     return F.when(F.col(column).isNotNull(), exact_json(values))

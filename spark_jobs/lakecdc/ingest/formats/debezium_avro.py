@@ -1,9 +1,9 @@
-"""Debezium change events in Avro: messages that name their schema in a registry, or records of container files.
+"""Convert Debezium change events in Avro: messages with schemas in a registry, or records of container files.
 
-Values become what Debezium's JSON says of the same event, so that both formats share everything behind.
+Values are converted to Debezium's JSON of the same event, so both formats share the rest of the code.
 
 A message is a zero byte, the id of its schema (big-endian) and the record; source: Confluent's "Wire format".
-Apicurio's converters put the id into a header instead, 8 bytes, and the message is the record alone.
+Apicurio's converters put the id into a header of 8 bytes instead, and the message is only the record.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def in_json(messages: DataFrame, reading: Reading) -> InJson:
     named, good, reasons, ids = _with_records(messages, reading.registry)
     nothing = F.lit(None).cast("string")
     texts = {part: _text(part, ids[part], good) for part in _PARTS}
-    # the converter of headers may be another one
+    # headers may have another converter
     moved = F.coalesce(texts["moved"], F.expr("CASE WHEN moved_id IS NULL THEN CAST(moved AS string) END"))
-    # thousands of them would be too much for an expression
+    # an expression cannot have thousands of them
     bad = [(n, f"unknown-schema: {reason}") for n, reason in reasons.items()]
     if bad:
         bad_ids = local_relation(messages.sparkSession, bad, "value_id bigint, bad_schema string")
@@ -46,7 +46,7 @@ def in_json(messages: DataFrame, reading: Reading) -> InJson:
         F.coalesce("bad_schema", F.when(F.col("payload").isNull(), broken))
     )
     schemas = [F.when(F.col("value_id") == n, good[n].connect) for n in ids["value"]]
-    told = named.select(
+    decoded = named.select(
         *messages.columns,
         texts["value"].alias("payload"),
         texts["key"].alias("key_text"),
@@ -55,9 +55,9 @@ def in_json(messages: DataFrame, reading: Reading) -> InJson:
         "value_id",
         "bad_schema",
     )
-    told = told.withColumn("unreadable", unreadable).drop("value_id", "bad_schema")
+    decoded = decoded.withColumn("unreadable", unreadable).drop("value_id", "bad_schema")
     one = len(ids["value"]) == 1
-    return InJson(told, debezium_schema.fields(good[ids["value"][0]].connect) if one else None)
+    return InJson(decoded, debezium_schema.fields(good[ids["value"][0]].connect) if one else None)
 
 
 def _text(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> Column:
@@ -71,12 +71,12 @@ def _text(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> C
 def _with_records(
     messages: DataFrame, registry: Registry
 ) -> tuple[DataFrame, Mapping[int, AvroSchema], Mapping[int, str], Mapping[str, list[int]]]:
-    """Return messages with ids of their schemas and columns for the records of each.
+    """Return messages with the ids of their schemas, and columns for the records of each schema.
 
-    :return: the messages, the schemas, why others cannot be used, and the ids of the former by part.
+    :return: the messages, the usable schemas, why others cannot be used, and the usable ids by part.
     """
     moved = F.expr("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value")
-    # which schemas there are is asked before the messages are decoded, and reading them is dear
+    # the schema ids are read before the messages are decoded, and reading messages is expensive
     messages = messages.persist()
     named = messages.withColumn("moved", moved)
     named = named.withColumns({f"{part}_id": _id(part, registry.id_bytes) for part in _PARTS})
@@ -99,15 +99,15 @@ def _body(part: str, size: int) -> Column:
 
 
 def _header(part: str) -> str:
-    """Return the id in a header; the key before has none."""
+    """Return the id in a header; the old key has none."""
     names = ", ".join(f"'{name}'" for name in id_headers(part))
     return f"get(filter(headers, h -> h.key IN ({names})), 0).value"
 
 
 def _usable(registry: Registry, ids: Iterable[int]) -> tuple[dict[int, AvroSchema], dict[int, str]]:
-    """Return schemas by id, and why others cannot be used, by Spark among others.
+    """Return usable schemas by id, and why others cannot be used, for example by Spark.
 
-    :raises InputError: if Spark lacks Avro.
+    :raises InputError: Spark lacks Avro.
     """
     good, reasons = dict[int, AvroSchema](), dict[int, str]()
     for number, schema in registry.schemas(sorted(ids)).items():
@@ -122,9 +122,9 @@ def _usable(registry: Registry, ids: Iterable[int]) -> tuple[dict[int, AvroSchem
 
 @lru_cache(maxsize=1024)
 def refusal(schema: AvroSchema) -> str | None:
-    """Return why Spark cannot decode by a schema; None if it can.
+    """Return why Spark cannot decode with a schema, or None.
 
-    :raises InputError: if Spark lacks Avro.
+    :raises InputError: Spark lacks Avro.
     """
     try:
         nothing = SparkSession.active().range(0)
@@ -150,5 +150,5 @@ def _from_avro(part: str, number: int, schema: AvroSchema, registry: Registry) -
 
 
 def _once(value: Column) -> Column:
-    """Return a value that is evaluated once per row, see :func:`lakecdc.ingest.formats.messages.once`."""
+    """Return an expression that is evaluated once per row, see :func:`lakecdc.ingest.formats.messages.once`."""
     return F.when(F.monotonically_increasing_id() >= 0, value)

@@ -1,4 +1,4 @@
-"""Columns from a Kafka Connect schema in JSON, with Debezium's semantic types.
+"""Read columns from a Kafka Connect schema in JSON, with Debezium's semantic types.
 
 Source: Debezium documentation, "Data type mappings", and the schema JSON of Kafka Connect's JsonConverter.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from lakecdc.ingest.envelopes.debezium_flat import PREFIX
 from lakecdc.ingest.formats.values import Field
 
-#: what reading a text as a schema raises that is none
+#: errors of reading a text that is not a schema
 NO_SCHEMA = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PRIMITIVE = {
     "int8": "int",
@@ -59,7 +59,7 @@ def flat_fields(schema: str) -> tuple[Field, ...]:
 
 
 def field(schema: dict[str, Any]) -> Field:
-    """Return a column from the schema of one member: objects and arrays stay JSON text, bytes become binary."""
+    """Return a column from a member's schema: objects and arrays stay JSON text, bytes become binary."""
     name, kind, semantic = schema["field"], schema.get("type"), schema.get("name")
     if semantic == _DECIMAL:
         return _decimal(name, schema.get("parameters") or {})
@@ -72,7 +72,7 @@ def field(schema: dict[str, Any]) -> Field:
 
 
 def _decimal(name: str, parameters: dict[str, Any]) -> Field:
-    """Return a decimal; a negative scale adds as many digits, zeros that are not written."""
+    """Return a decimal; a negative scale adds that many digits, for zeros that are not written."""
     scale = int(parameters.get("scale", 0))
     precision = int(parameters.get("connect.decimal.precision", 38)) - min(scale, 0)
     places = max(scale, 0)

@@ -1,4 +1,4 @@
-"""Define what a format knows of its messages beside their envelopes, which :mod:`lakecdc.ingest.envelopes` reads."""
+"""Define formats of messages, except for their envelopes, which :mod:`lakecdc.ingest.envelopes` reads."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.avro_registry import Registry
     from lakecdc.ingest.formats.values import Field
 
-#: columns of the message that stay with its envelope
+#: columns of the message that an envelope keeps
 MESSAGE = ("topic", "partition", "offset", "place", "key", "value", "headers")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a format has to know of a source.
+    """Options of a source for its format.
 
     :param epoch: number of the source's identity, 0 to 65535.
     :param unavailable_value: Debezium's ``unavailable.value.placeholder``.
-    :param order_by: member of a row that rises with every change, for formats that tell no order.
-    :param registry: has the messages' schemas; None for formats that need none.
-    :param routed: the source has chosen the messages' topics for the target.
-    :param only_added: rows of a format without kinds of changes are added, none is the newer state of another.
+    :param order_by: member of a row that increases with every change, for formats without an order.
+    :param registry: registry of the messages' schemas; None for formats without one.
+    :param routed: the source routes the messages' topics to the target.
+    :param only_added: rows of a format without kinds of changes are only added, none replaces another.
     """
 
     epoch: int
@@ -44,7 +44,7 @@ class Reading:
 class Read:
     """One envelope of a message.
 
-    :param place: of the message in its batch.
+    :param place: place of the message in its batch.
     :param schema: text of the row's schema; None without one.
     """
 
@@ -55,11 +55,11 @@ class Read:
 
 @dataclass(frozen=True)
 class InJson:
-    """Messages whose records stand beside them as the JSON that Debezium would have written.
+    """Messages with their records as the JSON that Debezium would have written.
 
     :param messages: with texts ``payload``, ``key_text`` and ``moved_text``, ``schema_text``, the schema of the
-        payload, and ``unreadable``, ``rule: reason`` of a record that cannot be read; all may be null.
-    :param schema: columns of the schema that all payloads have; None if they are of several schemas.
+        payload, and ``unreadable``, ``rule: reason`` of an unreadable record; all may be null.
+    :param schema: columns of the schema of all payloads; None if they have several schemas.
     """
 
     messages: DataFrame
@@ -70,17 +70,17 @@ class InJson:
 class Format:
     """A format of change events.
 
-    :param read: reads the rows of messages, as ``Rows`` does, with further options before.
-    :param fields: returns columns from the text of a schema, as far as it has them.
+    :param read: reads the rows of messages like ``Rows``, after further options.
+    :param fields: returns the columns in the text of a schema.
     :param placeholders: values may stand for "unchanged".
     :param tombstones: a null value deletes its key.
     :param row_keys: the messages' keys are the keys of their rows.
-    :param wraps: messages may carry their schemas beside their payloads.
+    :param wraps: messages may have schemas beside their payloads.
     :param whole: events have Debezium's structure, and their schemas all columns.
-    :param many_rows: messages may have many rows, and tell the types of their columns.
-    :param in_json: message frame to the same in JSON; None for a format that is JSON.
-    :param doubts: returns columns to which the text of a schema gives a type that the source cannot have.
-    :param options: returns the options of a source that ``read`` takes.
+    :param many_rows: messages may have many rows, and have the types of their columns.
+    :param in_json: converts a message frame to JSON; None for JSON formats.
+    :param doubts: returns columns with a type, in the text of a schema, that the source cannot have.
+    :param options: returns the source's options for ``read``.
     """
 
     read: Callable[..., Iterable[Envelope]]
@@ -96,23 +96,23 @@ class Format:
     options: Callable[[Reading], tuple[Any, ...]] = lambda reading: ()
 
     def rows(self, reading: Reading) -> Rows:
-        """Return what reads the rows of messages from a source."""
+        """Return the reader of rows in messages of a source."""
         return partial(self.read, *self.options(reading))
 
     def columns_of(self, schema: str) -> tuple[Field, ...]:
-        """Return the columns in the text of a schema; none if it is not in the format's notation."""
+        """Return the columns in the text of a schema; empty if it is not in the format's notation."""
         try:
             return self.fields(schema)
         except NO_SCHEMA:
             return ()
 
     def doubted_of(self, schema: str, fixed: Collection[str]) -> str | None:
-        """Return why messages with a schema cannot be trusted; None if they can.
+        """Return why messages with a schema cannot be trusted, or None.
 
-        :param fixed: columns whose types do not depend on it.
+        :param fixed: columns whose types do not depend on the schema.
         """
         try:
-            found = [name for name in self.doubts(schema) if name not in fixed]
+            doubted = [name for name in self.doubts(schema) if name not in fixed]
         except NO_SCHEMA:
             return None
-        return f"the source has no such type as the message tells of {found[0]}" if found else None
+        return f"the source does not have the type that the message gives for {doubted[0]}" if doubted else None

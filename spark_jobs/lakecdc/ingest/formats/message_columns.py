@@ -1,4 +1,4 @@
-"""Read what stands beside the values of messages: their keys, headers, topics and partitions."""
+"""Read keys, headers, topics and partitions of messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lakecdc.ingest.envelopes.message import Keys, Message
 
 #: column with the order key of a tombstone that deletes the row of its key; null for all other messages
 PLACED = "placed"
-# messages that are decoded at once, and bytes of them: they are some ten times as large meanwhile
+# messages decoded at once, and their bytes: decoding needs about ten times the memory
 _ROWS, _BYTES = 16_384, 8 * 1024 * 1024
 
 
 def cut_into_parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut messages into parts that are small enough to be decoded at once."""
+    """Split messages into parts that are decoded at once."""
     start = 0
     while start < messages.num_rows:
         rows = _ROWS
@@ -28,14 +28,14 @@ def cut_into_parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def read_messages(messages: pa.RecordBatch) -> list[Message]:
-    """Return messages with their keys, and values that are only there or not."""
-    gone = messages.column("value").is_null().to_pylist()
+    """Return messages with their keys; values are only null or empty."""
+    tombstones = messages.column("value").is_null().to_pylist()
     topics = messages.column("topic").to_pylist()
     stamps = messages.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
     return [
         Message(None if is_gone else b"", key, topic, stamp, None if was is None else {OLD_KEY: was})
         for is_gone, key, topic, stamp, was in zip(
-            gone, _keys(messages), topics, stamps, _old_keys(messages), strict=True
+            tombstones, _keys(messages), topics, stamps, _old_keys(messages), strict=True
         )
     ]
 
@@ -46,7 +46,7 @@ def record_keys(messages: pa.RecordBatch) -> list[Keys | None]:
 
 
 def has_old_key(messages: pa.RecordBatch) -> pa.Array:
-    """Check which messages have a header with the key that the row had before."""
+    """Check which messages have a header with the row's old key."""
     if messages.column("headers").null_count == len(messages):
         return pa.repeat(False, len(messages))
     return pa.array([was is not None for was in _old_keys(messages)], pa.bool_())
@@ -59,25 +59,25 @@ def has_key_of(messages: pa.RecordBatch, key: Set[str]) -> pa.Array:
 
 
 def agrees(names: Iterable[str] | None, key: Set[str]) -> bool:
-    """Check that a message names the columns of a key, or none at all."""
+    """Check that a message names the columns of a key, or no columns."""
     return not names or key == {*names}
 
 
 def partitions(messages: pa.RecordBatch) -> pa.Array:
-    """Return ``topic/partition`` of each message, the partition alone without a topic."""
+    """Return ``topic/partition`` of each message, only the partition without a topic."""
     partition = messages.column("partition").cast(pa.string())
     topic = messages.column("topic")
     return pc.if_else(topic.is_valid(), pc.binary_join_element_wise(topic, partition, "/"), partition)
 
 
 def last_names(messages: pa.RecordBatch, place: int) -> str | None:
-    """Return the last two names of a message's topic, which is called like its table."""
+    """Return the last two parts of a message's topic, which is named like its table."""
     topic = messages.column("topic")[place].as_py() if "topic" in messages.schema.names else None
     return None if topic is None else ".".join(topic.rsplit(".", 2)[-2:])
 
 
 def _keys(messages: pa.RecordBatch) -> list[bytes | None]:
-    """Return the keys of messages, as JSON where their records stand beside them."""
+    """Return the keys of messages, as JSON if they have JSON beside their records."""
     return _texts(messages.column("key_text" if "key_text" in messages.schema.names else "key"))
 
 

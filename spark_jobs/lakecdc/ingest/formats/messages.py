@@ -1,15 +1,15 @@
-"""The message frame: what file and queue sources hand to a format.
+"""The message frame, which file and queue sources pass to a format.
 
 ===============  ==================================================================================
 ``topic``        topic, or null for files
 ``partition``    partition of the topic, 0 for files
-``offset``       offset in the partition; null for files that are no dump of a topic
+``offset``       offset in the partition; null for files that are not a dump of a topic
 ``timestamp``    time of the record, null for files
 ``key``          raw key, binary, or null
 ``value``        raw value, binary; null is a tombstone
 ``headers``      array of ``struct<key string, value binary>``, or null
-``arrival``      long that rises in the order of arrival; the last tie-breaker of the order key
-``place``        text that names the message at its source, such as ``shop.orders/3@1234``
+``arrival``      long that increases in the order of arrival; the last tie-breaker of the order key
+``place``        text that identifies the message at its source, such as ``shop.orders/3@1234``
 ===============  ==================================================================================
 """
 
@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from lakecdc.ingest.envelopes.json_values import HALF
 from lakecdc.sql import literal
 
-#: makes the message frame
+#: creates the message frame
 Messages = Callable[[], "DataFrame"]
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -33,7 +33,7 @@ SCHEMA = (
 
 
 def as_they_are(messages: DataFrame, *_more: str) -> DataFrame:
-    """Return a message frame as it is, with further columns that are named."""
+    """Return a message frame unchanged, given further column names."""
     return messages
 
 
@@ -43,7 +43,7 @@ def place_sql(source: str) -> str:
 
 
 def from_values(lines: DataFrame, *more: str) -> DataFrame:
-    """Return messages from lines that are one event each, with further columns.
+    """Return messages from lines of one event each, with further columns.
 
     :param lines: columns ``value`` (text), ``arrival`` (long) and ``place`` (text).
     """
@@ -64,8 +64,7 @@ def from_values(lines: DataFrame, *more: str) -> DataFrame:
 def from_dumped_records(lines: DataFrame) -> DataFrame:
     """Return messages from dumped Kafka records: ``topic, partition, offset, timestamp, key, value, headers``.
 
-    Key and value may be JSON or text that holds JSON; a line that is not a record stays whole, so that it is kept.
-
+    Key and value may be JSON or text with JSON; a line that is not a record stays whole, to be quarantined.
     """
     parsed = lines.selectExpr("value AS line", "arrival", "place", f"{once(json('value'))} AS v")
     headers = (
@@ -94,9 +93,9 @@ def _member(name: str) -> str:
 def json(text: str) -> str:
     """Return SQL of the variant of a text in JSON, UTF-8; null for any other text.
 
-    Spark parses the beginning of a text, ignores the rest, such as a second object in a line, and replaces bytes that
-    are not UTF-8. Half of a surrogate pair is not a character and becomes ``?``; in a member's name it would make a
-    variant that nothing can read.
+    Spark parses the start of a text, ignores the rest, such as a second object in a line, and replaces bytes that are
+    not UTF-8. Half of a surrogate pair is not a character and becomes ``?``; in a member's name it would make an
+    unreadable variant.
     """
     may_be = f"(contains({text}, '\\\\ud') OR contains({text}, '\\\\uD'))"
     whole = f"CASE WHEN {may_be} THEN regexp_replace({text}, {literal(HALF)}, '$1?') ELSE {text} END"
@@ -105,9 +104,9 @@ def json(text: str) -> str:
 
 
 def once(sql: str) -> str:
-    """Return SQL that is evaluated once per row, however many expressions use it.
+    """Return SQL that is evaluated once per row, regardless of how many expressions use it.
 
-    Spark pushes a filter below the projection that it filters and repeats there what it refers to, such as the parsing
-    of the whole message, unless that is not deterministic. (It knows that ``rand() >= 0`` is always true.)
+    Spark pushes filters below projections and repeats the expressions they use there, such as the parsing of the whole
+    message, unless these are nondeterministic. (It optimizes ``rand() >= 0`` away as always true.)
     """
     return f"CASE WHEN monotonically_increasing_id() >= 0 THEN {sql} END"

@@ -1,4 +1,4 @@
-"""Type columns of texts as databases write them, exactly, and find which texts do not fit."""
+"""Convert texts of databases to typed columns exactly, and find texts that do not fit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from pyspark import Accumulator
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.runtime.worker import settle
 
-#: columns that a change frame with misfits has besides the others: names of the columns that cannot take a value of the
-#: event, key columns without a value among them; these columns' texts by name, of a delete the old ones; those of the
-#: old key
+#: further columns of a change frame with misfits: names of the columns whose value does not fit, including key columns
+#: without a value; the texts of these columns by name, for a delete the old ones; the texts of the old key
 JUDGED = ("misfits", "texts", "old_texts")
-#: column of typed rows of a full load: texts of the values that do not fit, by column, keys without a value among them;
-#: null where all fit
+#: column of typed rows of a full load: texts of the values that do not fit, by column, including keys without a value;
+#: null if all fit
 MISFITS = "misfits"
-#: texts of the first and the last moment that every reader of Iceberg tables takes
+#: texts of the first and last time that all readers of Iceberg tables accept
 OUTERMOST = {
     "date": ("0001-01-01", "9999-12-31"),
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
@@ -41,7 +40,7 @@ class TextColumn:
 
 
 def parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
-    """Return the values of texts in a type, whatever type they have at the source; see :data:`Convert`."""
+    """Return the values of texts in a type, for any source type; see :data:`Convert`."""
     if kind == "string":
         return texts, ()
     if kind == "binary":
@@ -52,7 +51,7 @@ def parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
 
 
 def cast_or_parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
-    """Return the values of texts of a type that Arrow casts as the type's parser does, or refuses."""
+    """Return the values of texts of a type for which Arrow casts like the type's parser, or refuses."""
     try:
         return texts.cast(arrow_type(kind)), ()
     except pa.ArrowInvalid:
@@ -60,14 +59,14 @@ def cast_or_parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]
 
 
 def misfits_by_row(columns: Iterable[tuple[str, Collection[int]]]) -> dict[int, list[str]]:
-    """Return by row the columns that cannot take a value, from the places of such values by column."""
-    found: dict[int, list[str]] = {}
+    """Return by row the columns whose value does not fit, from the places of such values by column."""
+    by_row: dict[int, list[str]] = {}
     for name, places in columns:
         for place in places:
-            names = found.setdefault(int(place), [])
+            names = by_row.setdefault(int(place), [])
             if name not in names:
                 names.append(name)
-    return found
+    return by_row
 
 
 def null_places(values: pa.Array) -> list[int]:
@@ -76,7 +75,7 @@ def null_places(values: pa.Array) -> list[int]:
 
 @dataclass(frozen=True)
 class TypeRows:
-    """Types rows of texts and finds which values do not fit."""
+    """Convert rows of texts to typed rows and find values that do not fit."""
 
     columns: tuple[TextColumn, ...]
     key: tuple[str, ...]
@@ -91,7 +90,7 @@ class TypeRows:
     def typed(self, arrays: Sequence[pa.Array]) -> pa.Table:
         """Return rows of values, columns ``c0`` …, and :data:`MISFITS`.
 
-        :param arrays: texts by column; values of a column that have been read exactly stay as they are.
+        :param arrays: texts by column; values that were parsed already are unchanged.
         """
         values, misfits = list[pa.Array](), dict[int, dict[str, str | None]]()
         for column, texts in zip(self.columns, arrays, strict=True):
@@ -101,15 +100,15 @@ class TypeRows:
                 misfits.setdefault(int(place), {})[column.name] = texts[place].as_py()
             values.append(own)
         kind, count = pa.map_(pa.string(), pa.string()), len(arrays[0])
-        told = pa.nulls(count, kind)
+        misfit_texts = pa.nulls(count, kind)
         if misfits:
-            told = pa.array([[*misfits[i].items()] if i in misfits else None for i in range(count)], kind)
-        return pa.Table.from_arrays([*values, told], [*(f"c{i}" for i in range(len(values))), MISFITS])
+            misfit_texts = pa.array([[*misfits[i].items()] if i in misfits else None for i in range(count)], kind)
+        return pa.Table.from_arrays([*values, misfit_texts], [*(f"c{i}" for i in range(len(values))), MISFITS])
 
 
 @dataclass(frozen=True)
 class ReadTask:
-    """Task of Spark that reads a full load: numbers of shares in, rows of :attr:`TypeRows.schema` out.
+    """Spark task that reads shares of a full load, given by number, to rows of :attr:`TypeRows.schema`.
 
     :param read: see ``change.Load``.
     :param left_out: counts the rows that do not fit.

@@ -1,4 +1,4 @@
-"""Columns as a format delivers them, and the placeholders that stand for unchanged values."""
+"""Describe the columns of a format, and find placeholders of unchanged values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lakecdc.ingest.envelopes.message import whole
 from lakecdc.model.columns import DECIMAL, ColumnType
 from lakecdc.model.tokens import Number, as_token
 
-# types whose values a database keeps out of line, so that they can be left out of an update's log
+# types whose values a database stores out of line, so an update's log may lack them
 _LARGE = re.compile(r"string|binary|decimal")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column as a format delivers it.
+    """A column of a format.
 
-    :param type: Spark SQL type it is to have; this and the others are those of its :attr:`column_type`.
+    :param type: Spark SQL type of the result; this and the others are those of its :attr:`column_type`.
     """
 
     name: str
@@ -44,25 +44,25 @@ class Field:
 
     @property
     def is_large(self) -> bool:
-        """Check whether a database may leave the value out of an update, so that a placeholder stands for it."""
+        """Check whether a database may leave the value out of an update, and a placeholder stands for it."""
         return bool(_LARGE.match(self.type))
 
     def with_type(self, sql_type: str) -> Field:
         """Return the same values in another type."""
         if self.names and sql_type != "string":
-            # who wants numbers has them
+            # the values are numbers already
             return Field(self.name, sql_type)
         plain_binary = sql_type == "binary" and self.encoding == "plain"
         return replace(self, type=sql_type, encoding="base64" if plain_binary else self.encoding)
 
     def with_encoding(self, encoding: str) -> Field:
-        """Return the same column, its values written in another way; the type tells the scale."""
+        """Return the column with another encoding of its values; the type has the scale."""
         decimal = DECIMAL.match(self.type)
         return replace(self, encoding=encoding, scale=int(decimal[2]) if decimal else 0)
 
 
 def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
-    """Return how Debezium writes its placeholder in columns of different types, as JSON text.
+    """Return the JSON texts of Debezium's placeholder in columns of different types.
 
     Source: Debezium's ``UnchangedToastedPlaceholder``: text, bytes, arrays of text, bytes, integers and uuid, hstore.
     """
@@ -97,7 +97,7 @@ def json_type(value: Any) -> str:
 
 
 def merge_fields(seen: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
-    """Return columns that hold the values of several lists of columns, written as the first of these has them."""
+    """Return columns that fit the values of several lists of columns, with the encoding in the first list."""
     merged: dict[str, Field] = {}
     for one in (f for fields in seen for f in fields):
         known = merged.setdefault(one.name, one)

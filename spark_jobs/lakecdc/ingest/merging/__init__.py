@@ -1,1 +1,1 @@
-"""Merge the events of a batch with the rows that a table has, by the rules of the target's setting ``merge``."""
+"""Merge the events of a batch with a table's rows, by the rules of the target's setting ``merge``."""

@@ -1,4 +1,4 @@
-"""Merge a batch with the rows that its table has of the same keys."""
+"""Merge a batch with its table's rows of the same keys."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ _IS_MOVED_OPEN = "op != 'd' AND coalesce(size(open), 0) > 0 AND old_key IS NOT N
 
 @dataclass(frozen=True)
 class Merging:
-    """Merges the events of a batch with the rows of its table.
+    """Merge the events of a batch with the rows of its table.
 
     :param batch: cleaned.
     :param mark: highest order key that the table has applied; None if it was never fed.
-    :param has_late: the table may have applied something newer than an event.
+    :param has_late: the table may have a newer state than an event.
     :param events: number of the events.
-    :param keep_incomplete: quarantines events that leave out values which nothing else has, given the batch and these.
+    :param keep_incomplete: quarantines events that leave out values recorded nowhere else, given the batch and the
+        events.
     """
 
     feed: TableFeed
@@ -51,7 +52,7 @@ class Merging:
 
     @contextmanager
     def merged(self) -> Iterator[Batch]:
-        """Yield the batch with all columns of the table, and with one row per key as the table should have it."""
+        """Yield the batch with all columns of the table, and one merged row per key."""
         feed, batch, table = self.feed, self.batch, self.feed.existing
         assert batch.rows is not None
         columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
@@ -63,58 +64,58 @@ class Merging:
             if of_events.facts.moved_open:
                 events = self._without_moved_open(events)
                 of_events = self._of_events(stack, contributions, events)
-            found = self._look_up(contributions.keys_of(of_events), rules, of_events.facts)
-            whole = self._combined(stack, contributions, of_events, found)
+            stored = self._look_up(contributions.keys_of(of_events), rules, of_events.facts)
+            whole = self._combined(stack, contributions, of_events, stored)
             deletes = whole.facts.deletes
             if whole.facts.open:
                 # the other events of these keys are applied
                 complete = self._of_events(stack, contributions, self._without_incomplete(events, whole))
-                whole, deletes = self._combined(stack, contributions, complete, found), 1
+                whole, deletes = self._combined(stack, contributions, complete, stored), 1
             count = whole.keys
             merged = whole.with_frame(completed(table.spark, whole.frame, replace(batch, columns=columns), set()))
             if deletes or batch.commit.floor is not None:
                 self._remember_deletes(merged, rules)
             feed.add(keys_merged=count)
-            places = found.places if found is not None else None
+            places = stored.places if stored is not None else None
             yield replace(batch, columns=columns, rows=merged, commit=replace(batch.commit, state=state, places=places))
 
     @property
     def _origin(self) -> Origin:
         target = self.batch.target
         feeding = tuple(group.source_table for group in self.merge.groups if group.source_table)
-        # rows and a database's log are of the target's only table
+        # rows and a database's log are from the target's only table
         return Origin(None if target.source_tables else target.source_name, feeding if target.feed else ())
 
     def _of_events(self, stack: ExitStack, contributions: Contributions, events: Rows) -> EventContributions:
-        """Return the contributions of events; refuse those of no source table where groups are of source tables."""
-        made = contributions.of_events(events)
-        stack.callback(made.frame.unpersist)
-        if made.facts.of_no_table:
+        """Return the contributions of events; refuse events without a source table if groups need source tables."""
+        of_events = contributions.of_events(events)
+        stack.callback(of_events.frame.unpersist)
+        if of_events.facts.of_no_table:
             raise InputError(
-                f"{made.facts.of_no_table} events are of no source table, or of none that feeds a group of merge.",
+                f"{of_events.facts.of_no_table} events have no source table, or one that feeds no group of merge.",
                 table=self.feed.name,
-                hint="Take events of the groups' source tables alone (source_tables), in a format that names tables.",
+                hint="Only read events of the groups' source tables (source_tables), in a format that names tables.",
             )
-        return made
+        return of_events
 
     def _look_up(self, keys: DataFrame, rules: Rules, facts: EventFacts) -> LookedUp | None:
-        """Return the table's rows of some keys; None if none of them counts."""
+        """Return the table's rows of some keys; None if they are irrelevant."""
         table, batch, columns = self.feed.existing, self.batch, None
         if table.head() is None or batch.commit.replaces:
             return None
         if rules.is_first_row and not (facts.left_out or facts.deletes):
-            # the values of a first row stay as they are, or an earlier row replaces them all
+            # the values of a first row are unchanged, or an earlier row replaces all of them
             columns = [ORDER_COLUMN, TIME_COLUMN, *rules.order_columns]
         return look_up(table, keys, batch.key, columns=columns)
 
     def _combined(
-        self, stack: ExitStack, contributions: Contributions, events: EventContributions, found: LookedUp | None
+        self, stack: ExitStack, contributions: Contributions, events: EventContributions, stored: LookedUp | None
     ) -> PackedRows:
         """Merge events with the table's rows and remembered deletes: rows to write, deletes to write or remember."""
         batch, forgets = self.batch, self.batch.source.in_order and not self.feed.waits
         together = [events.frame]
-        if found is not None:
-            together.append(contributions.of_rows(found, since=batch.truncate_order))
+        if stored is not None:
+            together.append(contributions.of_rows(stored, since=batch.truncate_order))
         remembered = None if forgets else tombstones.open_remembered(self.feed.existing)
         if remembered is not None and self.merge.on_delete != "ignore":
             deletes = look_up(remembered, contributions.keys_of(events), batch.key)
@@ -131,7 +132,7 @@ class Merging:
         return merged
 
     def _valid_events(self) -> Rows:
-        """Leave out events before a TRUNCATE, and late ones of keys that were erased."""
+        """Remove events before a TRUNCATE, and late events of erased keys."""
         batch, position = self.batch, self.feed.position
         assert batch.rows is not None
         rows = batch.rows.every_event()
@@ -144,16 +145,16 @@ class Merging:
         return rows.with_frame(events)
 
     def _without_moved_open(self, events: Rows) -> Rows:
-        """Quarantine changes of a key that leave values out, with the deletes of the old keys, whose rows stay."""
+        """Quarantine key updates that leave values out, with the deletes of the old keys, whose rows stay."""
         moved = events.frame.where(_IS_MOVED_OPEN)
         places = moved.select("key", "order").union(moved.select("old_key", "order")).localCheckpoint()
         self.keep_incomplete(self.batch, moved)
         return events.with_frame(events.frame.join(F.broadcast(places), ["key", "order"], "left_anti"))
 
     def _without_incomplete(self, events: Rows, merged: PackedRows) -> Rows:
-        """Quarantine the events that leave out values which nothing else has.
+        """Quarantine the events that leave out values recorded nowhere else.
 
-        What a full load has overtaken is void: its row was deleted before the load reached it.
+        Events overtaken by a full load are void: their row was deleted before the load read it.
         """
         keys = merged.frame.where("open IS NOT NULL").select("key").localCheckpoint()
         incomplete = events.frame.where(is_open()).join(keys, "key", "left_semi")

@@ -1,4 +1,4 @@
-"""Frames of contributions to the rows of a merged table, and their merge by tasks."""
+"""Build frames of contributions to the rows of a merged table, and merge them in tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROWS_PER_TASK = 500_000
 
 
 def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> DataFrame:
-    """Leave out events up to an order key of keys that were erased from the table."""
+    """Remove events of erased keys up to an order key."""
     suspects = events.where(is_suspect(mark)).select("key", "order")
     erased = erased_keys(table, suspects, key)
     if erased is None:
@@ -54,7 +54,7 @@ class EventContributions:
 
 @dataclass(frozen=True)
 class Contributions:
-    """Makes contributions to the rows of a table, and merges them.
+    """Build contributions to the rows of a table, and merge them.
 
     :param events: number of the events, to size tasks.
     :param origin: source tables of the events.
@@ -67,7 +67,7 @@ class Contributions:
 
     @cached_property
     def _types(self) -> dict[str, str]:
-        """SQL types of the table's columns and of those of its orders."""
+        """SQL types of the table's columns and order columns."""
         return {c.name: c.type for c in self.rules.columns} | dict.fromkeys(self.rules.order_columns, "string")
 
     @cached_property
@@ -75,7 +75,7 @@ class Contributions:
         key, table = self.rules.key, self.table
         expressions = partition_expressions(table, current_spec_id(table))
         parallelism = table.spark.sparkContext.defaultParallelism
-        # as many of rows as of events
+        # as many rows as events
         tasks = max(parallelism, -(-2 * self.events // _ROWS_PER_TASK))
         groups = grouping(expressions, key, [self._types[name] for name in key], tasks)
         return Contributing(self.rules, groups, to_arrow_schema(_struct(self._types)))
@@ -95,7 +95,7 @@ class Contributions:
         return all(self._types.get(name, kind) == kind for name, kind in layout.types.items())
 
     def _laid_out(self, events: DataFrame) -> DataFrame:
-        """Return events in columns as the engine packs them, in the types of the table."""
+        """Return events in the engine's packed columns, with the table's types."""
         there = {*events.select("row.*").columns}
         values = [(F.col("row")[c.name] if c.name in there else F.lit(None)).cast(c.type) for c in self.rules.columns]
         table = F.col("source_table") if "source_table" in events.columns else F.lit(None).cast("string")
@@ -103,7 +103,7 @@ class Contributions:
             "op",
             *[F.col("key")[name].cast(self._types[name]).alias(f"k{i}") for i, name in enumerate(self.rules.key)],
             *[value.alias(f"c{i}") for i, value in enumerate(values)],
-            # Spark takes ten times as long to hand rows to a task if one of their columns is a list
+            # Spark is ten times as slow in passing rows to a task if a column is a list
             F.array_join(F.when(F.size("open") > 0, F.col("open")), SEPARATOR).alias("open"),
             F.col("old_key").isNotNull().alias("moved"),
             "order",
@@ -113,18 +113,18 @@ class Contributions:
         )
 
     def keys_of(self, events: EventContributions) -> DataFrame:
-        """Return the keys of events, by the names of their columns; distinct if they are too many otherwise."""
+        """Return the keys of events, by column name; distinct only if there are many."""
         schema, cells = _struct({name: self._types[name] for name in self.rules.key}), F.col("aside")
         keys = run_tasks(events.frame.select(cells).where(cells.isNotNull()), packing.rows_of_cells, schema)
         return keys if self.events <= MOST_KEYS else keys.distinct()
 
-    def of_rows(self, found: LookedUp, *, remembered: bool = False, since: str | None = None) -> DataFrame:
-        """Return the contributions of rows of the table, or of deletes that it remembers.
+    def of_rows(self, looked_up: LookedUp, *, remembered: bool = False, since: str | None = None) -> DataFrame:
+        """Return the contributions of the table's rows, or of remembered deletes.
 
-        :param since: order key below which they are void.
+        :param since: order key below which rows are void.
         """
         task = RowsTask(self._of, remembered=remembered, since=since)
-        return found.read(then=task, schema=packing.SCHEMA)
+        return looked_up.read(then=task, schema=packing.SCHEMA)
 
     def merged(
         self,
@@ -137,14 +137,14 @@ class Contributions:
     ) -> PackedRows:
         """Merge the contributions of each key; see :class:`~lakecdc.ingest.merging.tasks.CombineTask`.
 
-        :return: one row per key that changes, with what it leaves out as ``open``; the caller releases it.
+        :return: one row per changed key, with missing columns in ``open``; the caller releases it.
         """
         together, of = reduce(DataFrame.unionByName, contributions), self._of
         task = CombineTask(of, frozenset(left_out), removes, forgets, truncates)
         by_key = together.repartitionById(of.grouping.tasks, "grp").select("packed")
         cells = run_tasks(by_key, task, packing.SCHEMA).persist()
         layout = PackedLayout(self._types, self.rules.key, of.grouping, 0, whole_deletes=True)
-        return replace(packed_rows(cells, layout, folded=True), kept=(cells,))
+        return replace(packed_rows(cells, layout, folded=True), cached=(cells,))
 
 
 def _struct(types: Mapping[str, str]) -> T.StructType:

@@ -1,4 +1,4 @@
-"""Tasks that make contributions of events and of rows, and rows of contributions; between them all are packed."""
+"""Tasks that convert events and rows to contributions, and contributions to rows, packed between the tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, Rules,
 from lakecdc.runtime.worker import open_duckdb, settle
 from lakecdc.writer.files import slices
 
-# bytes of merged rows that are packed at once
+# bytes of merged rows packed at once
 _BYTES = 16 * 1024 * 1024
 _MOMENT = pa.timestamp("us", "UTC")
 
@@ -29,8 +29,8 @@ class EventFacts(msgspec.Struct, frozen=True):
     """Facts about the events of a batch.
 
     :param left_out: columns that some event leaves out.
-    :param moved_open: changes of a key that leave columns out.
-    :param of_no_table: events of no source table that feeds a group, where groups are of source tables.
+    :param moved_open: number of key updates that leave columns out.
+    :param of_no_table: number of events without a source table that feeds a group, if groups have source tables.
     """
 
     left_out: frozenset[str] = frozenset()
@@ -45,9 +45,9 @@ class EventFacts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Contributing:
-    """How contributions are laid out and grouped.
+    """Layout and grouping of contributions.
 
-    :param types: of the table's columns and of those of its orders.
+    :param types: types of the table's columns and order columns.
     """
 
     rules: Rules
@@ -55,19 +55,19 @@ class Contributing:
     types: pa.Schema
 
     def contributions(
-        self, named: Mapping[str, pa.Array], beside: Mapping[str, pa.Array], gone: pa.Array | None = None
+        self, named: Mapping[str, pa.Array], beside: Mapping[str, pa.Array], no_row: pa.Array | None = None
     ) -> pa.Table:
         """Return contributions, see :func:`~lakecdc.ingest.merging.combine.combine`.
 
-        :param named: values by the names of columns; those of others are null.
+        :param named: values by column name; other columns are null.
         :param beside: further columns.
-        :param gone: contributions without a row.
+        :param no_row: contributions without a row.
         """
         count = len(beside["op"])
         values = {f.name: named[f.name] if f.name in named else pa.nulls(count, f.type) for f in self.types}
         values = {name: array.cast(self.types.field(name).type) for name, array in values.items()}
         key = struct_of([(name, values[name]) for name in self.rules.key], count)
-        return pa.table({"key": key, "row": struct_of([*values.items()], count, gone), **beside})
+        return pa.table({"key": key, "row": struct_of([*values.items()], count, no_row), **beside})
 
     def grouped(self, contributions: pa.Table, facts: str = "") -> Iterator[pa.RecordBatch]:
         """Yield contributions by groups of their keys, as rows of a packed frame."""
@@ -82,17 +82,17 @@ class Contributing:
         yield from packing.packed_groups(groups[order], contributions.take(pa.array(order)), facts)
 
     def arrange(self, key: pa.Array) -> pa.Array:
-        """Return the places of keys in order of partition values and keys."""
+        """Return the places of keys ordered by partition values and keys."""
         placed = self.placed(key)
         by = [*columns(placed, "p"), *columns(placed, "k")]
         return pc.sort_indices(placed, [(name, "ascending") for name in by])
 
     def placed(self, key: pa.Array) -> pa.Table:
-        """Return ``k0`` … and ``p0`` … of keys."""
+        """Return the columns ``k0`` … and ``p0`` … of keys."""
         return self.grouping.with_partitions(self.keyed(key))
 
     def keyed(self, key: pa.Array) -> pa.Table:
-        """Return ``k0`` … of keys."""
+        """Return the columns ``k0`` … of keys."""
         return pa.table({f"k{i}": pc.struct_field(key, name) for i, name in enumerate(self.rules.key)})
 
 
@@ -100,17 +100,17 @@ class Contributing:
 class Origin:
     """Source tables of a job's events.
 
-    :param only: of events that name none; None if they may be of several.
-    :param feeding: those that events may be of; any if empty.
+    :param only: source table of events that name none; None if there may be several.
+    :param feeding: allowed source tables; any if empty.
     """
 
     only: str | None = None
     feeding: tuple[str, ...] = ()
 
     def tables(self, at: Mapping[str, pa.Array]) -> pa.Array:
-        """Return the source tables of events; one that names none is of the only one, or of that of its topic's name.
+        """Return the source tables of events; an event without one has the only table, or that of its topic's name.
 
-        Null for events of other tables.
+        It is null for events of other tables.
         """
         partition = at["partition"].dictionary_encode()
         topics = pa.array([place.rpartition("/")[0] or None for place in partition.dictionary.to_pylist()], pa.string())
@@ -125,10 +125,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class EventsTask:
-    """Events in, packed contributions out, with :class:`EventFacts`; ``aside`` has their keys.
+    """Task that converts events to packed contributions, with :class:`EventFacts`; ``aside`` has their keys.
 
-    :param names: columns of the row, ``c0`` … of the events.
-    :param packed: the events are packed; ``open`` of others is text.
+    :param names: names of the row's columns, ``c0`` … of the events.
+    :param packed: the events are packed; otherwise ``open`` is text.
     """
 
     of: Contributing
@@ -171,10 +171,10 @@ class EventsTask:
 
 @dataclass(frozen=True)
 class RowsTask:
-    """Rows of a table in, packed contributions out.
+    """Task that converts rows of a table to packed contributions.
 
-    :param remembered: they are deletes that the table remembers.
-    :param since: rows with a lower order key are left out.
+    :param remembered: the rows are remembered deletes.
+    :param since: leave out rows with a lower order key.
     """
 
     of: Contributing
@@ -197,12 +197,12 @@ class RowsTask:
 
 @dataclass(frozen=True)
 class CombineTask:
-    """Packed contributions in, which are all of their keys; rows that change and deletes out, packed, with facts.
+    """Task that merges all packed contributions of keys to packed changed rows and deletes, with facts.
 
     :param left_out: columns that some event leaves out.
     :param removes: a contribution may be older than a delete of its key.
-    :param forgets: deletes of keys without a row need not be remembered.
-    :param truncates: rows of the table that have an order key go before the merged ones come.
+    :param forgets: do not remember deletes of keys without a row.
+    :param truncates: remove the table's rows with an order key before adding the merged ones.
     """
 
     of: Contributing
@@ -227,7 +227,7 @@ class CombineTask:
                 yield from packing.packed_rows(0, part, facts.to_json())
 
     def _changes(self, merged: pa.Table) -> pa.Array:
-        """Return whether a key's row changes, or its delete has to be remembered."""
+        """Return the keys whose row changes, or whose delete must be remembered."""
         is_there, lives = merged["stored_order"].is_valid(), pc.not_equal(merged["op"], "d")
         no_delete = pc.equal(merged["deletes"], 0)
         changes = pc.or_(pc.greater(merged["applied"], 0), pc.invert(no_delete))
@@ -237,13 +237,13 @@ class CombineTask:
         return pc.and_(changes, pc.or_(lives, is_there)) if self.forgets else changes
 
     def _laid_out(self, merged: pa.Table) -> pa.Table:
-        """Return merged rows in the layout of the engine, with counts of events that tell whether the table has one."""
+        """Return merged rows in the engine's layout, with event counts that show whether the table has a row."""
         count, types = merged.num_rows, self.of.types
         # a TRUNCATE removes only rows with an order key
         is_there = pa.repeat(True, count) if self.truncates else merged["stored_order"].is_valid()
         inserts = pc.and_not(pc.not_equal(merged["op"], "d"), is_there)
         counts = dict.fromkeys(COUNTS, pa.repeat(pa.scalar(0, pa.int32()), count))
-        # two deletes of a row that is there, whatever becomes of it
+        # two deletes of an existing row, regardless of its new state
         counts |= {"n_c": inserts.cast(pa.int32()), "n_d": pc.if_else(is_there, 2, 0).cast(pa.int32())}
         placed, row = self.of.placed(_whole(merged["key"])), _whole(merged["row"])
         key = {name: placed[name] for name in columns(placed, "k")}

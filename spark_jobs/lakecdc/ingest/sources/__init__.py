@@ -21,14 +21,14 @@ _MODULES = {
 
 
 def source_module(name: str) -> ModuleType:
-    """Import the module of a type of source, now, so that its driver is needed only if used."""
+    """Import the module of a source type lazily, so that its driver is needed only if used."""
     return import_module(f"{__name__}.{_MODULES.get(name, name)}")
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
     """Open the source of an ingest spec."""
     assert spec.source is not None
-    found: IngestSource = source_module(
+    source: IngestSource = source_module(
         "quarantine" if spec.job == "replay_quarantine" else spec.source.type
     ).open_source(spark, spec)
-    return found
+    return source

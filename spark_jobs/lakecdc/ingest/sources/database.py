@@ -1,4 +1,4 @@
-"""What database sources share: checks of columns, full loads by chunks, errors of tasks."""
+"""Code shared by database sources: column checks, chunked full loads, task errors."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
             if column not in names:
                 raise InputError(
                     f"{label} has no column {column!r}, which {place} names.",
-                    hint=f"Names in {place} are those that the source has now: if it has renamed the column, do so "
-                    "there.",
+                    hint=f"Use the source's current names in {place}; if the source renamed the column, rename it "
+                    "there as well.",
                 )
     left_out = sorted(set(key) & set(target.exclude_columns))
     if left_out:
@@ -60,13 +60,13 @@ def target_columns(
     """Return the target's columns for the source's.
 
     :param columns: name, Spark SQL type (None without a counterpart) and source type of each, in order.
-    :param unreadable: columns that cannot be read: why, and a remedy besides leaving them out.
-    :raises InputError: naming the first column without a type or with an unusable name.
+    :param unreadable: columns that cannot be read, with the reason and a remedy besides excluding them.
+    :raises InputError: a column has no type or an unusable name.
     """
-    kept = [column for column in columns if column[0] not in target.exclude_columns]
-    _check_names([name for name, _, _ in kept])
-    found = []
-    for name, derived, source_type in kept:
+    included = [column for column in columns if column[0] not in target.exclude_columns]
+    _check_names([name for name, _, _ in included])
+    typed = []
+    for name, derived, source_type in included:
         kind = _column_type(target, name, derived, source_type)
         if name in unreadable:
             why, remedy = unreadable[name]
@@ -74,8 +74,8 @@ def target_columns(
                 f"Column {name!r} {why}.",
                 hint=f'Leave it out with "exclude_columns": ["{name}"]{remedy}.',
             )
-        found.append(Column(name, kind, name in key))
-    return tuple(found)
+        typed.append(Column(name, kind, name in key))
+    return tuple(typed)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -83,11 +83,11 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name in twice:
             raise InputError(
-                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
+                f"Two columns are named {name!r} apart from case; the catalog cannot tell them apart.",
                 hint='Leave one out with "exclude_columns".',
             )
         if is_own_column(name.lower()):
-            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.")
+            raise InputError(f"The source has a column {name!r}; lakecdc uses that name itself.")
 
 
 def _column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
@@ -95,7 +95,7 @@ def _column_type(target: Target, column: str, derived: str | None, source_type: 
         chosen = chosen_type(target, column)
         if arrow_type(chosen) is None:
             raise InputError(
-                f"Column {column!r} cannot be of type {chosen}: values of a database's log are read as single values.",
+                f"Column {column!r} cannot be of type {chosen}: a database's log has only single values.",
                 hint=f'Use "columns": {{"{column}": "string"}}, which keeps their text.',
             )
         return chosen
@@ -112,7 +112,7 @@ class LoadMark(NamedTuple):
     """Position of a full load's rows among the changes.
 
     :param order: order key of every row, below that of any change.
-    :param time: the source's clock when the reading began.
+    :param time: the source's clock when reading began.
     """
 
     order: str
@@ -160,7 +160,7 @@ def all_fitting(rows: DataFrame) -> DataFrame:
 def plan_load(
     spark: SparkSession, rows: TypeRows, mark: LoadMark, read: ReadShare, by_spark: ReadShare, tasks: int
 ) -> Load:
-    """Return a full load, for tasks that write it themselves and for Spark.
+    """Return a full load for tasks that write it themselves, and for Spark.
 
     :param rows: converts its rows.
     :param read: reads them in ``tasks``, see ``Load``; ``by_spark`` reads the same for Spark.
@@ -180,22 +180,22 @@ def load_rows(load: Load) -> LogRows:
     return LogRows(Rows(fitting(load.judged), load=load))
 
 
-def persist_load(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
+def persist_load(frame: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
     """Read rows of a full load once, and keep them on the executors' disks.
 
-    :param found: has the column ``misfits``.
+    :param frame: has the column ``misfits``.
     :param rows: aggregate of the number of rows, in SQL; ``more`` are further aggregates.
     :return: the rows and their facts, with ``rows`` and ``misfits``.
     :raises LakecdcError: the reading fails.
     """
-    kept = found.persist(StorageLevel.DISK_ONLY)
+    persisted = frame.persist(StorageLevel.DISK_ONLY)
     try:
-        facts = kept.agg(F.expr(rows).alias("rows"), F.count("misfits").alias("misfits"), *more).first()
+        facts = persisted.agg(F.expr(rows).alias("rows"), F.count("misfits").alias("misfits"), *more).first()
     except PySparkException as error:
-        kept.unpersist()
+        persisted.unpersist()
         raise (as_ours(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
     assert facts is not None
-    return kept, facts
+    return persisted, facts
 
 
 def split_misfits(rows: DataFrame, facts: Row) -> LogRows:
@@ -225,13 +225,13 @@ def check_driver(requirement: str) -> None:
     package = requirement.partition("[")[0]
     if importlib.util.find_spec(package) is None:
         raise InputError(
-            f"The Python package {package} is missing, on the driver at least.",
+            f"The Python package {package} is missing on the driver.",
             hint=f'Install "{requirement}" where driver and executors run, or ship it in an environment archive.',
         )
 
 
 def check_identity(table: str, position: Position, source: str, identity: str, place: str) -> None:
-    """Raise an :class:`InputError` for a position of another source; ``place`` is ``host:port`` for messages."""
+    """Raise an :class:`InputError` if a position belongs to another source; ``place`` is ``host:port`` for messages."""
     if position.source != source:
         raise InputError(f"The table was fed from a source of type {position.source}.", table=table)
     if position.identity != identity:
@@ -240,7 +240,7 @@ def check_identity(table: str, position: Position, source: str, identity: str, p
             f"{place} is {identity}: another server, a restored one, or a standby that was promoted. Positions mean "
             "nothing in another server's log.",
             table=table,
-            hint='Correct the address in source, or run once with "reload": ["*"] in options to load the tables anew.',
+            hint='Correct the address in source, or run once with "reload": ["*"] in options to reload the tables.',
         )
 
 
@@ -272,16 +272,16 @@ def positions_to_continue(spec: JobSpec, positions: Mapping[str, Position]) -> d
 
 
 def cause(error: Exception) -> str:
-    """Return the line of a failed task's trace that says what happened."""
+    """Return the line of a failed task's trace that names the error."""
     lines = [line.strip() for line in str(error).splitlines()]
     causes = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
     return (causes or lines)[0].rstrip(".")
 
 
 def full_load_needed(what: str, table: str) -> InputError:
-    """Create the error for a table that cannot continue from its position, and why."""
+    """Return the error of a table that cannot continue from its position; ``what`` is the reason."""
     return InputError(
         f"{what}: a full load is needed.",
         table=table,
-        hint=f'Run once with "reload": ["{table}"] in options: the table stays as it is until the load is complete.',
+        hint=f'Run once with "reload": ["{table}"] in options: the table is unchanged until the load is complete.',
     )

@@ -1,11 +1,11 @@
-"""Remember which files a table has read: fingerprints in its position, and many of them in a table beside it.
+"""Remember which files a table has read: as fingerprints in its position, or in a side table if they are many.
 
 The side table ``<table>_lakecdc_files`` has chapters of fingerprints, each linked to the previous one. The position
-names the newest chapter, so chapters of interrupted, overtaken or rolled-back runs are on no used chain. Ingestion only
-adds chapters. To forget files that are gone from the source it begins a new chain without them, and
+names the newest chapter, so chapters of interrupted, overtaken or rolled-back runs belong to no used chain. Ingestion
+only adds chapters. To forget files that the source no longer has, it begins a new chain without them, and
 ``clean_side_tables`` removes the former one once no snapshot uses it.
 
-Only files read under the source's present paths can be known to be gone: others are kept at the end of every chain.
+Only files read under the source's current paths can be forgotten; others stay at the end of every chain.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lakecdc.local_relation import local_relation
 from lakecdc.metadata.positions import Position
 
 SUFFIX = "_lakecdc_files"
-# eight bytes of a hash name a file: among a million files, two share one with a chance of one in 37 million
+# bytes of a file's hash: among a million files, the chance that two share one is one in 37 million
 _BYTES = 8
-# fingerprints in a position; summaries are kept for every snapshot
+# fingerprints in a position; every snapshot keeps its summary
 _MOST = 400
 #: column name, type, NOT NULL
 _COLUMNS = (
@@ -75,8 +75,8 @@ class Shown:
     """Files that a source shows.
 
     :param paths: fingerprint of the listed paths.
-    :param files: fingerprints of all existing files; empty if none is to be forgotten.
-    :param forget_above: number of gone files above which they are forgotten; 0 means never.
+    :param files: fingerprints of all existing files; empty if none may be forgotten.
+    :param forget_above: number of missing files above which they are forgotten; 0 means never.
     """
 
     paths: str
@@ -98,7 +98,7 @@ class Chapter:
 
     @property
     def name(self) -> str:
-        """Return a name that is equal for equal files and links, so that a repeated run writes nothing twice."""
+        """Return a name that depends only on files and links, so that a repeated run writes nothing twice."""
         text = "".join((self.instead, self.previous, *sorted(self.files)))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -126,8 +126,8 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
         begins = [name for name in chain(chapters, chapter) if name not in ends]
     except KeyError as error:
         raise InputError(
-            f"The table {table}{SUFFIX} no longer tells which files have been read.",
-            hint="Roll it back to a snapshot that does, or load a new table.",
+            f"The table {table}{SUFFIX} does not have all names of the files that have been read.",
+            hint="Roll it back to a snapshot that has them, or load a new table.",
         ) from error
     older, lasting = (frozenset[str]().union(*(chapters[name].files for name in part)) for part in (begins, ends))
     count = int(position.offsets.get("count", len(recent(position))))
@@ -141,9 +141,9 @@ def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory
         return memory, []
     memory, chapters = _under(shown, memory)
     recent, count, next_ = memory.recent | new, memory.count + len(new), Chapter(memory.chapter)
-    gone = (memory.recent | memory.older) - shown.files
-    if shown.forget_above and len(gone) > shown.forget_above:
-        recent = (recent | memory.older) - gone
+    vanished = (memory.recent | memory.older) - shown.files
+    if shown.forget_above and len(vanished) > shown.forget_above:
+        recent = (recent | memory.older) - vanished
         if memory.older:
             next_ = Chapter(memory.lasts, instead=memory.chapter)
             memory = replace(memory, older=frozenset())
@@ -155,7 +155,7 @@ def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory
 
 
 def _under(shown: Shown, memory: Memory) -> tuple[Memory, list[Chapter]]:
-    """Return the memory for today's paths; files of other paths last, because it is unknown which are gone."""
+    """Return the memory for the current paths; files of other paths stay, because their listing is unknown."""
     if memory.paths == shown.paths or not memory.count:
         return replace(memory, paths=shown.paths), []
     if not shown.forget_above:
@@ -177,14 +177,14 @@ def chain(chapters: Mapping[str, Chapter], newest: str) -> list[str]:
 def replaced_chapters(
     chapters: Mapping[str, Chapter], current: Position | None, positions: Iterable[Position | None]
 ) -> set[str]:
-    """Return the chapters that no run follows or can come to follow, since the table's chain has replaced theirs.
+    """Return the chapters that no run can use any more, because the table's chain has replaced theirs.
 
     A run that began before the replacement continues from one of them, and the table's position refuses its commit. A
-    chapter that continues or replaces the present chain may be of a run that is about to commit: it stays.
+    chapter that continues or replaces the current chain stays: its run may be about to commit.
 
     :param chapters: read before the positions, see :func:`chapter_links`.
     :param current: position of the newest snapshot with one.
-    :param positions: all positions that the table can have.
+    :param positions: all positions that the table may be rolled back to.
     :raises KeyError: a chapter of a chain is missing.
     """
     newest = _newest_chapter(current)
@@ -193,12 +193,12 @@ def replaced_chapters(
     left = [chapters[name].instead for name in chain(chapters, newest)]
     while left:
         name = left.pop()
-        # what an earlier run has removed has taken with it what it took the place of
+        # an earlier run that removed a chapter also removed the chapters that it replaced
         while name in chapters and name not in live | replaced:
             replaced.add(name)
             left.append(chapters[name].instead)
             name = chapters[name].previous
-    # chapters of runs that were interrupted before they could commit
+    # chapters of runs that were interrupted before their commit
     while more := {n for n, c in chapters.items() if n not in live | replaced and {c.previous, c.instead} & replaced}:
         replaced |= more
     return replaced
@@ -233,4 +233,4 @@ def _chapters(spark: SparkSession, catalog: str, table: str) -> dict[str, Chapte
     for row in rows:
         files.setdefault(row["chapter"], set()).add(row["file"])
         previous[row["chapter"]] = row["previous"]
-    return {name: Chapter(previous[name], frozenset(found)) for name, found in files.items()}
+    return {name: Chapter(previous[name], frozenset(names)) for name, names in files.items()}

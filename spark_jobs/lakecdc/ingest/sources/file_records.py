@@ -1,4 +1,4 @@
-"""Read the records of files, numbered in reading order: file, then place in the file."""
+"""Read the records of files, numbered in reading order: by file, then by place in the file."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from lakecdc.sql import quoted_column, sql_types
 _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
 # looks for the log of a streaming sink
 _SINK_LOOKUP = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
-# bytes of text that one task decodes at most, and whose keys one task folds
+# most bytes of text that one task decodes, and whose keys one task folds
 _BYTES_PER_TASK, _BYTES_PER_FOLD = 512 * 1024 * 1024, 256 * 1024 * 1024
 _HEADER_READERS = 8
-# most schemas fit into the first, any schema into the last
+# most schemas fit into the first size, all schemas into the last
 _HEAD_BYTES = (1 << 16, 1 << 24)
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
     """Return the files of paths and globs as sorted URIs; raise an :class:`InputError` if that fails."""
-    # it warns of every glob with a page of stack trace
+    # it logs a stack trace for every glob
     hush(spark, _SINK_LOOKUP)
     try:
         return sorted(spark.read.text(list(paths)).inputFiles())
@@ -64,7 +64,7 @@ def lines(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str] 
 
 
 def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
-    """Check files that may have lines too long for Spark, which would read them whole into memory."""
+    """Refuse files with lines too long for Spark, which would read them whole into memory."""
     planned = pieces.plan(dict.fromkeys(files, 0), spark.sparkContext.defaultParallelism, _BYTES_PER_TASK)
     suspects = planned[0].that_may_be_long() if planned else None
     if suspects is not None and suspects.tasks:
@@ -73,7 +73,7 @@ def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
 
 
 def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | None:
-    """Return the same lines, read by the tasks that decode them; None if the files are not on a local disk."""
+    """Return the lines, read by the tasks that decode them; None if the files are not on a local disk."""
     planned = pieces.plan(numbers, spark.sparkContext.defaultParallelism, _BYTES_PER_TASK)
     if planned is None:
         return None
@@ -84,7 +84,7 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
     def messages(values: DataFrame, *more: str) -> DataFrame:
         placed = values.withColumn("number", F.shiftright("arrival", pieces.PLACE_BITS))
         placed = placed.join(_numbered(spark, numbers), "number")
-        # as Spark cuts lines
+        # cut lines as Spark does
         line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
         return from_values(line.selectExpr("value", "arrival", place_sql("file"), *more), *more)
 
@@ -96,7 +96,7 @@ def stretches(
 ) -> DataFrame:
     """Return the parts of files that match a Java regular expression, with the columns of ``lines``.
 
-    A task reads each file whole. A file that is not UTF-8 is one part, unchanged.
+    One task reads each file. A file that is not UTF-8 is one part, unchanged.
     """
     text = spark.read.text(_paths(files or list(numbers)), wholetext=True)
     parts = F.regexp_extract_all("value", F.lit(pattern), F.lit(0))
@@ -128,7 +128,7 @@ def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -
     def read(files: Sequence[str] | None = None) -> DataFrame:
         pattern = delimited.record_pattern(settings)
         records = stretches(spark, numbers, pattern, files) if settings.multiline else lines(spark, numbers, files)
-        # what is not text is not a comment
+        # invalid UTF-8 is not a comment
         is_comment = F.col("value").startswith(settings.comment) & F.is_valid_utf8("value")
         return records.where(~is_comment) if settings.comment else records
 
@@ -150,13 +150,13 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
     try:
         rows = spark.read.option("mergeSchema", "true").parquet(*_paths(list(numbers)))
     except Exception as error:
-        said = _said(error)
+        message = _text(error)
         for name in numbers:
             _refuse_damaged(spark, name)
         raise InputError(
-            f"The Parquet files cannot be read together: {said}",
-            hint="Remove files that are not Parquet. If their types differ, feed the older files first, with a path or "
-            "max_files_per_run of their own.",
+            f"The Parquet files cannot be read together: {message}",
+            hint="Remove files that are not Parquet. If their types differ, feed the older files first, with a "
+            "separate path or max_files_per_run.",
         ) from error
     cells = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("cells")
     placed = _arranged(spark, rows.select(cells, *_where()), numbers, "cells", "file AS source")
@@ -169,11 +169,11 @@ def _refuse_damaged(spark: SparkSession, name: str) -> None:
         spark.read.parquet(*_paths([name]))
     except Exception as error:
         raise InputError(
-            f"The Parquet file {name} cannot be read: {_said(error)}", hint="Repair it, or remove it from the folder."
+            f"The Parquet file {name} cannot be read: {_text(error)}", hint="Repair it, or remove it from the folder."
         ) from error
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     cause = explain(error)
     return cause.text if cause else str(error).splitlines()[0]
 
@@ -212,7 +212,7 @@ def _paths(files: Sequence[str]) -> list[str]:
 def container_messages(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
     """Return the records of Avro container files as messages in Debezium's JSON with its schema.
 
-    So the quarantine can replay them without the file. The records are decoded by Spark's reader.
+    The quarantine can then replay them without the file. Spark's reader decodes the records.
 
     :param numbers: number of each file of the batch.
     :raises InputError: a file is not a container, or its schema cannot be used.

@@ -1,4 +1,4 @@
-"""Read change events or rows from files: each file once per table, in order of the files' names."""
+"""Read change events or rows from files: each file once per table, ordered by name."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ _SLASHES = re.compile(r"^([\w+.-]+):/+")
 
 @dataclass
 class Queue:
-    """Unread files of a table as URIs in reading order, the first ``taken`` of them in the current batch."""
+    """Unread files of a table as URIs in reading order, the first ``batch_size`` of them in the current batch."""
 
     files: list[str]
-    taken: int = 0
+    batch_size: int = 0
 
     def take(self, sizes: Mapping[str, int], most_bytes: int) -> list[str]:
         """Return the next batch: at least one file, and as many as fit into ``most_bytes``, unless that is 0."""
-        total = self.taken = 0
+        total = self.batch_size = 0
         for name in self.files:
             total += sizes.get(name, 0)
-            if self.taken and most_bytes and total > most_bytes:
+            if self.batch_size and most_bytes and total > most_bytes:
                 break
-            self.taken += 1
-        return self.files[: self.taken]
+            self.batch_size += 1
+        return self.files[: self.batch_size]
 
     def done(self) -> None:
         """Remove the applied batch."""
-        del self.files[: self.taken]
-        self.taken = 0
+        del self.files[: self.batch_size]
+        self.batch_size = 0
 
 
 @dataclass
 class _Feed:
     """A table during a run.
 
-    :param recorded: end of an interrupted batch, until that has been repeated.
-    :param memory: files that it has read; None until loaded.
-    :param extended: the same with the files of the current batch.
+    :param recorded: end of an interrupted batch, until the batch has been repeated.
+    :param memory: files that the table has read; None until loaded.
+    :param extended: ``memory`` with the files of the current batch.
     :param queue: files to read in this run; None until known.
     :param count: files read before this run.
     """
@@ -129,7 +129,7 @@ class Files(BatchSource):
             if not self.spec.options.dry_run:
                 write(self.spark, catalog, target.table, chapters)
         else:
-            # the batch forgets what it forgot before, whatever the source shows now
+            # the repeated batch forgets the same files as before, whatever the source shows now
             feed.extended = recall(self.spark, catalog, target.table, feed.recorded)
             new = self._files_again(memory, feed.extended)
         read_through = feed.position.read_through if feed.position else None
@@ -149,7 +149,7 @@ class Files(BatchSource):
             hint = "Remove the file from source.path, or correct it: each line is a message."
             raise InputError(problem, table=target.table, hint=hint) from error
         batch = table_batch(target, decoded, with_read_through(after, decoded.newest), facts)
-        # rows ordered by arrival alone are above everything before
+        # rows ordered by arrival are above all earlier ones
         in_order = self.source.has_rows and self.source.order_by is None
         return replace(batch, source=replace(batch.source, in_order=in_order))
 
@@ -163,19 +163,19 @@ class Files(BatchSource):
         return feed.queue.take(self._sizes, self.source.max_batch_bytes)
 
     def _files_again(self, memory: Memory, recorded: Memory) -> list[str]:
-        """Return the files of an interrupted batch; raise an :class:`InputError` if one is gone."""
+        """Return the files of an interrupted batch; raise an :class:`InputError` if one is missing."""
         missing = recorded.all - memory.all
         again = [name for name in self._files if fingerprint(name) in missing]
         if len(again) < len(missing):
             raise InputError(
                 f"An interrupted run wrote {len(missing)} files to the history table but not to this one, and "
-                f"{len(missing) - len(again)} of them are gone.",
+                f"{len(missing) - len(again)} of them no longer exist.",
                 hint="Put the files back, then run again.",
             )
         return again
 
     def _listing(self) -> Shown:
-        """Return what the source shows in this run; no file counts as gone while one of several paths shows none."""
+        """Return the files that the source shows; none counts as missing while one of several paths shows none."""
         if self._shown is None:
             paths, most = self.source.paths, self.source.forget_gone_files
             is_complete = most and (len(paths) == 1 or all(list_files(self.spark, [path]) for path in paths))
@@ -194,7 +194,7 @@ class Files(BatchSource):
             name = "debezium-json"
         elif self.source.records == "value":
             known = replace(known, scan=scan_of_lines(self.spark, numbers))
-        # messages that belong to no table are quarantined once, with the first
+        # messages of no table are quarantined once, with the first target
         adopt = target == self.spec.targets[0]
         try:
             return decode(partial(self._messages, numbers), name, target, reading, known, adopt=adopt)
@@ -203,7 +203,7 @@ class Files(BatchSource):
             if cut is None:
                 raise
             raise InputError(
-                f"A file was changed while it was read. {cut}",
+                f"A file was changed while lakecdc read it. {cut}",
                 hint="Restore it and run again; write files elsewhere and rename them into place.",
             ) from error
 
@@ -227,7 +227,7 @@ def row_reading(source: FilesSource) -> RowReading:
 
 
 def sizes(spark: SparkSession, paths: Sequence[str], files: Sequence[str]) -> dict[str, int]:
-    """Return the stored bytes of files by URI; ``paths`` are paths and globs that list them."""
+    """Return the sizes in bytes of files by URI; ``paths`` are paths and globs that list them."""
     try:
         return {name: os.path.getsize(_local(name)) for name in files}
     except OSError:
@@ -245,5 +245,5 @@ def _local(uri: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """Return a URI with one slash: Spark writes some as ``file:/a`` and others as ``file:///a``."""
+    """Return a URI with one slash; Spark writes both ``file:/a`` and ``file:///a``."""
     return _SLASHES.sub(r"\1:/", path)

@@ -1,4 +1,4 @@
-"""What sources of messages and rows have in common."""
+"""Code shared by sources of messages and rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.tables import source_types
 from lakecdc.metadata.positions import Position
 
-# names of other source tables in a report
+# most names of other source tables in a report
 _MOST_NAMED = 20
 
 
 class BatchSource:
-    """State of an ingest source that keeps nothing open; see :class:`lakecdc.ingest.batch.IngestSource`."""
+    """Base of ingest sources that keep nothing open; see :class:`lakecdc.ingest.batch.IngestSource`."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         self.spark, self.spec = spark, spec
@@ -38,7 +38,7 @@ class BatchSource:
         self.left_out.add(table)
 
     def round_of(self, targets: Iterable[Target], make: Callable[[Target], Batch]) -> list[Batch]:
-        """Make a batch for each target that is still fed; refuse a table for which that fails."""
+        """Make a batch for each target that is not refused; refuse a table if that fails."""
         batches = []
         for target in targets:
             if target.table not in self.left_out:
@@ -54,7 +54,7 @@ class BatchSource:
         return known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
 
     def finish_round(self) -> None:
-        """Free what the round cached."""
+        """Release the round's cached frames."""
         self.spark.catalog.clearCache()
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class BatchSource:
 
 
 def known_of(table: IcebergTable | None, target: Target) -> Known:
-    """Return what a target's table tells about a batch: types and key by the source's names, partition transforms."""
+    """Return types and key of a target's table by the source's names, and its partition transforms."""
     if table is None:
         return Known({}, partition_by=target.partition_by)
     types = source_types(table, target)
@@ -71,7 +71,7 @@ def known_of(table: IcebergTable | None, target: Target) -> Known:
 
 
 def partition_transforms(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
-    """Return the partition transforms, in SQL, of a target's new files; without a table those that it will have."""
+    """Return the partition transforms, in SQL, of a target's new files."""
     if table is None:
         return target.partition_by
     return tuple(definition.partition_expressions(table, definition.current_spec_id(table)))

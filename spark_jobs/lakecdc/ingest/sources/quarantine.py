@@ -1,6 +1,6 @@
 """Replay quarantined messages with their original order keys.
 
-The targets' positions do not move; what is older than the stored row or a remembered delete changes nothing.
+The targets' positions do not change; events older than the stored row or a remembered delete change nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch
 from lakecdc.metadata.positions import Position
 
-# reasons in the report
+# most reasons in the report
 _REASONS = 5
 
 
@@ -55,7 +55,7 @@ class Quarantine(BatchSource):
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Refuse targets that were never fed, and note the positions of the others."""
         self.refused = {
-            name: InputError("It was never fed, so none of its messages are in quarantine.", table=name)
+            name: InputError("The table was never fed, so it has no messages in quarantine.", table=name)
             for name, position in positions.items()
             if position is None
         }
@@ -69,7 +69,7 @@ class Quarantine(BatchSource):
             yield [self._batch(target, *waiting[target.table][turn]) for target in fed]
 
     def applied(self, table: str, position: Position) -> None:
-        """Release what has been applied."""
+        """Release the applied messages."""
         entered, epoch = self._entered.pop(table, (None, ""))
         if entered is not None:
             quarantine.release(self._tables[table], table, entered, epoch)
@@ -87,12 +87,12 @@ class Quarantine(BatchSource):
         return quarantine.epochs(table, target.table, self.options.rules)
 
     def _batch(self, target: Target, epoch: str, own: bool) -> Batch:
-        kept, rules, position = self._tables[target.table], self.options.rules, self._positions[target.table]
+        table, rules, position = self._tables[target.table], self.options.rules, self._positions[target.table]
         if own or not hasattr(self.spec.source, "format"):
-            messages = quarantine.rows(kept, target.table, rules, epoch, own=own).localCheckpoint()
+            messages = quarantine.rows(table, target.table, rules, epoch, own=own).localCheckpoint()
             decoded = self._of_rows(target, messages)
         else:
-            messages = quarantine.messages(kept, target.table, rules, epoch).localCheckpoint()
+            messages = quarantine.messages(table, target.table, rules, epoch).localCheckpoint()
             decoded = self._decoded(target, messages, position, epoch)
         waiting = messages.count()
         self._entered[target.table] = messages.select("place").distinct().localCheckpoint(), epoch
@@ -111,7 +111,7 @@ class Quarantine(BatchSource):
         self._entered[table] = entered.join(places, "place", "left_anti").localCheckpoint(), epoch
 
     def _reasons(self, table: str, rejected: DataFrame) -> dict[str, int]:
-        """Return the most frequent reasons of messages that stay, with their numbers."""
+        """Return the most frequent reasons of messages that stay, and their counts."""
         reasons = self._reason_counts.setdefault(table, Counter())
         reasons.update({row["reason"]: row["count"] for row in rejected.groupBy("reason").count().collect()})
         return dict(reasons.most_common(_REASONS))

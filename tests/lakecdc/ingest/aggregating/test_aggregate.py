@@ -136,7 +136,7 @@ def test_rows_changed_by_others_meanwhile_are_aggregated(
     assert report.outcome == "done" and report.metrics["groups_built_anew"] == 1
     assert feed.groups() == {"a": {"total": 10, "_lakecdc_rows": 4}}
     report = rebuilt(feed, keys=[{"country": "a"}])
-    assert report.outcome == "failed" and "has not the columns name" in str(report.reason)
+    assert report.outcome == "failed" and "does not have the columns name" in str(report.reason)
 
 
 def test_a_key_change_that_omits_its_group_is_aggregated(lake: Lake, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_new_rules_need_rebuild_keys(lake: Lake, tmp_path: Path, monkeypatch: py
     ("columns", "row", "message"),
     [
         ({"total": "sum(big)"}, {}, "The sums of total do not fit"),
-        ({"total": "sum(n)"}, {"name": None}, "have no value of name"),
+        ({"total": "sum(n)"}, {"name": None}, "have no value for name"),
         ({"total": "sum(other)"}, {}, "needs other"),
         ({"every": "bool_and(n)"}, {}, "for boolean columns"),
     ],

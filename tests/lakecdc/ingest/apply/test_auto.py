@@ -76,7 +76,7 @@ def test_a_late_truncate_is_merged_and_reported(lake: Lake, tmp_path: Path, rows
     new = history.events[31:]
     feed.take(new[:2])
     metrics = feed.take([late, *new[2:]] if rows_with_it else [late]).metrics
-    assert metrics["mode_chosen"] == "merge" and metrics["mode_reason"].startswith("a TRUNCATE came late")
+    assert metrics["mode_chosen"] == "merge" and metrics["mode_reason"].startswith("a TRUNCATE was late")
     if not rows_with_it:
         feed.take(new[2:])
     assert feed.rows() == final_rows(history)

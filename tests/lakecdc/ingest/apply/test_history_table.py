@@ -142,7 +142,7 @@ def test_a_separately_fed_table_is_not_a_history_table(lake: Lake, tmp_path: Pat
     feed = Feed(lake, tmp_path, {"history_table": log})
     feed.write(history.events)
     report = feed.run()
-    assert report.failure_class == "bad input" and "fed on its own" in (report.reason or "")
+    assert report.failure_class == "bad input" and "fed separately" in (report.reason or "")
     assert len(feed.rows(log)) == len(history.events)
 
 

@@ -57,7 +57,7 @@ def at(**offsets: Any) -> Standing:
 REJECTED: Any = object()
 #: failing condition, batch, earlier state, and whether the table's rows stay known
 REFUSED = [
-    ("not the log of a database", replace(BATCH, source=SourceFacts()), STANDING, False),
+    ("not a database log", replace(BATCH, source=SourceFacts()), STANDING, False),
     ("the key is not unique", replace(BATCH, source=SourceFacts(unproven="the key is not unique")), STANDING, False),
     ("source_tables", of_target(source_tables=("s.*",)), STANDING, False),
     ("fold_case", of_target(fold_case=True), STANDING, False),
@@ -67,14 +67,14 @@ REFUSED = [
     ("have expired", of_commit(floor=BelowFloor("2026")), STANDING, False),
     ("in quarantine", replace(BATCH, rejected=REJECTED), STANDING, False),
     ("others may have added rows", BATCH, replace(STANDING, others=True), False),
-    ("no full load says", BATCH, replace(STANDING, rows_below=None), False),
-    ("no full load says", BATCH, Standing(empty=True), False),
+    ("there is no full load", BATCH, replace(STANDING, rows_below=None), False),
+    ("there is no full load", BATCH, Standing(empty=True), False),
     ("another server", BATCH, replace(STANDING, position=replace(LOADED, identity="two")), False),
     ("another server", BATCH, replace(STANDING, position=replace(LOADED, source="mysql")), False),
     ("the end of the full load", replace(BATCH, full_load=True), STANDING, True),
     ("the end of the full load", replace(BATCH, full_load=True), Standing(empty=True), True),
     ("the end of the full load", replace(BATCH, full_load=True, rejected=REJECTED), Standing(empty=True), True),
-    ("no full load says", replace(BATCH, full_load=True), Standing(), False),
+    ("there is no full load", replace(BATCH, full_load=True), Standing(), False),
     ("the end of the full load", replace(of_commit(replaces=True), full_load=True), Standing(1, others=True), True),
     ("the end of the full load", BATCH, at(load={"done": 1}), True),
     ("the end of the full load", BATCH, at(loaded="0/12C"), True),

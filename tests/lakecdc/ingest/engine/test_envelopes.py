@@ -202,7 +202,7 @@ def test_the_key_in_messages_must_be_the_tables(name: str, message: Any) -> None
 
 def test_a_missing_key_is_reported_with_its_other_case() -> None:
     (row,) = run("json", [{"ID": 1, "v": "x"}], target={"exclude_columns": ("ID",)}, rejects=True)
-    assert row["rejected"]["reason"] == "no value for the key columns id; it has ID, and case counts"
+    assert row["rejected"]["reason"] == "no value for the key columns id; it has ID, and names are case-sensitive"
 
 
 NO_ROWS: dict[str, list[Any]] = {

@@ -57,7 +57,7 @@ def histories(draw: st.DrawFn) -> tuple[set[int], list[Event]]:
 
 def reduced(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
     """Return the rows that one task hands on."""
-    return fold.taken(table, fold.needed_places(connection, table))
+    return fold.take_rows(table, fold.needed_places(connection, table))
 
 
 def new_keys(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> set[int]:

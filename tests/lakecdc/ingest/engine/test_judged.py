@@ -155,4 +155,4 @@ def test_names_may_differ_in_case() -> None:
     messages = [message(event("c", {"ID": 1, "V": "x"})), message(event("d", {}), {"Id": 2})]
     assert [(row["k0"], row["c1"]) for row in decode(messages, fold_case=True)] == [(1, "x"), (2, None)]
     reason = decode(messages[:1])[0]["rejected"]["reason"]
-    assert reason == "no value for the key columns id; it has ID, and case counts"
+    assert reason == "no value for the key columns id; it has ID, and names are case-sensitive"

@@ -124,9 +124,9 @@ def test_rejected_rows_stay_with_the_reason(spark: SparkSession) -> None:
     reasons = {int(row["order"]): row["reason"].partition(";")[0] for row in decoded.rejected.messages.collect()}
     assert reasons == {
         0: "values do not fit their columns: n (int)",
-        2: "an earlier release has kept less of it than a replay needs",
+        2: "an earlier release stored less of it than a replay needs",
         3: "it is not the JSON of a change",
-        4: "it was kept when the rows had another key",
+        4: "it was stored when the table had another key",
         5: "it is not the JSON of a change",
     }
 

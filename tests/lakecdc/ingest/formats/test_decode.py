@@ -249,7 +249,7 @@ def test_the_key_in_messages_must_be_the_tables(spark: SparkSession) -> None:
     assert by_tasks.passes == "one pass" and is_folded(by_tasks) and by_tasks.key == by_spark.key == ("id",)
     assert summary(by_tasks) == summary(by_spark)
     new = decode_lines(spark, "debezium-json", lines, target, Known({}), records=True)
-    assert (new.passes, new.key) == ("two passes: the messages tell the key", ("id",))
+    assert (new.passes, new.key) == ("two passes: the key is in the messages", ("id",))
     other = [record(envelope(20, "c", row(5)), {"i": 5}, offset=9)]
     changed = decode_lines(spark, "debezium-json", other, target, Known(TYPES, key=("id",)), records=True)
     assert (changed.passes, changed.key) == ("two passes: another key", ("i",))

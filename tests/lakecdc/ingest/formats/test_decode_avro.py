@@ -88,5 +88,5 @@ def test_messages_of_several_schemas_take_two_passes(spark: SparkSession) -> Non
         (None, schemas.message(3, event("c", row(2, new="x"), 11))),
     ]
     by_tasks, by_spark = both(spark, schemas, records, {})
-    assert by_tasks.passes == "two passes: records that are not of one schema of a registry"
+    assert by_tasks.passes == "two passes: records without a single schema in a registry"
     assert_same(by_tasks, by_spark)

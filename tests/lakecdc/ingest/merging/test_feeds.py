@@ -203,7 +203,7 @@ def test_a_feed_that_is_renamed_is_refused(wide: Wide) -> None:
     wide.places.take([wide.address(1, "Bonn")])
     wide.places.target["feed"] = "towns"
     report = wide.places.run()
-    assert "feeds it with feed 'places' already" in str(report.reason)
+    assert "already feeds the table with feed 'places'" in str(report.reason)
 
 
 def test_a_default_of_a_new_column_fills_the_rows_of_its_source(wide: Wide) -> None:

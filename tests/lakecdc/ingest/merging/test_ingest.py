@@ -166,7 +166,7 @@ def test_rules_cannot_change(lake: Lake, tmp_path: Path) -> None:
     feed.target = {"merge": {"columns": {"n": "min"}}}
     feed.write([log.event("t", "u", {"id": 1, "n": 0})])
     report = run(parse_spec(feed.spec), ingest)
-    assert "cannot be merged anew" in str(report.tables[0].reason)
+    assert "cannot be merged again" in str(report.tables[0].reason)
     assert feed.rows(columns="id, n") == [(1, 1)]
 
 

@@ -1,7 +1,7 @@
-"""The formats whose files hold rows: every one turns records into cells, which tasks then type.
+"""Formats of files with rows: each splits records into cells, which tasks then type.
 
 The cells frame has the message's own columns (``envelope.MESSAGE``), ``arrival``, ``cells`` (a struct, one member per
-column, text as a rule) and ``problem`` (why the record cannot be read, ``rule: reason``, or null).
+column, text as a rule) and ``problem`` (why the record is unreadable, ``rule: reason``, or null).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lakecdc.ingest.formats.rows.cells import Cells, cells_of_json
 def read_cells(
     messages: DataFrame, source: FilesSource, known: Mapping[str, str], schema: StructType | None = None
 ) -> Cells:
-    """Return the cells of records of text: lines of ``csv`` and ``text``, elements of ``xml``, kept ``parquet`` rows.
+    """Return the cells of text records: lines of ``csv`` and ``text``, ``xml`` elements, quarantined ``parquet`` rows.
 
-    :param messages: a message frame; of ``csv`` with a header each record carries it.
+    :param messages: a message frame; for ``csv`` with a header each record has it.
     :param known: Spark SQL types of the known columns.
-    :param schema: of ``xml``: the columns found in the files; default: the known ones alone.
+    :param schema: for ``xml``: the columns in the files; default: only the known ones.
     """
     known = {name: kind for name, kind in known.items() if not name.startswith("_lakecdc_")}
     if source.format == "parquet":

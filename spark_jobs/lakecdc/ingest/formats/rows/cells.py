@@ -1,7 +1,7 @@
-"""Records cut into cells, and what Spark prepares of each cell for the tasks that type it.
+"""Split records into cells, and prepare cells with Spark for the tasks that type them.
 
-What does not fit is found, never cut, rounded or made null: texts are typed by the parsers of ``model.columns``, and
-Spark only changes types where no value can be lost.
+Values that do not fit are detected, never cut, rounded or made null: the parsers of ``model.columns`` type texts, and
+Spark only changes types without loss.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from lakecdc.sql import literal, quoted_column
 
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NESTED = re.compile(r"(struct|array|map)<|variant$")
-# SQL of the problem of a record whose bytes are not text, or null
-_NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
-#: column that takes records which Spark cannot parse
+# SQL of the problem of a record that is not UTF-8, or null
+_NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is not UTF-8' END"
+#: column with records that Spark cannot parse
 BAD = "_lakecdc_bad"
 _CARRIED = ("cells", "source", "arrival")
-# what Iceberg has no type for
+# types that Iceberg lacks
 _STORED = {"tinyint": "int", "smallint": "int", "void": "string"}
-# no text of a time in any type begins so
+# no valid time begins with this text
 _OTHER_FORMAT = "not in timestamp_format: "
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Records cut into cells.
+    """Records split into cells.
 
     :param frame: see the package.
     :param columns: the members of ``cells`` with their types in the files.
-    :param carried: columns of the frame that :attr:`messages` needs.
-    :param messages: makes the message frame of these columns, with further columns that are named.
+    :param carried: columns of the frame for :attr:`messages`.
+    :param messages: creates the message frame of these columns, with further named columns.
     """
 
     frame: DataFrame
@@ -51,10 +51,10 @@ class Cells:
 
 
 def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str], problem: str) -> Cells:
-    """Return cells of text from the names and SQL of their columns, and SQL of a record's problem."""
+    """Return text cells from the names and SQL of their columns, and SQL of a record's problem."""
     members = ", ".join(f"{sql} AS {quoted_column(name)}" for name, sql in zip(names, values, strict=True))
-    found = f"coalesce({_NO_TEXT}, {problem}) AS problem"
-    frame = messages.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", found)
+    problem_column = f"coalesce({_NO_TEXT}, {problem}) AS problem"
+    frame = messages.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", problem_column)
     return Cells(frame, tuple(Column(name, "string") for name in names))
 
 
@@ -67,10 +67,10 @@ def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
 
 
 def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> tuple[str | None, bool]:
-    """Return what becomes of a cell before its column is typed.
+    """Return the conversion of a cell before its column is typed.
 
-    :param timestamp_format: how times are written in text; default: ISO-8601.
-    :return: SQL of its value, None if it stays as it is; and whether tasks type it from its text.
+    :param timestamp_format: format of times in text; default: ISO-8601.
+    :return: SQL of its value, None if it is unchanged; and whether tasks parse it from text.
     """
     source, is_text = f"cells.{quoted_column(cell.name)}", cell.type == "string"
     text = source if is_text else _text(source, cell.type)
@@ -91,7 +91,7 @@ def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> tuple
 
 
 def _moment(text: str, sql_type: str, timestamp_format: str) -> str:
-    """Return SQL of a time's text in ISO-8601; one that is not in the format becomes a text that fits no time."""
+    """Return SQL of a time's text in ISO-8601; a text in another format becomes an invalid time."""
     parsed = f"try_to_timestamp(trim({text}), {literal(timestamp_format)})"
     other = f"concat({literal(_OTHER_FORMAT)}, {text})"
     return f"CASE WHEN trim({text}) != '' THEN coalesce(CAST(CAST({parsed} AS {sql_type}) AS string), {other}) END"
@@ -118,10 +118,10 @@ def _messages(rows: DataFrame, *more: str) -> DataFrame:
 
 
 def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
-    """Return the cells of rows that were kept aside, as texts of the table's columns."""
+    """Return the cells of quarantined rows, as texts of the table's columns."""
     members = StructType([StructField(name, StringType()) for name in (*known, BAD)])
     options = {"columnNameOfCorruptRecord": BAD}
     parsed = messages.withColumn("parsed", F.from_json(F.col("value").cast("string"), members, options))
     texts = [f"parsed.{quoted_column(name)}" for name in known]
-    problem = f"CASE WHEN parsed IS NULL OR parsed.{BAD} IS NOT NULL THEN 'not-json: the row is no JSON' END"
+    problem = f"CASE WHEN parsed IS NULL OR parsed.{BAD} IS NOT NULL THEN 'not-json: the row is not JSON' END"
     return with_cells(parsed, tuple(known), texts, problem)

@@ -1,6 +1,6 @@
 """Formats ``csv`` and ``text``.
 
-A record of ``csv`` is a line, or a quoted stretch of several; its header travels with it. One of ``text`` is a line.
+A record of ``csv`` is a line, or several with a quoted line break, and has its header. A record of ``text`` is a line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakecdc.sql import literal
 
 #: name of the message header that holds the header of the file
 HEADER = "csv-header"
-# no log holds it, and one match then serves all groups
+# a character that does not occur in logs, so one match returns all groups
 _MARK = "\u0001"
 _LINE = "CAST(value AS string)"
 _OWN_HEADER = "CAST(filter(headers, h -> h.key = 'csv-header')[0].value AS string)"
@@ -51,12 +51,12 @@ def with_header(messages: DataFrame, header: str) -> DataFrame:
 def cells(messages: DataFrame, settings: CsvSettings) -> Cells:
     """See the package; records of files with different headers may be mixed.
 
-    :raises InputError: if a header names a column twice or not at all.
+    :raises InputError: a header has duplicate or missing column names.
     """
     if not settings.header:
         return _of_names(messages, settings, settings.names, settings.names)
-    found = [row[0] for row in messages.selectExpr(_OWN_HEADER).distinct().collect()]
-    by_header = {header: _names(header, settings) for header in sorted(filter(None, found))}
+    headers = [row[0] for row in messages.selectExpr(_OWN_HEADER).distinct().collect()]
+    by_header = {header: _names(header, settings) for header in sorted(filter(None, headers))}
     names = list(dict.fromkeys(name for own in by_header.values() for name in own))
     frames = [
         _of_names(messages.where(F.expr(_OWN_HEADER) == header), settings, own, names)
@@ -68,7 +68,7 @@ def cells(messages: DataFrame, settings: CsvSettings) -> Cells:
 
 
 def _of_names(messages: DataFrame, settings: CsvSettings, own: Sequence[str], names: Sequence[str]) -> Cells:
-    """Return the cells of records with the same header, whose columns are some of all names."""
+    """Return the cells of records with one header, whose columns are a part of all names."""
     if not own:
         return with_cells(messages, (), (), "CAST(NULL AS string)")
     schema = ", ".join([*(f"c{i} string" for i in range(len(own))), "bad string"])
@@ -81,7 +81,7 @@ def _of_names(messages: DataFrame, settings: CsvSettings, own: Sequence[str], na
 
 
 def _problem(settings: CsvSettings, columns: int) -> str:
-    fields = f"WHEN parsed.bad IS NOT NULL THEN 'fields: the record has not the {columns} fields of its header'"
+    fields = f"WHEN parsed.bad IS NOT NULL THEN 'fields: the record does not have the {columns} fields of its header'"
     if not settings.quote:
         return f"CASE {fields} END"
     quote, escape = literal(settings.quote), literal(settings.escape + settings.quote)
@@ -93,20 +93,20 @@ def _problem(settings: CsvSettings, columns: int) -> str:
 def _names(header: str, settings: CsvSettings) -> list[str]:
     text = [header.removeprefix("\ufeff")]
     if settings.quote:
-        found = csv.reader(text, delimiter=settings.delimiter, quotechar=settings.quote)
+        reader = csv.reader(text, delimiter=settings.delimiter, quotechar=settings.quote)
     else:
-        found = csv.reader(text, delimiter=settings.delimiter, quoting=csv.QUOTE_NONE)
-    names = [name.strip() for name in next(found)]
+        reader = csv.reader(text, delimiter=settings.delimiter, quoting=csv.QUOTE_NONE)
+    names = [name.strip() for name in next(reader)]
     if len(set(names)) < len(names) or not all(names):
         raise InputError(
-            f"The header {header!r} names a column twice or not at all.",
-            hint='Correct the files, or name the columns by "header": false and "names".',
+            f"The header {header!r} has duplicate or missing column names.",
+            hint='Correct the files, or set "header" to false and name the columns in "names".',
         )
     return names
 
 
 def text_cells(messages: DataFrame, settings: TextSettings) -> Cells:
-    """Return the cells of lines that a regular expression takes apart; see the package."""
+    """Return the cells of lines split by a regular expression; see the package."""
     groups = settings.groups()
     replacement = "".join(f"{_MARK}${number}" for number in groups.values())
     marked = F.regexp_replace(F.expr(_LINE), F.lit(f"^(?:{settings.unnamed()})$"), F.lit(replacement))

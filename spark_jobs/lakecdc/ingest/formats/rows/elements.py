@@ -1,6 +1,6 @@
 """Format ``xml``: a record is an element; children and attributes are its columns, nested ones stay nested.
 
-Records are cut out of the text before they are parsed, so that a broken one spoils no other and is kept as it was.
+Records are cut out of the text before parsing, so a broken one does not affect others and is quarantined unchanged.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from lakecdc.sql import parsed_type, quoted_column, sql_type
 
 
 def record_pattern(row_tag: str) -> str:
-    """Return the regular expression (Java) of one record, or of a comment; what does not end takes the rest."""
+    """Return the regular expression (Java) of one record, or of a comment; an unclosed one matches the rest."""
     tag = re.escape(row_tag)
     element = rf"<{tag}(?=[\s/>])(?:[^>]*/>|[^>]*+(?:\z|>.*?(?:</{tag}\s*>|\z)))"
     return rf"(?s)<!--.*?(?:-->|\z)|{element}"
 
 
 def is_comment(record: str) -> Expression:
-    """Check whether a match of the pattern is a comment; one that does not end as it should may have hidden records.
+    """Check whether a match of the pattern is a complete comment; an incomplete one may hide records.
 
-    Two hyphens within are not part of a comment (XML 1.0, section 2.5): one that was cut short goes on to the end of
-    another.
+    A comment cannot contain two hyphens (XML 1.0, section 2.5): a truncated one extends to the end of another.
     """
     text, ends = F.col(record), len("<!---->")
     within = text.substr(F.lit(len("<!--") + 1), F.length(text) - ends)
@@ -41,7 +40,7 @@ def is_comment(record: str) -> Expression:
 
 def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> StructType:
     """Return the columns of files, all leaves text."""
-    # the records of a file that is not UTF-8 are kept, not applied, and have no columns
+    # records of a file that is not UTF-8 are quarantined and have no columns
     own = {"rowTag": settings.row_tag, "inferSchema": "false", "ignoreCorruptFiles": "true"}
     reader = spark.read.format("xml").options(**_options(settings), **own)
     return StructType([f for f in reader.load(files).schema.fields if f.name != BAD])
@@ -63,19 +62,19 @@ def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], 
 def _columns(known: Mapping[str, str], schema: StructType | None) -> tuple[Column, ...]:
     if schema is None:
         return tuple(Column(n, t if _nested(t) else "string") for n, t in known.items())
-    # a table's nested column may have members that these files happen not to show
+    # a table's nested column may have members that these files lack
     return tuple(
         Column(f.name, known[f.name] if _holds(known.get(f.name), f.dataType) else sql_type(f.dataType))
         for f in schema.fields
     )
 
 
-def _holds(known: str | None, found: DataType) -> bool:
+def _holds(known: str | None, other: DataType) -> bool:
     """Check whether a nested type has every member of another."""
     if known is None or not _nested(known):
         return False
     there = parsed_type(known)
-    return _members(found) <= _members(there) and there.typeName() in ("array", found.typeName())
+    return _members(other) <= _members(there) and there.typeName() in ("array", other.typeName())
 
 
 def _members(data_type: DataType) -> set[str]:

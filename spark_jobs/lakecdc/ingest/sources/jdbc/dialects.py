@@ -14,12 +14,12 @@ class Dialect:
 
     :param driver: class of its JDBC driver.
     :param quote: character around names.
-    :param schema: schema of tables that are named without one; None if such names are enough.
+    :param schema: default schema of tables; None if the database needs none.
     :param key_query: names and places (from 1) of a table's primary key columns; ``{schema}`` and ``{table}`` are
         literals.
     :param settings: of every connection.
-    :param type_query: a table's columns whose values Spark would round, cut or misread, and types that hold them,
-        ``name`` and ``type``; as ``key_query``. None if there are none.
+    :param type_query: columns whose values Spark would round, cut or misread, and types that hold them, ``name`` and
+        ``type``; parameters as in ``key_query``. None if there are none.
     """
 
     driver: str
@@ -51,7 +51,7 @@ class Postgres(Dialect):
 
 
 class Sqlite(Dialect):
-    """SQLite, whose times are text of one form."""
+    """SQLite, which stores times as text."""
 
     def moment(self, moment: datetime, kind: str) -> str:
         return f"'{moment:%Y-%m-%d}'" if kind == "date" else f"'{moment:%Y-%m-%d %H:%M:%S.%f}'"[:-4] + "'"
@@ -68,7 +68,7 @@ DIALECTS: dict[str, Dialect] = {
         "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE i.indisprimary AND k.place <= i.indnkeyatts AND n.nspname = {schema} AND c.relname = {table}",
         (("tcpKeepAlive", "true"),),
-        # a numeric's precision is in the upper half of its modifier; nothing tells how deep an array is
+        # a numeric's precision is in the upper half of its modifier; the depth of an array is unknown
         type_query="SELECT a.attname AS name, 'string' AS type "
         "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
         "JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -82,7 +82,7 @@ DIALECTS: dict[str, Dialect] = {
         None,
         "SELECT column_name AS name, ordinal_position AS place FROM information_schema.key_column_usage "
         "WHERE constraint_name = 'PRIMARY' AND table_schema = {schema} AND table_name = {table}",
-        # literals of times and the values of TIMESTAMP columns then are in UTC
+        # makes time literals and TIMESTAMP values UTC
         (("connectionTimeZone", "UTC"), ("forceConnectionTimeZoneToSession", "true")),
         "SELECT column_name AS name, CASE WHEN data_type IN ('time', 'decimal') THEN 'string' "
         "WHEN data_type = 'bit' THEN CASE WHEN numeric_precision < 64 THEN 'bigint' ELSE 'decimal(20,0)' END "
@@ -95,7 +95,7 @@ DIALECTS: dict[str, Dialect] = {
         '"',
         None,
         "SELECT name, pk AS place FROM pragma_table_info({table}) WHERE pk > 0",
-        # every integer has 64 bits, whatever its column is declared as
+        # every integer has 64 bits, whatever the declared type
         type_query="SELECT name, 'bigint' AS type FROM pragma_table_xinfo({table}) WHERE upper(type) LIKE '%INT%'",
     ),
 }

@@ -1,7 +1,7 @@
-"""Reading tables by a cursor: the rows of a data interval, or those above the highest value known.
+"""Read tables by a cursor: the rows of a data interval, or those above the highest known value.
 
-A row's order is its cursor value, so that an interval may be read again and an older one later: rows of the table with
-a higher value stay. Reading is not a snapshot: what changes meanwhile moves to a later interval and is read there.
+A row's order is its cursor value, so intervals may be read again and in any order: rows of the table with a higher
+value stay. Reading is not a snapshot: a row that changes meanwhile moves to a later interval and is read there.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lakecdc.metadata.positions import Position
 log = logging.getLogger(__name__)
 
 _EPOCH = 1
-#: half-open range of moments that was read, as text of one width
+#: half-open range of times that was read, as text of fixed width
 Range = tuple[str, str]
-#: start of a range that has no beginning
+#: start of an unbounded range
 BEGINNING = ""
-# a summary has no room for more
+# a snapshot summary has no room for more
 _MOST_RANGES = 40
 
 
@@ -48,7 +48,7 @@ class Jdbc(BatchSource):
         self._database: Database | None = None
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Reach the database and leave out tables that have been fed in another way.
+        """Connect to the database and leave out tables that were fed in another way.
 
         :raises SourceUnavailableError: it cannot be reached.
         """
@@ -64,7 +64,7 @@ class Jdbc(BatchSource):
                 self.refused[table] = error
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Yield one round; before it, where a run was interrupted, one that repeats its stretch."""
+        """Yield one round, after one that repeats the stretch of an interrupted run."""
         targets = [t for t in self.spec.targets if t.table in self._positions]
         if self._recorded:
             yield self.round_of((t for t in targets if t.table in self._recorded), self._batch)
@@ -90,18 +90,18 @@ class Jdbc(BatchSource):
         key = table.key()
         if bounds is None and stretch.low is not None:
             return Batch(target, key, table.columns, None, after, source=SourceFacts(in_order=False, facts=facts))
-        # a row with a key is there once
+        # rows with a key are unique
         cells = table.cells(table.shares(stretch, bounds), numbered=not key)
-        found = decode_cells(cells, target, known, row_reading(self.source), key)
-        return replace(table_batch(target, found, after, facts), key=key)
+        decoded = decode_cells(cells, target, known, row_reading(self.source), key)
+        return replace(table_batch(target, decoded, after, facts), key=key)
 
     def _first_reading(self, stretch: Stretch, after: Position) -> str:
-        """Return what the first run of a table reads, in words."""
+        """Describe the rows that the first run of a table reads."""
         cursor, (low, high) = self.source.cursor_column, after.offsets["last"]
         if stretch.low is not None:
-            return f"only rows whose {cursor} lies from {low} to {high}; with full_load those before them as well"
+            return f"only rows whose {cursor} is between {low} and {high}; set full_load to read older rows too"
         is_cut = "ranges" in after.offsets and stretch.high is not None
-        return f"all rows whose {cursor} lies before {high}" if is_cut else "all rows"
+        return f"all rows whose {cursor} is before {high}" if is_cut else "all rows"
 
     def _by_time(self, table: SourceTable, position: Position | None) -> tuple[Stretch, Position]:
         last = self._last(table)
@@ -117,7 +117,7 @@ class Jdbc(BatchSource):
             self._check_dates(table, self.source.interval)
         ranges = with_range(position.offsets["ranges"] if position else [], (low, high))
         through = read_through(ranges, position.read_through if position else None, (low, high))
-        # a full load without an end takes what it finds
+        # a full load without an end has no upper bound
         endless = low == BEGINNING and self.source.interval is None and not last
         lag = timedelta(seconds=self.source.lag_seconds)
         begin = None if low == BEGINNING else _micros(datetime.fromisoformat(low) - lag)
@@ -129,11 +129,11 @@ class Jdbc(BatchSource):
         if self.source.interval is not None:
             raise InputError(
                 f"The cursor column {self.source.cursor_column!r} is an integer, and source.interval is a time.",
-                hint="Leave the interval out (null): a run goes on from the highest value known.",
+                hint="Set the interval to null: a run then continues from the highest known value.",
             )
         if position is None and not self.source.full_load:
             raise InputError(
-                "It was never fed, so no highest value is known to go on from.",
+                "The table was never fed, so there is no highest value to continue from.",
                 hint='Set "full_load": true to read it from its beginning.',
             )
         last = self._last(table)
@@ -141,8 +141,8 @@ class Jdbc(BatchSource):
             low, high = last
         else:
             low = position.offsets["through"] if position else None
-            found = table.bounds(Stretch(None if low is None else low + 1, None))
-            high = found[1] if found else low
+            bounds = table.bounds(Stretch(None if low is None else low + 1, None))
+            high = bounds[1] if bounds else low
         begin = None if low is None else low + 1 - self.source.lag_values
         offsets = {"through": high, "last": [low, high]}
         stretch = Stretch(begin, None if high is None else high + 1)
@@ -156,7 +156,7 @@ class Jdbc(BatchSource):
         return recorded.offsets["last"] if recorded else None
 
     def _check_dates(self, table: SourceTable, interval: Interval) -> None:
-        """Refuse an interval that holds no midnight: no date lies in it."""
+        """Refuse an interval that does not begin and end at midnight."""
         zone = ZoneInfo(self.source.cursor_zone)
         begin, end = (moment.astimezone(zone) for moment in interval.moments)
         cut = [m for m in (begin, end) if (m.hour, m.minute, m.second, m.microsecond) != (0, 0, 0, 0)]
@@ -169,21 +169,21 @@ class Jdbc(BatchSource):
 
 
 def check_cursor(position: Position, source: JdbcSource) -> None:
-    """Refuse a position that another source or cursor has given."""
+    """Refuse a position of another source or cursor."""
     if (position.source, position.identity) != ("jdbc", source.cursor_column):
         raise InputError(
-            f"It has been fed from a source of type {position.source!r} ({position.identity}), not from "
-            f"one of type 'jdbc' by the cursor {source.cursor_column!r}.",
+            f"The table was fed from a source of type {position.source!r} ({position.identity}), not 'jdbc' with the "
+            f"cursor {source.cursor_column!r}.",
             hint="Load a new table: orders of different cursors cannot be compared.",
         )
 
 
 def check_kind(table: SourceTable, position: Position) -> None:
-    """Refuse a cursor that was a time and is a number by now, or the other way round."""
+    """Refuse a cursor that changed from a time to a number, or from a number to a time."""
     if ("ranges" in position.offsets) != table.is_time:
         raise InputError(
-            f"The cursor column {table.column!r} is of type {table.kind} now, and the table has been "
-            f"fed by {'an integer' if table.is_time else 'a time'}.",
+            f"The cursor column {table.column!r} is now of type {table.kind}, but the table was fed by "
+            f"{'an integer' if table.is_time else 'a time'}.",
             hint="Load a new table: orders of different cursors cannot be compared.",
         )
 
@@ -197,28 +197,28 @@ def _micros(moment: datetime) -> int:
 
 
 def text(moment: datetime) -> str:
-    """Return a moment as text that sorts by time."""
+    """Format a time as text that sorts by time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def with_range(ranges: Sequence[Sequence[str]], new: Range) -> list[Range]:
-    """Return ranges with a further one; those that touch become one. The oldest are forgotten if they are too many."""
-    found: list[Range] = []
+    """Add a range and merge ranges that touch; drop the oldest ones if there are too many."""
+    merged: list[Range] = []
     for low, high in sorted([*((r[0], r[1]) for r in ranges), new]):
-        if found and low <= found[-1][1]:
-            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
         else:
-            found.append((low, high))
-    return found[-_MOST_RANGES:]
+            merged.append((low, high))
+    return merged[-_MOST_RANGES:]
 
 
 def read_through(ranges: Sequence[Range], before: str | None, new: Range) -> str:
-    """Return the moment up to which everything has been read, gaps before the first reading aside.
+    """Return the time up to which everything since the first reading has been read.
 
-    An interval that leaves a gap does not move it, nor does one that was left out long ago.
+    An interval that leaves a gap does not move it, nor does an old one.
 
-    :param ranges: with the new one.
-    :param before: the moment before; None for a table that was never fed.
+    :param ranges: including the new one.
+    :param before: the previous value; None for a table that was never fed.
     """
     if before is None:
         return new[1]

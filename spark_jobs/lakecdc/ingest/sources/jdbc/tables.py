@@ -1,4 +1,4 @@
-"""A source table through Spark's JDBC reader: its columns, its key, the rows of a stretch of its cursor."""
+"""Read a source table by Spark's JDBC reader: its columns, its key, and the rows of a cursor range."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect, source_name
 from lakecdc.sql import quoted_column, sql_type
 
 _TIMES = ("timestamp", "timestamp_ntz", "date")
-# what cannot be made of a time of day, a year or an array's text
+# types that a time of day, a year or an array's text cannot be cast to
 _NOT_OF_TEXT = ("timestamp", "date", "array")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FIRST = datetime(1970, 1, 1)
-# in microseconds; no clock is set back by as much
+# in microseconds; no clock is ever set back by this much
 _DAY = 86_400_000_000
 
 
 class Database:
     """The database of a JDBC source.
 
-    :raises InputError: it does not take the login.
+    :raises InputError: it refuses the login.
     :raises SourceUnavailableError: it cannot be reached.
     """
 
@@ -46,7 +46,7 @@ class Database:
             **{name: value for name, value in login.items() if value},
             "driver": self.dialect.driver,
             "fetchsize": str(source.fetch_size),
-            # without it, times that have no zone would be shifted by that of the cluster
+            # without it, times without a zone would be shifted by the cluster's zone
             "preferTimestampNTZ": "true",
         }
         try:
@@ -55,18 +55,18 @@ class Database:
             known = explain(error)
             refused = known is not None and known.refused
             raise (InputError if refused else SourceUnavailableError)(
-                f"The database at {source.url} cannot be queried: {known.text if known and refused else _said(error)}",
+                f"The database at {source.url} cannot be queried: {known.text if known and refused else _text(error)}",
                 hint="Check url, user and password, and that the JDBC driver is on the class path.",
             ) from error
 
     def query(self, sql: str, types: str = "") -> DataFrame:
-        """Return the rows of a query; ``types`` is DDL of columns that the driver does not type."""
+        """Return the rows of a query; ``types`` is the DDL of columns that the driver does not type."""
         custom = {"customSchema": types} if types else {}
         options = {"url": self.source.url, "query": sql, **self._properties, **custom}
         return self.spark.read.format("jdbc").options(**options).load()
 
     def rows(self, table: str, predicates: Sequence[str], types: str) -> DataFrame:
-        """Return the rows of a table, one reader per predicate; ``types`` is DDL of columns Spark must not type."""
+        """Return the rows of a table, one reader per predicate; ``types`` is the DDL of columns Spark must not type."""
         properties = {**self._properties, **({"customSchema": types} if types else {})}
         return self.spark.read.jdbc(self.source.url, table, predicates=list(predicates), properties=properties)
 
@@ -75,7 +75,7 @@ class Database:
 class Stretch:
     """A half-open stretch of a cursor, in microseconds since 1970 or in its own units.
 
-    :param low: None for a table's beginning, rows without a cursor value included.
+    :param low: None for the table's beginning, which includes rows without a cursor value.
     :param high: None for its end.
     """
 
@@ -87,7 +87,7 @@ class SourceTable:
     """The source table of a target.
 
     :param known: types of the target's columns by the source's names; empty if there is no table yet.
-    :raises InputError: it is not there, or its cursor column cannot be used.
+    :raises InputError: it does not exist, or its cursor column cannot be used.
     """
 
     def __init__(self, database: Database, target: Target, known: Mapping[str, str]) -> None:
@@ -100,7 +100,7 @@ class SourceTable:
             schema = database.rows(self.sql_name, ["1 = 0"], self._types).schema
         except Exception as error:
             raise InputError(
-                f"The source table {'.'.join(self.label)} cannot be read: {_said(error)}",
+                f"The source table {'.'.join(self.label)} cannot be read: {_text(error)}",
                 hint='Set "source_table" of its target to "schema.table", in the case in which the database keeps it.',
             ) from error
         self.columns = tuple(Column(f.name, sql_type(f.dataType)) for f in schema.fields)
@@ -129,22 +129,22 @@ class SourceTable:
         """Return the target's key, or else the source table's primary key."""
         if self.target.key:
             return self.target.key
-        found = self._described(self.database.dialect.key_query, "name string, place int")
-        return tuple(row["name"] for row in sorted(found, key=lambda row: row["place"]))
+        rows = self._described(self.database.dialect.key_query, "name string, place int")
+        return tuple(row["name"] for row in sorted(rows, key=lambda row: row["place"]))
 
     def _own_types(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Return columns that Spark must not type: those that the target has as text, or Spark would misread."""
+        """Return columns that Spark must not type: text columns of the target, and those that Spark would misread."""
         rows = self._described(self.database.dialect.type_query, "name string, type string")
         misread = {row["name"]: row["type"] for row in rows}
-        wanted = {**known, **self.target.columns}
+        target_types = {**known, **self.target.columns}
         texts = {name: "string" for name, kind in self.target.columns.items() if kind == "string"}
-        kept = {n: t for n, t in misread.items() if not wanted.get(n, "string").startswith(_NOT_OF_TEXT)}
-        types = {**kept, **texts}
-        # a cursor that is read as text could not be compared
+        as_text = {n: t for n, t in misread.items() if not target_types.get(n, "string").startswith(_NOT_OF_TEXT)}
+        types = {**as_text, **texts}
+        # a cursor read as text could not be compared
         return {n: t for n, t in types.items() if n != self.column or n in texts or t in _INTEGERS}
 
     def _described(self, query: str | None, types: str) -> list[Row]:
-        """Return the rows of a dialect's query about this table; none if the dialect has no such query."""
+        """Return the rows of a dialect's query about this table; empty if the dialect has none."""
         schema, table = ("", *self.label)[-2:]
         sql = query and query.format(schema=_literal(schema), table=_literal(table))
         return self.database.query(sql, types).collect() if sql else []
@@ -154,18 +154,18 @@ class SourceTable:
         column = self.database.dialect.name(self.column)
         sql = f"SELECT min({column}) AS low, max({column}) AS high FROM {self.sql_name} WHERE {self._within(stretch)}"
         number = "unix_micros(CAST({0} AS timestamp))" if self.is_time else "CAST({0} AS bigint)"
-        # SQLite knows types of columns alone
+        # SQLite has types only for columns, not for expressions
         kind = "string" if self.is_time else "bigint"
         types = f"low {kind}, high {kind}" if self.database.source.dialect == "sqlite" else ""
-        found = (
+        row = (
             self.database.query(sql, types).selectExpr(*[f"{number.format(n)} AS {n}" for n in ("low", "high")]).first()
         )
-        return None if found is None or found["low"] is None else (found["low"], found["high"])
+        return None if row is None or row["low"] is None else (row["low"], row["high"])
 
     def cells(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
-        """Return the rows that meet one of some conditions, which are SQL of the database, one for each reader.
+        """Return the rows that meet one of the conditions, SQL of the database, each read by one task.
 
-        :param numbered: number rows that are the same, from 0.
+        :param numbered: number equal rows, from 0.
         """
         rows = self.database.rows(self.sql_name, predicates, self._types)
         cells = rows.select(F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells"))
@@ -175,7 +175,7 @@ class SourceTable:
         return typed_cells(cells.select("cells", source, arrival.cast("bigint").alias("arrival")), self.columns)
 
     def shares(self, stretch: Stretch, bounds: tuple[int, int] | None) -> list[str]:
-        """Return the conditions of the rows of a stretch; ``bounds`` of their cursors share them out among readers."""
+        """Return the conditions of a stretch's rows, one per reader; ``bounds`` are those of their cursors."""
         count, column = self.database.source.partitions, self.database.dialect.name(self.column)
         shares = [self._within(stretch)]
         if bounds is not None and count > 1 and bounds[0] < bounds[1]:
@@ -212,7 +212,7 @@ class SourceTable:
     def _local(self, stretch: Stretch) -> tuple[int | None, int | None]:
         """Return ends of a stretch on the clock of ``cursor_zone``.
 
-        Where it is set back meanwhile, they hold all that it has shown, the repeated hour included.
+        If the clock is set back meanwhile, they include the repeated hour.
         """
         low, high = stretch.low, stretch.high
         if low is not None:
@@ -224,14 +224,14 @@ class SourceTable:
         return low, high
 
     def _offset(self, number: int) -> int:
-        """Return the microseconds by which the clock of ``cursor_zone`` is ahead of UTC at an instant."""
+        """Return the offset of ``cursor_zone`` from UTC at a time, in microseconds."""
         moment = (_FIRST + timedelta(microseconds=number)).replace(tzinfo=UTC)
         ahead = moment.astimezone(ZoneInfo(self.database.source.cursor_zone)).utcoffset()
         assert ahead is not None
         return ahead // timedelta(microseconds=1)
 
     def _written(self, number: int) -> str:
-        """Return a cursor value, of a time the microseconds since 1970 on its own clock, as SQL."""
+        """Return a cursor value as SQL; a time is given in microseconds since 1970 on its own clock."""
         if not self.is_time:
             return str(number)
         return self.database.dialect.moment(_FIRST + timedelta(microseconds=number), self.kind)
@@ -242,6 +242,6 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     lines: list[Any] = [line for line in str(error).splitlines() if line.strip()]
     return mask(lines[0] if lines else type(error).__name__)

@@ -16,19 +16,19 @@ def refuse_another_log(progress: Progress, read_through: str | None, decoded: De
     """Refuse events that are newer than earlier ones of their partition but have lower positions in the source's log.
 
     A connector that follows its database to another or restored server continues in the same topics with positions of
-    another log, by which its changes would be taken for old ones and dropped. An event that is merely sent again is
-    not newer than everything read before.
+    another log. Its changes would look old and be dropped. An event that is only sent again is not newer than
+    everything read before.
 
     :param progress: before the batch.
-    :param read_through: newest source time before it, ISO-8601; None if there is none.
-    :raises InputError: naming partition and times.
+    :param read_through: newest source time before the batch, ISO-8601; None if there is none.
+    :raises InputError: there is such an event.
     """
     seen = int(datetime.fromisoformat(read_through).timestamp() * 1000) if read_through else 0
     marks = {f"{topic}/{partition}": mark for (topic, partition), mark in progress.marks.items()}
     for place, high in (decoded.high_orders or {}).items():
         mark = marks.get(place, "")
-        is_told = not is_change(high) or rises(high)
-        lower = mark if read_through and is_told and is_higher(mark, high) and time_of(high) > seen else None
+        is_known = not is_change(high) or rises(high)
+        lower = mark if read_through and is_known and is_higher(mark, high) and time_of(high) > seen else None
         lower = lower or _left(decoded.stretches.get(place, ()), mark if rises(mark) else "", seen)
         if lower:
             than = f"{read_through}, up to which the table was fed,"

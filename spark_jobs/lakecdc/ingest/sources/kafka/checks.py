@@ -1,4 +1,4 @@
-"""Check a Kafka source without Spark: whether a run could start, whether anything is new, how far tables are behind."""
+"""Check a Kafka source without Spark: whether a run can start, whether there are new messages, how far tables lag."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] 
 
 
 def findings(spec: JobSpec, source: KafkaSource) -> Iterator[Finding]:
-    """List the cluster's topics, as a run does when it starts."""
+    """Check the cluster's topics as a run does when it starts."""
     if source.reader == "spark":
-        remedy = "A dry run of the job tells: airflow lakecdc run ingest --dry-run."
-        yield Finding("source", "warn", f"{source.bootstrap_servers}, which only Java's client can ask", remedy)
+        remedy = "Use a dry run of the job instead: airflow lakecdc run ingest --dry-run."
+        yield Finding("source", "warn", f"{source.bootstrap_servers}, which only Java's client can query", remedy)
         return
     topics: dict[str, Topic] = {}
     yield tried("source", _list_topics, source, topics)
@@ -107,5 +107,5 @@ def _list_topics(source: KafkaSource, topics: dict[str, Topic]) -> Finding | str
 def _fed(spec: JobSpec, source: KafkaSource, topics: Mapping[str, Topic], target: Target) -> Finding | str:
     if names := topology.topics_of(target, source, list(topics), single=len(spec.targets) == 1):
         return ", ".join(names)
-    remedy = "It stays as it is until there is one. source.routes names topics that are called otherwise."
+    remedy = "The table stays unchanged until there is one. Name topics with other names in source.routes."
     return Finding(f"topics of {target.table}", "warn", "no topic feeds it yet", remedy)

@@ -17,9 +17,9 @@ At = Literal["earliest", "latest"] | int
 Headers = Sequence[tuple[str, str | bytes | None]] | None
 #: key, value and headers
 Record = tuple[bytes | None, bytes | None, Headers]
-#: records of a sample, at most about
+#: approximate number of records of a sample
 SAMPLE = 200
-# below this many offsets a task of its own is not worth its start
+# a piece with fewer offsets is not worth a task
 _SMALLEST_PIECE = 20_000
 
 
@@ -56,26 +56,26 @@ def count(ranges: Iterable[Range]) -> int:
 class Cluster(Protocol):
     """The admin side of a cluster."""
 
-    def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
-        """Return the wanted topics that exist; raise an error if the cluster does not answer or refuses the login."""
+    def topics(self, matches: Callable[[str], bool]) -> dict[str, Topic]:
+        """Return the matching topics; raise an error if the cluster does not answer or refuses the login."""
 
     def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
         """Return an offset of each partition.
 
-        :param at: ``earliest`` means the lowest offset that it holds; ``latest`` the one after its last, or after its
-            last before an open transaction; a time in milliseconds since 1970 its first record that is not older, -1 if
+        :param at: ``earliest``: the lowest offset; ``latest``: the offset after the last record, or after the last one
+            before an open transaction; a time in milliseconds since 1970: the first record that is not older, -1 if
             there is none.
         """
 
 
 class Reader(Cluster, Protocol):
-    """A client of a cluster. Clients differ in where they run and how they log in, but deliver equal bytes."""
+    """A client of a cluster. Clients differ in where they run and how they log in, but read the same bytes."""
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
-        """Return the messages of ranges, at least one, as a message frame."""
+        """Return the messages of one or more ranges as a message frame."""
 
     def scan(self, ranges: Sequence[Range]) -> Scan | None:
-        """Return the same messages for tasks that read them themselves; None if only Spark can."""
+        """Return a scan by which tasks read the messages themselves; None if only Spark can read them."""
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
         """Return records from the beginning of each range, about ``SAMPLE`` in all."""

@@ -18,12 +18,12 @@ from lakecdc.ingest.sources.kafka.cluster import At, Place, Topic
 _SECONDS = 30.0
 # Java's client keeps its connections alive by itself
 _ALIVE = {"socket.keepalive.enable": True}
-# while the leader of a partition changes, as in the first moments of a topic
+# while the leader of a partition changes, or a topic is new
 _PASSING = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
 
 
 class LibrdkafkaCluster:
-    """The admin side of a cluster by librdkafka.
+    """The admin side of a cluster, by librdkafka.
 
     :param settings: complete client settings in librdkafka's names, secrets resolved.
     """
@@ -39,12 +39,12 @@ class LibrdkafkaCluster:
         except KafkaException as error:
             raise InputError(
                 f"librdkafka refuses source.settings: {mask(error.args[0].str())}.",
-                hint='Correct them, or use "reader": "spark" for what only Java\'s client supports.',
+                hint='Correct them, or use "reader": "spark" for settings that only Java\'s client supports.',
             ) from error
 
-    def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
+    def topics(self, matches: Callable[[str], bool]) -> dict[str, Topic]:
         with self._asking():
-            names = sorted(name for name in self._admin.list_topics(timeout=_SECONDS).topics if wanted(name))
+            names = sorted(name for name in self._admin.list_topics(timeout=_SECONDS).topics if matches(name))
             if not names:
                 return {}
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_SECONDS)
@@ -78,11 +78,11 @@ class LibrdkafkaCluster:
         try:
             yield
         except KafkaException as error:
-            # complaints are delivered only by polls
+            # only polls deliver complaints
             self._admin.poll(0)
             complaint = self._complaint or str(error)
             raise (InputError if is_refusal(complaint) else SourceUnavailableError)(
-                f"Kafka at {self.settings['bootstrap.servers']} cannot be asked: {mask(complaint)}.",
+                f"Kafka at {self.settings['bootstrap.servers']} cannot be queried: {mask(complaint)}.",
                 hint="Check bootstrap_servers and settings; a retry helps only if it was unreachable for a moment.",
             ) from error
 
@@ -92,18 +92,18 @@ def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **_ALIVE,
         "isolation.level": "read_committed",
-        # bounds what one task holds beside the rows it hands on
+        # bounds the memory of one task beside its rows
         "queued.max.messages.kbytes": 32768,
-        # the default makes a full queue cost a whole second
+        # with the default, a full queue costs a whole second
         "fetch.queue.backoff.ms": 10,
         "fetch.wait.max.ms": 100,
         "log_level": 0,
         **settings,
-        # the client wants a name; nothing joins or commits under it
+        # the client requires a name; no consumer joins or commits under it
         "group.id": "lakecdc",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # an offset that is gone must be an error: anything else would leave events out without a word
+        # a missing offset must be an error: otherwise events would be lost silently
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
     }

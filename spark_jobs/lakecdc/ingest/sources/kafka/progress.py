@@ -1,11 +1,11 @@
-"""How far a table has been fed from its topics, and how that is kept in a position.
+"""Track how far a table has been fed from its topics, and encode it in a position.
 
 The position's offsets are a JSON object::
 
-    {"epoch": 1,                                    number of the topics' identity; one more when a topic is made anew
+    {"epoch": 1,                                    number of the topics' identity; one more when a topic is recreated
      "topics": {"pg.shop.orders": {"id": "…", "next": [12, 40]}},    topic id, next offset of each partition
      "marks": "…",                                  highest order key applied by partition, packed
-     "strict": "…"}                                 why marks cannot be trusted any more; then there are none
+     "strict": "…"}                                 why marks are no longer trusted; then there are none
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakecdc.metadata.positions import MAX_BYTES, Position
 from lakecdc.model.order import highest, time_of
 
 SOURCE = "kafka"
-# room for the parts of a position beside the offsets: identity, read-through, highest order key
+# room for the rest of a position: identity, read-through, highest order key
 _RESERVED_BYTES = 512
 # milliseconds since 1970, far beyond any record
 _LAST_MOMENT = 2**42
@@ -43,8 +43,8 @@ class Followed:
 class Progress:
     """How far a table has been fed.
 
-    :param marks: highest order key applied by partition; none for a partition without events yet.
-    :param strict: why a key may have left its partition, so that marks cannot be trusted; None if they can.
+    :param marks: highest order key applied by partition; partitions without events have none.
+    :param strict: why a key may have changed its partition, so that marks cannot be trusted; None if they can.
     """
 
     epoch: int = 1
@@ -58,7 +58,7 @@ class Progress:
         return {(name, p): offset for name, topic in self.topics.items() for p, offset in enumerate(topic.next)}
 
     def unread(self, topics: Collection[str], ends: Mapping[Place, int]) -> list[Range]:
-        """Return what is left to read of topics, up to the ends of their partitions."""
+        """Return the unread ranges of topics, up to the ends of their partitions."""
         left = [(place, offset) for place, offset in sorted(self.next.items()) if place[0] in topics]
         return [Range(*place, offset, ends[place]) for place, offset in left if ends[place] > offset]
 
@@ -70,7 +70,7 @@ class Progress:
         return {f"{topic}/{partition}": self.marks.get((topic, partition), "") for topic, partition in self.next}
 
     def made_strict(self, reason: str) -> Progress:
-        """Return the progress without marks; the first reason stays."""
+        """Return the progress without marks; keep the first reason."""
         return replace(self, strict=self.strict or reason, marks={})
 
     def read_up_to(self, ends: Mapping[Place, int], orders: Mapping[str, str]) -> Progress:
@@ -103,7 +103,7 @@ def encode(progress: Progress) -> dict[str, Any]:
 
 
 def resume(position: Position) -> Progress:
-    """Decode a table's position; raise an :class:`InputError` for that of another type of source."""
+    """Decode a table's position; raise an :class:`InputError` if it belongs to another source type."""
     if position.source != SOURCE:
         raise InputError(f"It was fed from a source of type {position.source!r}.")
     return decode(position)
@@ -120,7 +120,7 @@ def decode(position: Position) -> Progress:
 
 
 def unread_partitions(position: Position, moment: datetime) -> list[str]:
-    """Return ``topic/partition`` of those not known to have been read past a moment; none for another source."""
+    """Return ``topic/partition`` of partitions that may not have been read up to a time; empty for another source."""
     if position.source != SOURCE:
         return []
     progress, milliseconds = decode(position), moment.timestamp() * 1000
@@ -129,7 +129,7 @@ def unread_partitions(position: Position, moment: datetime) -> list[str]:
 
 
 def bounded(unread: Sequence[Range], most: int) -> list[Range]:
-    """Return the ranges of the next batch: everything left, or a proportional share of each partition.
+    """Return the ranges of the next batch: everything unread, or a proportional share of each partition.
 
     :param most: offsets of the batch; every partition gets at least one.
     """
@@ -140,10 +140,10 @@ def bounded(unread: Sequence[Range], most: int) -> list[Range]:
 
 
 def aligned(unread: Sequence[Range], most: int, offsets_at: Callable[[int], Mapping[Place, int]]) -> list[Range] | None:
-    """Return the ranges of the next batch, cut at one moment of all partitions.
+    """Return the ranges of the next batch, cut at the same time in all partitions.
 
-    An event may refer to a row that was sent earlier, maybe to another partition (the row of a former key). A cut at a
-    moment never puts the event into an earlier batch than that row.
+    An event may refer to a row that was sent earlier, maybe to another partition (the row of a former key). A cut at
+    one time never puts the event into an earlier batch than that row.
 
     :param most: offsets of the batch; records of one millisecond stay together.
     :param offsets_at: returns the first offset by partition that is not older than a time in milliseconds, or -1.

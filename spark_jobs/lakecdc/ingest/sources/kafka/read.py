@@ -23,11 +23,11 @@ from lakecdc.runtime.worker import settle
 
 # messages whose keys one task folds
 _MESSAGES_PER_FOLD = 500_000
-# rows of one Arrow batch: large enough to be vectors, small enough for memory
+# rows of one Arrow batch: large enough for vectors, small enough for memory
 _ROWS = 4096
 _PATIENCE_SECONDS = 60.0
 _SAMPLE_SECONDS = 3.0
-# errors that the client gets over by itself while a broker is away
+# errors from which the client recovers by itself while a broker is away
 _PASSING = (
     "_TRANSPORT",
     "_ALL_BROKERS_DOWN",
@@ -42,7 +42,7 @@ _PASSING = (
 
 
 class LibrdkafkaReader(LibrdkafkaCluster):
-    """Client that uses librdkafka; its settings travel inside the tasks, not in Spark's configuration."""
+    """Client that uses librdkafka; its settings are part of the tasks, not of Spark's configuration."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
@@ -127,7 +127,7 @@ def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
         if reached:
             return
         if time.monotonic() - heard > _PATIENCE_SECONDS:
-            raise TimeoutError(f"Kafka sends nothing of {piece} for {_PATIENCE_SECONDS:.0f} s.")
+            raise TimeoutError(f"Kafka has sent nothing of {piece} for {_PATIENCE_SECONDS:.0f} s.")
 
 
 def _sorted_out(messages: Sequence[Any], piece: Range) -> tuple[list[Any], bool]:

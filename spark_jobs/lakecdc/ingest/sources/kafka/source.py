@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _IDENTITY = "topic-ids"
 _KeyNames = Callable[[bytes | None, Headers], set[str] | None]
-_OTHER_KEY = "the records are not keyed by the table's key columns, so that a key may lie in any partition"
+_OTHER_KEY = "the records are not keyed by the table's key columns, so a key may be in any partition"
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Feed:
     """A table during a run.
 
     :param names: the topics that feed it.
-    :param position: its position; None for a new table.
-    :param progress: the same, decoded and adjusted to the cluster.
+    :param position: the table's position; None for a new table.
+    :param progress: the position, decoded and adjusted to the cluster.
     :param goal: where its first batch must end, as recorded by an interrupted run.
     :param record_bytes: mean size of a record; None until sampled.
     """
@@ -120,7 +120,7 @@ class KafkaIngest(BatchSource):
         return Feed(target, names, position, progress, kept.decode(recorded) if recorded else None)
 
     def _plan(self, feed: Feed) -> list[Range]:
-        """Return the ranges of the table's next batch, and set its progress to their begin."""
+        """Return the ranges of the table's next batch, and set its progress to their start."""
         first = feed.position is None
         if feed.goal is not None:
             return self._repeated(feed, first)
@@ -139,25 +139,27 @@ class KafkaIngest(BatchSource):
         """Return the ranges of the batch that an interrupted run recorded, if the topics still contain it."""
         assert feed.goal is not None
         ends, names = feed.goal.next, [name for name in feed.goal.topics if name in feed.names]
-        gone = [place for place, end in ends.items() if place[0] in names and self._topology.highs.get(place, 0) < end]
-        if gone or len(names) < len(feed.goal.topics):
+        shrunk = [
+            place for place, end in ends.items() if place[0] in names and self._topology.highs.get(place, 0) < end
+        ]
+        if shrunk or len(names) < len(feed.goal.topics):
             raise InputError(
-                "An interrupted run wrote a batch to its history table, which the topics do not contain any more: "
+                "An interrupted run wrote a batch to the history table, but the topics no longer have it: "
                 f"{sorted(feed.goal.topics)}.",
-                hint="Keep the same topics in the spec until that batch is applied; else load the table again.",
+                hint="Keep the same topics in the spec until that batch is applied, or load the table again.",
             )
         grown = topology.extended(feed.progress, names, self._topology, first=first).next
         feed.progress = replace(feed.goal, marks=feed.progress.marks)
         return [Range(*place, grown[place], end) for place, end in sorted(ends.items()) if end > grown[place]]
 
     def _unread(self, feed: Feed, progress: Progress) -> list[Range]:
-        """Return what is left of the table's topics, without those that the spec does not name any more."""
+        """Return the unread ranges of the table's topics that the spec still names."""
         return progress.unread(feed.names, self._topology.ends)
 
     def _look(self, feed: Feed, unread: Sequence[Range]) -> None:
         records = self._reader.sample(unread)
         sizes = [len(key or b"") + len(value or b"") for key, value, _ in records]
-        # if all offsets were holes, the next batch is sampled again
+        # if all offsets were holes, sample the next batch again
         feed.record_bytes = sum(sizes) / len(sizes) if any(sizes) else None
         key_names = self._registry.key_names if self._registry else _json_names
         is_split = feed.target.keyed and len(feed.progress.next) > 1
@@ -212,7 +214,7 @@ def _json_names(key: bytes | None, headers: Headers = None) -> set[str] | None:
 
 
 def _is_row(value: bytes | None) -> bool:
-    """Whether a record without a key is about a row, unlike a TRUNCATE or a logical message."""
+    """Check whether a record without a key is about a row, unlike a TRUNCATE or a logical message."""
     document = _json(value)
     if isinstance(document, dict) and isinstance(document.get("payload"), dict):
         document = document["payload"]
@@ -229,7 +231,7 @@ def _json(text: bytes | None) -> Any:
 def is_keyed_by(columns: Sequence[str], records: Sequence[Record], key_names: _KeyNames = _json_names) -> bool:
     """Check whether each record's key is an object of exactly these columns; a TRUNCATE needs none.
 
-    :param columns: if empty, those of the first record.
+    :param columns: the key columns; if empty, those of the first record.
     :param key_names: returns the columns in a key, from key and headers; None if it has none.
     """
     keys = {
@@ -264,7 +266,7 @@ def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:
     except ImportError as error:
         raise InputError(
             f"The Kafka client cannot be imported: {error}.",
-            hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark'), or use Spark's "
+            hint="Install confluent-kafka on driver and executors (extra 'spark'), or use Spark's "
             'own client: "reader": "spark".',
         ) from error
     return LibrdkafkaReader(spark, {**settings, **servers})

@@ -40,8 +40,8 @@ _COLUMNS = (
 class SparkReader:
     """Client that uses Spark's Kafka source.
 
-    :param settings: client settings in Java's names with ``bootstrap.servers``, secrets resolved; they travel inside
-        the tasks, not in Spark's configuration, and no plan shows them.
+    :param settings: client settings in Java's names with ``bootstrap.servers``, secrets resolved; they are part of the
+        tasks, not of Spark's configuration, and no plan shows them.
     :raises InputError: the jar is missing.
     :raises SourceUnavailableError: Java's client refuses the settings.
     """
@@ -52,14 +52,14 @@ class SparkReader:
                 "The reader 'spark' needs Spark's Kafka source, which is not among the session's jars.",
                 hint=f"Add the package {KAFKA_READER} to the session, or use the reader 'librdkafka'.",
             )
-        # it warns at every read that others might join its consumer group
+        # it warns at every read that its consumer group may be shared
         hush(spark, _PROVIDER)
         self._spark = spark
         own = {
-            # the consumers of a run's tasks are used again by its next batches
+            # the next batches of a run reuse its consumers
             "group.id": f"lakecdc-{uuid.uuid4()}",
             "isolation.level": "read_committed",
-            # what a task waits at the end of a partition whose last records are aborted
+            # how long a task waits at the end of a partition whose last records are aborted
             "fetch.max.wait.ms": "100",
         }
         self._settings = {**own, **settings}
@@ -68,9 +68,9 @@ class SparkReader:
         with self._asking():
             self._admin = KafkaAdmin(spark, {**patience, **settings})
 
-    def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
+    def topics(self, matches: Callable[[str], bool]) -> dict[str, Topic]:
         with self._asking():
-            described = self._admin.topics(wanted)
+            described = self._admin.topics(matches)
         return {name: Topic(name, _topic_id(text), partitions) for name, (text, partitions) in described.items()}
 
     def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
@@ -81,7 +81,7 @@ class SparkReader:
         return self._load(ranges, len(split(ranges, self._spark.sparkContext.defaultParallelism)))
 
     def scan(self, ranges: Sequence[Range]) -> None:
-        """Return None: Python tasks cannot read by themselves."""
+        """Return None: Python tasks cannot read directly."""
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
         if not ranges:
@@ -106,7 +106,7 @@ class SparkReader:
             "endingOffsets": json.dumps(ends),
             "minPartitions": str(tasks),
             "includeHeaders": "true",
-            # an offset that is gone must be an error: anything else would leave events out without a word
+            # a missing offset must be an error: otherwise events would be lost silently
             "failOnDataLoss": "true",
         }
         settings = {f"kafka.{name}": value for name, value in self._settings.items()}
@@ -121,14 +121,14 @@ class SparkReader:
             if cause is None:
                 raise
             raise (InputError if cause.refused else SourceUnavailableError)(
-                f"Kafka at {self._servers} cannot be asked: {mask(cause.text)}.",
+                f"Kafka at {self._servers} cannot be queried: {mask(cause.text)}.",
                 hint="Check bootstrap_servers, settings and java_settings; a retry helps only if it was unreachable "
                 "for a moment.",
             ) from error
 
 
 def _topic_id(text: str) -> str:
-    """Return a topic's id in plain base64 as librdkafka does, not in that for URLs; an unknown id is all zeros."""
+    """Return a topic's id in plain base64 as librdkafka does, not in URL-safe base64; an unknown id is all zeros."""
     return "" if set(text) <= {"A"} else text.replace("-", "+").replace("_", "/")
 
 

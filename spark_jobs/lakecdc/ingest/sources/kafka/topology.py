@@ -26,7 +26,7 @@ class Topology:
     :param highs: its end.
     :param ends: where this run stops: its end, or the offset of ``end_time``.
     :param starts: where a new table begins.
-    :param through: everything in the cluster at this time is before ``ends``.
+    :param through: all records up to this time are before ``ends``.
     """
 
     topics: Mapping[str, Topic]
@@ -54,7 +54,7 @@ def survey(cluster: Cluster, source: KafkaSource) -> Topology:
 
 
 def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, single: bool) -> list[str]:
-    """Return the topics that feed a target; none if later ones may.
+    """Return the topics that feed a target; empty if only future ones can.
 
     :param there: existing topics that the source reads.
     :param single: it is the spec's only target.
@@ -77,16 +77,16 @@ def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, sing
 def checked(progress: Progress, names: Sequence[str], topology: Topology, source: KafkaSource) -> Progress:
     """Return the progress adjusted to the cluster.
 
-    :param names: topics that the spec feeds the table from.
-    :raises InputError: a topic is gone or another one, or no longer has the next offset.
+    :param names: topics that feed the table by the spec.
+    :raises InputError: a topic is missing or was recreated, or no longer has the next offset.
     """
     for name, followed in progress.topics.items():
         if not source.wants(name):
-            continue  # the spec does not name it any more; its position stays
+            continue  # the spec no longer names it; its position stays
         topic = topology.topics.get(name)
         if topic is None:
             raise InputError(
-                f"The topic {name!r}, which feeds it, does not exist any more.",
+                f"The topic {name!r}, which feeds the table, no longer exists.",
                 hint=f"Remove it from source.topics if that is intended; else {RELOAD}.",
             )
         if followed.id and topic.id and followed.id != topic.id:
@@ -99,7 +99,7 @@ def checked(progress: Progress, names: Sequence[str], topology: Topology, source
 
 
 def extended(progress: Progress, names: Sequence[str], topology: Topology, *, first: bool) -> Progress:
-    """Add new topics and partitions at their beginning; where a new table begins (``first``) the source decides."""
+    """Add new topics and partitions at their beginning, or for a new table (``first``) where the source says."""
     begin = topology.starts if first else topology.lows
     topics = dict(progress.topics)
     for name in names:
@@ -117,7 +117,7 @@ def extended(progress: Progress, names: Sequence[str], topology: Topology, *, fi
 def _recreated(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource) -> Progress:
     if topic.id not in source.accept_topic_ids:
         raise InputError(
-            f"The topic {topic.name!r} is not the one that fed it: its id is {topic.id!r} and was "
+            f"The topic {topic.name!r} is not the one that fed the table: its id is {topic.id!r} and was "
             f"{progress.topics[topic.name].id!r}. It was deleted and recreated, or this is another cluster.",
             hint=f"If all its events come after those read before, add {topic.id!r} to source.accept_topic_ids; "
             f"else {RELOAD}.",
@@ -146,8 +146,8 @@ def _still_there(progress: Progress, topic: Topic, topology: Topology, source: K
                 raise InputError(
                     f"The topic {topic.name!r} no longer has the offset {offset} of partition {partition}, which is "
                     f"next; its oldest is {topology.lows[place]}. Retention removed unread events.",
-                    hint=f"Keep the topic's records longer. To continue, {RELOAD}; or set source.accept_gaps to go on "
-                    "without the missing changes.",
+                    hint=f"Keep the topic's records longer. To continue, {RELOAD}; or set source.accept_gaps to "
+                    "continue without the missing changes.",
                 )
             offsets[partition] = topology.lows[place]
     followed = replace(progress.topics[topic.name], next=tuple(offsets))

@@ -1,1 +1,1 @@
-"""Tables fed from the log of a database: admission, full loads, rounds, parking and release, once for every server."""
+"""Feed tables from a database's log: admission, full loads, rounds, parking and release, the same for every server."""

@@ -1,4 +1,4 @@
-"""The log that refused and failed tables still need: parked in the lake, held at the source, or given up."""
+"""Keep the log that refused and failed tables still need: parked in the lake, retained at the source, or given up."""
 
 from __future__ import annotations
 
@@ -20,88 +20,88 @@ log = logging.getLogger(__name__)
 
 
 class Backlog(Generic[F]):
-    """What the log still has for the tables of a run that do not take it; places in the log are numbers.
+    """The log that tables of a run need but do not read now; places in the log are numbers.
 
-    :ivar held: places that hold the log for tables whose part cannot be parked.
-    :ivar left_out: places that hold the log for source tables that the run does not feed.
-    :ivar given_up: tables whose position the log has passed, and why; they need a full load.
+    :ivar retained: places from which the source must keep the log for tables whose part cannot be parked.
+    :ivar left_out: places from which the source must keep the log for tables that the run does not feed.
+    :ivar given_up: tables whose log is no longer kept, and why; they need a full load.
     """
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self.parking = Parking(spark, catalog)
-        # parked rounds that are not needed any more, by target, up to a place
-        self._taken: dict[str, int] = {}
-        # parked rounds that a table was rolled back to before, by target, up to a place
+        # parked rounds that are no longer needed, by target, up to a place
+        self._settled: dict[str, int] = {}
+        # parked rounds after a gap, because the table was rolled back, by target, up to a place
         self._behind_a_gap: dict[str, int] = {}
-        self.held: dict[str, int] = {}
+        self.retained: dict[str, int] = {}
         self.left_out: dict[str, int] = {}
         self.given_up: dict[str, Exception] = {}
 
     def load(
         self, positions: Mapping[str, Position | None], identity: str
     ) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
-        """Load the parked rounds that the targets have still to take, and schedule the deletion of the others.
+        """Load the parked rounds that the targets still need, and schedule the deletion of the others.
 
         :return: rounds, and errors of the targets whose rounds cannot be loaded.
         """
         parked, failed = self.parking.load(positions)
-        return {name: self._usable(name, positions[name], found, identity) for name, found in parked.items()}, failed
+        return {name: self._usable(name, positions[name], rounds, identity) for name, rounds in parked.items()}, failed
 
     @property
-    def kept(self) -> list[int]:
-        """Places that hold the log for tables that do not follow it."""
-        return [*self.held.values(), *self.left_out.values()]
+    def retained_places(self) -> list[int]:
+        """Places from which the source must keep the log for tables that do not follow it."""
+        return [*self.retained.values(), *self.left_out.values()]
 
     def _usable(self, name: str, position: Position | None, parked: list[Parked], identity: str) -> list[Parked]:
         at = log_position(position)
         here = [p for p in parked if at and p.identity == identity and p.through > at.number]
         stale = max((p.through for p in parked if p not in here), default=0)
-        # another cluster's may lie above those that are needed
+        # rounds of another cluster may lie above the needed ones
         if 0 < stale < min((p.through for p in here), default=stale + 1):
-            self._taken[name] = stale
+            self._settled[name] = stale
         places = [at.number if at else 0, *(p.through for p in here)]
-        # a table that was rolled back lacks what came before them
+        # a table that was rolled back lacks earlier rounds
         gap = next((i for i, p in enumerate(here) if p.since != places[i]), len(here))
         if here and gap == 0:
             self._behind_a_gap[name] = here[-1].through
         return here[:gap]
 
     def applied(self, name: str, feed: F) -> None:
-        """Note that the target has moved on."""
+        """Record that the target has applied a round."""
         if feed.parked and feed.parked[0].through <= feed.at:
-            self._taken[name] = feed.parked.pop(0).through
+            self._settled[name] = feed.parked.pop(0).through
 
     def park(self, feeds: dict[str, F], read: LogRead[Any], position: Callable[[F], Position]) -> None:
-        """Park what a round has for failed tables; where that fails the source keeps it.
+        """Park a round's events of failed tables; if that fails, the source keeps the log.
 
-        :param feeds: all tables of the run; those that the source keeps are removed.
+        :param feeds: all tables of the run; those whose log the source keeps are removed.
         """
-        end, found = read.end, read.round
+        end, log_round = read.end, read.round
         for name, feed in self._failed(feeds).items():
             if end.at.number <= feed.reach:
                 continue
             relation, after = feed.relation, position(feed)
-            summary = found.summary.of_table(relation).to_json()
+            summary = log_round.summary.of_table(relation).to_json()
             parked = Parked(end.at.number, end.time, after.identity, relation, summary, after.offsets, feed.reach)
             try:
                 if feed.table.target.feed:
-                    raise UnsupportedError("other jobs feed it as well, whose rounds would be parked under its name")
+                    raise UnsupportedError("other jobs feed it too, and would park rounds under the same name")
                 if name in self._behind_a_gap:
-                    # the log is read anew, and would be parked a second time
+                    # the log is read again and would be parked twice
                     self.parking.forget(name, self._behind_a_gap.pop(name))
-                found.summary.check_parkable(relation)
-                self.parking.park(name, parked, found.of_table(relation) if found.events(relation) else None)
+                log_round.summary.check_parkable(relation)
+                self.parking.park(name, parked, log_round.of_table(relation) if log_round.events(relation) else None)
                 feed.parked.append(parked)
-                log.warning("%s: what the log has for it up to %s is parked", name, end.at)
+                log.warning("%s: its log up to %s is parked", name, end.at)
             except Exception as error:
-                log.warning("%s: its log cannot be parked, and is held at the source: %s", name, error)
-                self.held[name] = feed.reach
+                log.warning("%s: its log cannot be parked, the source keeps it: %s", name, error)
+                self.retained[name] = feed.reach
                 del feeds[name]
 
     def forget(self) -> None:
-        """Delete parked rounds that are not needed; if that fails, the next run does it."""
-        while self._taken:
-            name, through = self._taken.popitem()
+        """Delete parked rounds that are no longer needed; if that fails, the next run does it."""
+        while self._settled:
+            name, through = self._settled.popitem()
             try:
                 self.parking.forget(name, through)
             except Exception as error:
@@ -109,7 +109,7 @@ class Backlog(Generic[F]):
 
     def behind(self, feeds: dict[str, F]) -> dict[str, int]:
         """Return the places of the tables that do not follow the log."""
-        return {name: feed.at for name, feed in self._failed(feeds).items()} | self.held
+        return {name: feed.at for name, feed in self._failed(feeds).items()} | self.retained
 
     def give_up(self, feeds: dict[str, F], now: int, limit: int) -> None:
         """Give up tables that are too far behind.
@@ -122,13 +122,13 @@ class Backlog(Generic[F]):
                 error = full_load_needed(f"It is {now - at} bytes of log behind the source, more than {limit}", name)
                 log.warning("%s", error)
                 self.given_up[name] = error
-                self.held.pop(name, None)
+                self.retained.pop(name, None)
                 feed = feeds.pop(name, None)
                 if feed and feed.parked:
-                    self._taken[name] = feed.reach
+                    self._settled[name] = feed.reach
         for name, at in [*self.left_out.items()]:
             if now - at > limit:
-                log.warning("%s: what the log has for it is held no longer, it is %d bytes behind", name, now - at)
+                log.warning("%s: its log is no longer kept, the table is %d bytes behind", name, now - at)
                 del self.left_out[name]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A table of one run: what feeds it, how far it is, and what is parked for it."""
+"""A table of one run: its source table, its position, and its parked rounds."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ C = TypeVar("C")
 class SourceTable(Generic[C]):
     """A source table and the target it feeds.
 
-    :param key: columns, from the target or from the source; empty if there are none.
-    :param unique: the source lets no two rows have one key, nor one without a value.
+    :param key: key columns, from the target or from the source; empty if there are none.
+    :param unique: the source enforces that keys are unique and not null.
     """
 
     target: Target
@@ -38,7 +38,7 @@ class SourceTable(Generic[C]):
         return f"{self.schema}.{self.name}"
 
     def full_load_needed(self, what: str) -> InputError:
-        """Return the error of a target that cannot go on from its position."""
+        """Return the error of a target that cannot continue from its position."""
         return full_load_needed(what, self.target.table)
 
 
@@ -52,9 +52,9 @@ class Feed(Generic[T]):
     :param relation: number of the source table in the rounds of this run.
     :param position: of the target; None before its full load is applied.
     :param columns: the target's columns as last seen.
-    :param failed: it takes no more batches; what the log has for it is parked.
-    :param parked: rounds that it takes before the log.
-    :param chunks: of its full load, as read by this run.
+    :param failed: it accepts no more batches; its log is parked.
+    :param parked: rounds that it applies before the log.
+    :param chunks: number of chunks of its full load that this run read.
     """
 
     relation: int
@@ -71,20 +71,20 @@ class Feed(Generic[T]):
 
     @property
     def at(self) -> int:
-        """The position as a number; every transaction before it is in the table."""
+        """The position as a number; the table has every transaction before it."""
         committed = self.committed
         return committed.number if committed else 0
 
     @property
     def reached(self) -> LogPosition | None:
-        """The position that the table has once it has taken what is parked."""
+        """The position of the table once its parked rounds are applied."""
         if self.position is None or not self.parked:
             return self.committed
         return log_position(replace(self.position, offsets={**self.parked[-1].offsets}))
 
     @property
     def reach(self) -> int:
-        """Place before which every transaction is in the table, or parked."""
+        """Place before which every transaction is applied or parked."""
         return max([self.at, *(parked.through for parked in self.parked)])
 
     @property
@@ -95,12 +95,12 @@ class Feed(Generic[T]):
 
     @property
     def loading(self) -> bool:
-        """Whether its full load has not ended."""
+        """Whether its full load is unfinished."""
         return self.position is None or bool(self.load)
 
     @property
     def ahead(self) -> int:
-        """Place up to which the log may repeat changes that the full load has read; 0 once it is past that."""
+        """Place up to which the log may repeat changes that the full load has read; 0 after it."""
         committed = self.committed
         return committed.ahead if committed else 0
 
@@ -111,12 +111,12 @@ class Feed(Generic[T]):
 
     @property
     def source_columns(self) -> dict[str, int | None]:
-        """The source's columns for the table to remember."""
+        """The source's columns to record in the table."""
         raise NotImplementedError
 
     @property
     def remembered(self) -> dict[str, Any] | None:
-        """What the position remembers of the source's storage."""
+        """The state of the source's storage that the position records."""
         return None
 
     def another_key(self) -> InputError:

@@ -1,7 +1,7 @@
-"""The log of failing tables, kept in the lake so that the source need not keep it.
+"""Keep the log of failing tables in the lake, so that the source can remove it.
 
 One Iceberg table per namespace, ``<namespace>.lakecdc_parked``, partitioned by target. It has the decoded rows of every
-round that a failing table could not take, and one row of kind ``end`` that closes the round.
+round that a failing table could not apply, and one row of kind ``end`` that closes the round.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SCHEMA = f"target string, through bigint, {EVENTS}"
 class Parked:
     """A table's part of one round.
 
-    :param through: place in the log, as a number, up to which the round went.
-    :param moment: time at the source up to which it went.
+    :param through: place in the log, as a number, where the round ended.
+    :param moment: source time at the end of the round.
     :param summary: the table's part of the round's summary, as JSON.
-    :param offsets: of the table's position once it has taken the round.
+    :param offsets: of the table's position after the round.
     :param since: place where the table's part begins.
     """
 
@@ -56,7 +56,7 @@ class Parked:
 
 
 class Parking:
-    """The parked rounds of a run's targets in a catalog."""
+    """The parked rounds of a run's targets."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self._spark, self._catalog = spark, catalog
@@ -66,7 +66,7 @@ class Parking:
         by_table: dict[str, list[str]] = {}
         for target in targets:
             by_table.setdefault(parked_of(target), []).append(target)
-        found: dict[str, list[Parked]] = {}
+        by_target: dict[str, list[Parked]] = {}
         failed: dict[str, LakecdcError] = {}
         for name, names in by_table.items():
             try:
@@ -82,13 +82,13 @@ class Parking:
                 except (KeyError, TypeError):
                     failed[row["target"]] = _unreadable(row["target"])
                     continue
-                found.setdefault(row["target"], []).append(parked)
-        return found, failed
+                by_target.setdefault(row["target"], []).append(parked)
+        return by_target, failed
 
     def park(self, target: str, parked: Parked, events: DataFrame | None) -> None:
         """Store a part of a round in one commit.
 
-        :param events: rows of :data:`log.summary.EVENTS`; None if nothing happened in it.
+        :param events: rows of :data:`log.summary.EVENTS`; None if it has none.
         """
         name = parked_of(target)
         if not exists(self._spark, self._catalog, name):
@@ -114,7 +114,7 @@ class Parking:
     def remove(self, target: str, settled: Sequence[Parked]) -> None:
         """Delete rounds that are :func:`settled_rounds`.
 
-        :raises ConflictError: ingestion has deleted some of them meanwhile.
+        :raises ConflictError: ingestion deleted some of them meanwhile.
         """
         ends = ", ".join(str(parked.through) for parked in settled)
         delete_rows(self._table(parked_of(target)), f"target = :target AND through IN ({ends})", {"target": target})
@@ -135,30 +135,30 @@ class Parking:
 
 def _unreadable(target: str) -> InputError:
     return InputError(
-        "Its log was parked by an earlier build, in a form that cannot be read.",
+        "The parked log of the table was written by an earlier version and cannot be read.",
         table=target,
         hint=f"Delete its rows from {parked_of(target)}, then run once with "
-        f'"reload": ["{target}"] in options to load it anew.',
+        f'"reload": ["{target}"] in options to reload it.',
     )
 
 
 def settled_rounds(parked: Sequence[Parked], position: Position | None) -> list[Parked]:
-    """Return the rounds of a table that it has taken, or that a full load has made void.
+    """Return the rounds that a table has applied, or that a full load has made void.
 
-    :param position: where the table stands; without one no round is settled.
+    :param position: the table's position; without one no round is settled.
     """
     at = log_position(position)
     if at is None or position is None:
         return []
-    # a table that was rolled back stands at its former cluster, and needs the later one's rounds if it is rolled on
+    # a table rolled back to a position of an earlier cluster needs the later cluster's rounds if it is rolled forward
     read_through = datetime.fromisoformat(position.read_through) if position.read_through else None
-    wanted = [
+    pending = [
         p
         for p in parked
         if (p.through > at.number if p.identity == position.identity else not read_through or p.moment > read_through)
     ]
-    # of two clusters' rounds with the same end, the rows cannot be distinguished
-    ends = {p.through for p in wanted}
+    # the rows of two clusters' rounds with the same end cannot be distinguished
+    ends = {p.through for p in pending}
     return [p for p in parked if p.through not in ends]
 
 

@@ -1,6 +1,6 @@
-"""A round of a database's log: one task reads it, and all tables take their events out of it.
+"""Rounds of a database's log: one task reads a round, and every table selects its events.
 
-The events travel as few binary cells, each of one table (``engine.packing``), which Spark keeps on disk.
+The events are packed into few binary cells, each of one table (``engine.packing``), which Spark keeps on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakecdc.ingest.sources.log.summary import EVENTS, Summary
 from lakecdc.model.positions import LogPosition
 from lakecdc.runtime.worker import settle
 
-#: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
+#: columns of a round: number of the table and of the cell; the last row has only the summary
 SCHEMA = "relation bigint, cell int, summary string, packed binary"
 # set while a round is read for the first time
 _FIRST = "lakecdc.first-read"
@@ -57,7 +57,7 @@ class Round(Generic[S]):
         return self.summary.events.get(relation, {})
 
     def size(self, relation: int) -> LogSize:
-        """Return how much of this round is one table's."""
+        """Return the size of one table's part of the round."""
         events = sum(self.events(relation).values())
         return LogSize(events, events * self.summary.event_bytes)
 
@@ -78,7 +78,7 @@ class Round(Generic[S]):
 class LogEnd:
     """Where a round ends.
 
-    :param time: moment at the source before which every change lies before that place.
+    :param time: source time before which every change is before that place.
     """
 
     at: LogPosition
@@ -87,9 +87,9 @@ class LogEnd:
 
 @dataclass(frozen=True)
 class LogRead(Generic[S]):
-    """A round that was read.
+    """A round read from the log.
 
-    :param at_log_end: it reaches the end of the log, as of the start of the run.
+    :param at_log_end: it reaches the end that the log had when the run started.
     """
 
     round: Round[S]
@@ -100,10 +100,10 @@ class LogRead(Generic[S]):
 
 @dataclass(frozen=True)
 class RoundTask(ABC):
-    """The task of a round, which reads it once for the one row that arrives.
+    """The task that reads a round, once, for the single row that it receives.
 
     :param where: address of the server.
-    :param limits: at which it ends, ``seconds`` among them; 0 is no limit.
+    :param limits: where it ends, with ``seconds`` among them; 0 is no limit.
     """
 
     where: Any
@@ -111,7 +111,7 @@ class RoundTask(ABC):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        # read again after an executor was lost, it must not end earlier than the round that is known already
+        # repeated after the loss of an executor, it must not end before the known end of the round
         context = TaskContext.get()
         is_first = context is None or context.getLocalProperty(_FIRST) is not None
         task = self if is_first else replace(self, limits=replace(self.limits, seconds=0))
@@ -132,7 +132,7 @@ def packed(batches: Iterable[pa.RecordBatch], summary: Summary[Any]) -> Iterator
     """Pack the rows of a round.
 
     :param batches: decoded events, with the number of their table as ``relation``.
-    :param summary: complete once all batches have been taken.
+    :param summary: complete once all batches are consumed.
     """
     numbers: dict[int, int] = {}
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What a database supplies so that tables can be fed from its log."""
+"""Interface of a database server whose log feeds tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import IcebergTable, open_if_there
-from lakecdc.ingest.change import ColumnsTold
+from lakecdc.ingest.change import ColumnHistory
 from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.log.feed import F
@@ -24,21 +24,21 @@ from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round, S
 from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import LogPosition, log_position
 
-#: takes a table that cannot be fed, why, and the position that holds the log for it
+#: receives a table that cannot be fed, the reason, and the position from which the log must be kept
 Refuse = Callable[[str, "LakecdcError", "Position | None"], None]
 SummaryType = type[S]
 
 
 @dataclass(frozen=True)
 class LoadPart:
-    """The rows that one commit of a full load brings.
+    """The rows of one commit of a full load.
 
-    :param at: place from which on the log is applied to them.
+    :param at: place from which the log is applied to them.
     :param load: progress of the load; None if it is complete.
-    :param loaded: place up to which the rows may be newer than the log; 0 if it is that of the table's position.
+    :param loaded: place up to which the rows may be newer than the log; 0 for the table's position.
     :param rows: None in a part that only ends the load.
-    :param again: the target may hold some of them already.
-    :param kept: cached frames that the rows are made of, released with the round.
+    :param again: the target may already have some of them.
+    :param cached: frames behind the rows, released with the round.
     """
 
     at: LogPosition
@@ -46,7 +46,7 @@ class LoadPart:
     loaded: int = 0
     rows: LogRows | None = None
     again: bool = False
-    kept: Sequence[DataFrame] = ()
+    cached: Sequence[DataFrame] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -54,20 +54,20 @@ class LoadPart:
 class TableChanges:
     """A table's part of a round, under the column names at the end of the round.
 
-    :param source_columns: see ``SourceFacts.columns``, as is ``columns_told``.
+    :param source_columns: see ``SourceFacts.columns``, as is ``column_history``.
     """
 
     layout: LogLayout
     source_columns: Mapping[str, int | None] | None
-    columns_told: ColumnsTold | None = None
+    column_history: ColumnHistory | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class LogServer(ABC, Generic[F, S]):
-    """A server whose log feeds tables, during one run.
+    """A server whose log feeds tables during one run.
 
-    :cvar type: of the source, as positions name it.
-    :cvar twin_hint: what to do where two targets have the same source table.
+    :cvar type: source type, as positions name it.
+    :cvar twin_hint: remedy where two targets have the same source table.
     :cvar summary: of its rounds.
     :param place: ``host:port`` for messages.
     :ivar max_lag_bytes: bytes of log that the server may keep for a table that does not follow; 0 is no limit.
@@ -80,7 +80,7 @@ class LogServer(ABC, Generic[F, S]):
 
     @property
     def unlogged(self) -> str | None:
-        """Return why the log may lack changes of rows; None if it has all that can be known."""
+        """Return why the log may lack row changes; None if it has all."""
         return None
 
     def __init__(self, spark: SparkSession, spec: JobSpec, place: str) -> None:
@@ -92,7 +92,7 @@ class LogServer(ABC, Generic[F, S]):
 
     @abstractmethod
     def open(self) -> str:
-        """Connect, check the server, and return its identity: what distinguishes it from another.
+        """Connect, check the server, and return its identity, which differs from that of any other server.
 
         :raises LakecdcError: its log cannot be read, or another run reads it.
         """
@@ -103,7 +103,7 @@ class LogServer(ABC, Generic[F, S]):
 
     @abstractmethod
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:
-        """Read a target's source table and check that the target can go on from a position.
+        """Read a target's source table and check that the target can continue from a position.
 
         :raises InputError: the target cannot be fed.
         """
@@ -112,18 +112,18 @@ class LogServer(ABC, Generic[F, S]):
     def describe_columns(self, feed: F) -> None:
         """Derive the target's columns.
 
-        :raises InputError: the source's cannot feed it.
+        :raises InputError: the source's columns cannot feed it.
         """
 
     @abstractmethod
     def prepare(
         self, positions: Mapping[str, Position | None], feeds: Mapping[str, F], refuse: Refuse
     ) -> Mapping[str, int]:
-        """Check that the log reaches back to the tables' positions, and begin the snapshot of those that have none.
+        """Check that the log reaches back to the tables' positions, and begin the snapshot of tables without one.
 
         :param positions: of the run's targets, refused ones included.
-        :return: places that hold the log for source tables that the run does not feed.
-        :raises LakecdcError: the server keeps the log for others, or no longer has it.
+        :return: places from which the log must be kept for source tables that the run does not feed.
+        :raises LakecdcError: the log is kept for other tables, or no longer exists.
         """
 
     @abstractmethod
@@ -143,9 +143,9 @@ class LogServer(ABC, Generic[F, S]):
 
     @abstractmethod
     def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> LogRead[S]:
-        """Read a round for some tables, from the first place that one of them has not reached.
+        """Read a round for some tables, from the lowest place that they have reached.
 
-        :param repeated: repeat an interrupted batch that ended there, whatever ended it then.
+        :param repeated: repeat an interrupted batch, which must end at ``end`` again.
         """
 
     @abstractmethod
@@ -158,19 +158,19 @@ class LogServer(ABC, Generic[F, S]):
 
     @abstractmethod
     def position_at(self, feed: F, before: LogPosition | None, at: LogPosition) -> LogPosition:
-        """Return the position of a table once it has the log up to a place; one that is ahead stays there."""
+        """Return the position of a table that has the log up to a place; a table that is ahead keeps its position."""
 
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[S]:
-        """Return a parked round, as if it had just been read from the log."""
+        """Return a parked round in the form of one read from the log."""
         at = log_position(Position(self.type, parked.identity, {**parked.offsets}))
         assert at is not None
         return LogRead(Round(self.summary.from_json(parked.summary), parked=events), LogEnd(at, parked.moment))
 
     def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:
-        """Let the server remove the log before a place, and what full loads need once they are over.
+        """Let the server remove the log before a place, and release what finished full loads needed.
 
         :param upto: None if no table's place is known.
-        :param followed: the first place that a table which follows the log has not reached; None without such a table.
+        :param followed: the lowest place reached by a table that follows the log; None without such a table.
         :return: facts for the report.
         """
         return {}

@@ -1,4 +1,4 @@
-"""A database's log as an ingest source: full load of each new table, then the log in rounds, for every server alike."""
+"""Ingest from a database's log: full load of each new table, then the log in rounds, the same for every server."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _EARLIEST = datetime.fromtimestamp(0, UTC).isoformat()
 class LogSource(Generic[F, S]):
     """The source of one run; see :class:`lakecdc.ingest.batch.IngestSource`.
 
-    :ivar refused: tables that cannot be fed; it grows when the log brings something that a table cannot follow.
-    :ivar given_up: tables whose position the log has passed; they need a full load.
+    :ivar refused: tables that cannot be fed; tables are added when they cannot follow the log.
+    :ivar given_up: tables whose log is no longer kept; they need a full load.
     """
 
     def __init__(self, spark: SparkSession, spec: JobSpec, server: LogServer[F, S]) -> None:
@@ -46,7 +46,7 @@ class LogSource(Generic[F, S]):
         self.given_up: Mapping[str, Exception] = self._backlog.given_up
         self.facts: Mapping[str, object] = {}
         self.feeds: dict[str, F] = {}
-        # where an interrupted run has left a table's side tables: a round has to end there
+        # ends of interrupted batches, which a side table has already: a round must end there
         self._recorded: dict[str, Position] = {}
         self._read: LogRead[S] | None = None
         self._cached: list[DataFrame] = []
@@ -56,7 +56,7 @@ class LogSource(Generic[F, S]):
     # -- start ------------------------------------------------------------------------------------------------
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Check everything, then begin what new tables need: a place in the log, and a snapshot."""
+        """Check everything, then note a place in the log and begin a snapshot for new tables."""
         self._identity = self.server.open()
         self._recorded = dict(recorded)
         with self.server.asking():
@@ -70,7 +70,7 @@ class LogSource(Generic[F, S]):
         known = [position for position in map(log_position, positions.values()) if position]
         self._epoch = max((position.epoch for position in known), default=1)
         targets = [target for target in self.spec.targets if target.table in positions]
-        # what is parked under the name of a table is of the job whose target has no feed
+        # rounds parked under a table's name belong to the job whose target has no feed
         own = {target.table: positions[target.table] for target in targets if not target.feed}
         parked, lost = self._backlog.load(own, self._identity)
         for number, target in enumerate(targets):
@@ -81,7 +81,7 @@ class LogSource(Generic[F, S]):
     def _admit(
         self, number: int, target: Target, position: Position | None, parked: list[Parked], lost: LakecdcError | None
     ) -> None:
-        """Take a table in, or refuse it without stopping the others."""
+        """Admit a table, or refuse it without stopping the others."""
         name = target.table
         try:
             if lost:
@@ -96,7 +96,7 @@ class LogSource(Generic[F, S]):
             self._stop(name, error, position)
 
     def _stop(self, name: str, error: LakecdcError, position: Position | None) -> None:
-        """Take no more batches of a table; its log is parked if it can be followed."""
+        """Stop applying batches of a table; park its log if it can be followed."""
         feed = self.feeds.get(name)
         if feed is None or feed.loading:
             self._refuse(name, error, position)
@@ -106,24 +106,24 @@ class LogSource(Generic[F, S]):
         feed.failed = True
 
     def _refuse(self, name: str, error: LakecdcError, position: Position | None) -> None:
-        """Leave a table alone; its position holds the log."""
+        """Refuse a table; the log is kept from its position on."""
         error.table = error.table or name
         self._refused[name] = error
         self.feeds.pop(name, None)
         if at := log_position(position):
-            self._backlog.held[name] = at.number
+            self._backlog.retained[name] = at.number
 
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Yield the new tables' full load, part by part, then the log up to its end at that moment.
+        """Yield the new tables' full loads, part by part, then the log up to its current end.
 
-        A round ends where an interrupted batch did, which it repeats.
+        A round that repeats an interrupted batch ends where that batch did.
         """
         yield from self._loads()
         yield from self._parked_rounds()
         if not self._followed() and not self.spec.options.dry_run:
-            # no table is left to be read, but what the refused ones keep is still bounded
+            # no table is left to read, but the log kept for refused tables is still bounded
             self.finish_round()
         reached, end = False, None
         while (followed := self._followed()) and not reached:
@@ -139,7 +139,7 @@ class LogSource(Generic[F, S]):
             yield batches
 
     def _recorded_end(self, followed: list[F]) -> LogEnd | None:
-        """Return the nearest recorded end that its table has not reached yet."""
+        """Return the lowest recorded end that its table has not reached yet."""
         ends = []
         for feed in followed:
             recorded = self._recorded.get(feed.table.target.table)
@@ -150,7 +150,7 @@ class LogSource(Generic[F, S]):
         return min(ends, key=lambda end: (end.at.number, end.time), default=None)
 
     def _followed(self) -> list[F]:
-        """Return the tables whose log is read: to be applied, or to be parked."""
+        """Return the tables whose log is read, to be applied or parked."""
         return [feed for feed in self.feeds.values() if not feed.loading]
 
     def _live(self) -> list[F]:
@@ -191,21 +191,21 @@ class LogSource(Generic[F, S]):
 
     def _load(self, feed: F) -> Iterator[Batch]:
         target, dry_run = feed.table.target, self.spec.options.dry_run
-        # rows that are read again must find those that are there, and a change log would have them twice
+        # a load in parts may read rows again: they need a key, and a change log would get them twice
         whole = dry_run or not target.keyed or bool(target.history_table) or reloads(self.spec, target)
         for part in self.server.load(feed, self._epoch, whole=whole):
             yield self._load_batch(feed, part)
 
     def _load_batch(self, feed: F, part: LoadPart) -> Batch:
-        at, found = replace(part.at, load=part.load, loaded=part.loaded), part.rows
+        at, log_rows = replace(part.at, load=part.load, loaded=part.loaded), part.rows
         position = self._position(feed, feed.committed, at, None)
         batch = Batch(feed.table.target, feed.key, feed.columns, None, position)
-        if found is None:
+        if log_rows is None:
             return batch
-        self._cached += part.kept
+        self._cached += part.cached
         batch = replace(
             batch,
-            rows=found.rows,
+            rows=log_rows.rows,
             full_load=not part.again,
             source=SourceFacts(
                 columns=feed.source_columns,
@@ -213,7 +213,7 @@ class LogSource(Generic[F, S]):
                 facts={"full_load_chunks": feed.chunks, **part.facts},
             ),
         )
-        return _without_misfits(batch, found)
+        return _without_misfits(batch, log_rows)
 
     def _batch_or_stop(self, read: LogRead[S], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
         try:
@@ -229,25 +229,25 @@ class LogSource(Generic[F, S]):
         if feed.table.target.on_truncate == "apply":
             changes = replace(changes, layout=replace(changes.layout, void_below=truncate_order))
         layout, table = changes.layout, feed.table
-        found = self._fold(read.round, feed, relation, layout) if read.round.events(relation) else None
+        log_rows = self._fold(read.round, feed, relation, layout) if read.round.events(relation) else None
         batch = Batch(
             target=feed.table.target,
             key=layout.key,
             columns=layout.columns,
-            rows=found.rows if found else None,
+            rows=log_rows.rows if log_rows else None,
             position=self._position(feed, feed.committed, read.end.at, read.end.time),
             truncate_order=truncate_order,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
                 columns=changes.source_columns,
-                columns_told=changes.columns_told,
+                column_history=changes.column_history,
                 unproven=self.server.unlogged
                 if table.unique
                 else f"the key ({', '.join(table.key)}) is not a primary key or NOT NULL and unique in {table.label}",
                 facts={**facts, **changes.facts},
             ),
         )
-        return _without_misfits(batch, found)
+        return _without_misfits(batch, log_rows)
 
     def _fold(self, log_round: Round[S], feed: F, relation: int, layout: LogLayout) -> LogRows:
         target = feed.table.target
@@ -256,7 +256,7 @@ class LogSource(Generic[F, S]):
         return LogFold(cells, layout, size, target, by, self._epoch, self._cached).run()
 
     def _position(self, feed: F, before: LogPosition | None, at: LogPosition, moment: datetime | None) -> Position:
-        """Return the position of a table that stood at ``before``, once it has the log up to a place."""
+        """Return the position of a table, before at ``before``, that has the log up to a place."""
         at = replace(self.server.position_at(feed, before, at), load=at.load, loaded=at.loaded)
         offsets = replace(at, epoch=self._epoch, loaded=at.loaded or feed.ahead).encode()
         known = feed.position.read_through if feed.position else None
@@ -268,26 +268,26 @@ class LogSource(Generic[F, S]):
     def _source_facts(self, moment: datetime) -> dict[str, Any]:
         return {"source_lag_seconds": round(max(0.0, (self.server.now() - moment).total_seconds()), 3)}
 
-    # -- what the job tells -----------------------------------------------------------------------------------
+    # -- results of the job -----------------------------------------------------------------------------------
 
     def applied(self, table: str, position: Position) -> None:
-        """Note that the table stands at ``position`` now, committed."""
+        """Record that the table has committed ``position``."""
         feed = self.feeds[table]
         feed.position = position
         self._backlog.applied(table, feed)
 
     def failed(self, table: str, error: Exception) -> None:
-        """Take no more batches of the table: what the log has for it is parked.
+        """Stop applying batches of the table, and park its log.
 
-        An unfinished full load holds the log, unless it has no position: then the load begins again.
+        An unfinished full load with a position retains the log; without a position, the load begins again.
         """
         feed = self.feeds[table]
         feed.failed = True
         if feed.position and feed.loading:
-            self._backlog.held[table] = feed.at
+            self._backlog.retained[table] = feed.at
 
     def finish_round(self) -> None:
-        """Let the source remove log that all tables have, and free what the round cached."""
+        """Let the source remove log that all tables have, and release the round's cached frames."""
         server, backlog = self.server, self._backlog
         if (read := self._read) is not None:
             end = read.end
@@ -296,12 +296,12 @@ class LogSource(Generic[F, S]):
         with server.asking():
             if server.max_lag_bytes and (backlog.behind(self.feeds) or backlog.left_out):
                 backlog.give_up(self.feeds, server.log_end().at.number, server.max_lag_bytes)
-            idle = backlog.given_up and not (self._followed() or backlog.kept)
+            idle = backlog.given_up and not (self._followed() or backlog.retained_places)
             places = [server.log_end().at.number] if idle else []
         backlog.forget()
         followed = [feed.reach for feed in self._followed()]
         loading = [feed.at for feed in self.feeds.values() if feed.loading and feed.position]
-        places += followed + loading + backlog.kept
+        places += followed + loading + backlog.retained_places
         self._release_round()
         with server.asking():
             still = any(feed.loading and not feed.failed for feed in self.feeds.values())
@@ -320,6 +320,10 @@ class LogSource(Generic[F, S]):
         self.server.close()
 
 
-def _without_misfits(batch: Batch, found: LogRows | None) -> Batch:
-    """Return a batch with the events rejected that are known not to fit."""
-    return batch if found is None or found.misfits is None else with_misfits(batch, found.misfits, found.events)
+def _without_misfits(batch: Batch, log_rows: LogRows | None) -> Batch:
+    """Reject the events whose values do not fit."""
+    return (
+        batch
+        if log_rows is None or log_rows.misfits is None
+        else with_misfits(batch, log_rows.misfits, log_rows.events)
+    )

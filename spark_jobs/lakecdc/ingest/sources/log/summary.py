@@ -1,4 +1,4 @@
-"""What the task of a round decodes and sees, whichever server wrote the log; without Spark, as decoders use it."""
+"""The events and the summary of a round, the same for every server; decoders use them without Spark."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ L = TypeVar("L", bound=Relation)
 
 @dataclass(kw_only=True)
 class Summary(ABC, Generic[L]):
-    """What the task of a round has seen, by the number of the source table.
+    """The summary of a round, by number of the source table.
 
     :cvar truncate_unit: microseconds of a unit of the time in ``truncates``.
     :param events: number of events by kind.
-    :param truncates: place, ordinal and time of each table's last TRUNCATE, and what else its server tells.
+    :param truncates: place, ordinal and time of each table's last TRUNCATE, and further facts of its server.
     :param relations: descriptions of the tables in the log, oldest first.
     """
 
@@ -45,7 +45,7 @@ class Summary(ABC, Generic[L]):
     @property
     @abstractmethod
     def end(self) -> int:
-        """Place from which on events are not of the round; read again, it may go on past its end."""
+        """Place from which events are not of the round; a repeated read may go past its end."""
 
     @property
     @abstractmethod
@@ -62,9 +62,9 @@ class Summary(ABC, Generic[L]):
         return (last[0], last[1], last[2] * self.truncate_unit // 1000) if last else None
 
     def check_parkable(self, table: int) -> None:
-        """Check that a later run can go on with a table's events.
+        """Check that a later run can continue with a table's events.
 
-        :raises UnsupportedError: it could not go on from the end of the round.
+        :raises UnsupportedError: it cannot continue from the end of the round.
         """
 
     def relations_of(self, table: int) -> list[L]:

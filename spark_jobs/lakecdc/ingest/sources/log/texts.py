@@ -1,4 +1,4 @@
-"""Values of the texts that databases write, for all rows at once; full loads and logs share them."""
+"""Convert the texts that databases write to values, column by column; full loads and logs share this."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pyarrow.compute as pc
 from lakecdc.ingest.formats.text_columns import cast_or_parse, parse
 from lakecdc.model.columns import DECIMAL
 
-# types of columns for which Arrow reads the texts of a type's values exactly; of exact numbers, decimals as well
+# column types for which Arrow parses a source type's texts exactly; for exact numbers also decimals
 _BY_ARROW = {
     **dict.fromkeys(("int", "bigint", "decimal"), ("int", "bigint")),
     "bit": ("boolean", "bigint"),
     "float": ("float", "double"),
     **{name: (name,) for name in ("double", "date", "timestamp", "timestamp_ntz")},
 }
-# a numeric prints the zeros of its fraction, which Arrow refuses in integers
+# numerics have fraction zeros, which Arrow refuses in integers
 _EXACT_NUMBERS = ("int", "bigint", "decimal", "numeric", "bit")
 
 
 def is_read_by_arrow(own: str, kind: str) -> bool:
-    """Check whether Arrow reads each text exactly or refuses it.
+    """Check whether Arrow parses each text exactly or refuses it.
 
     :param own: Spark SQL type of the values at the source, ``decimal`` without its size, ``numeric``, or ``bit``.
     :param kind: Spark SQL type of the column.
@@ -41,7 +41,7 @@ def octets(texts: pa.Array, prefix: int = 0) -> pa.Array:
     """Return the bytes of texts of hexadecimal digits.
 
     :param prefix: characters before the digits of each text.
-    :raises ValueError: a text is not pairs of digits, which no database writes.
+    :raises ValueError: a text has an odd number of digits.
     """
     digits = texts.fill_null("")
     if prefix:
@@ -55,5 +55,5 @@ def octets(texts: pa.Array, prefix: int = 0) -> pa.Array:
         raise ValueError("a text of bytes has an odd number of digits")
     raw = binascii.unhexlify(memoryview(data or b"")[bounds[0] : bounds[-1]])
     buffers = [None, pa.py_buffer((edges >> 1).astype(np.int32)), pa.py_buffer(raw)]
-    found = pa.Array.from_buffers(pa.binary(), len(digits), buffers)
-    return pc.if_else(texts.is_valid(), found, pa.scalar(None, pa.binary())) if texts.null_count else found
+    values = pa.Array.from_buffers(pa.binary(), len(digits), buffers)
+    return pc.if_else(texts.is_valid(), values, pa.scalar(None, pa.binary())) if texts.null_count else values

@@ -1,7 +1,7 @@
-"""What one ALTER TABLE does, and whether the log tells all of it.
+"""Parse an ALTER TABLE: what it changes, and whether the log has all of it.
 
-The server logs the statement alone: rows that it rewrites or removes have no events. So only actions that are known to
-leave every row as it is are passed; any other, and any that cannot be read, stops the table.
+The server logs only the statement: rows that it rewrites or removes have no events. So only actions that leave all rows
+unchanged are accepted; any other or unreadable action stops the table.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from lakecdc.ingest.sources.mysql.sql_tokens import TableName, Token, parts, table_name
 from lakecdc.ingest.sources.mysql.types import MAX_PRECISION, MysqlType
 
-_UNREADABLE = "was changed by an ALTER TABLE that cannot be read for sure"
-#: what stands behind ADD or DROP where no column does
+_UNREADABLE = "was changed by an ALTER TABLE that cannot be parsed reliably"
+#: words after ADD or DROP that are not a column
 _NO_COLUMNS = {
     *("INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PARTITION"),
     *("PERIOD", "SYSTEM"),
 }
-#: first words of actions that leave rows as they are, and which second words they need for it; empty: any
+#: first words of actions that leave rows unchanged, and the second words that this requires; empty: any
 _HARMLESS: dict[str, frozenset[str]] = {
     "ADD": frozenset(
         ("INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN", "CHECK",
@@ -35,7 +35,7 @@ _HARMLESS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("PARTITION", "ORDER"), frozenset({"BY"})),
     **dict.fromkeys(("WITH", "WITHOUT"), frozenset({"VALIDATION"})),
 }  # fmt: skip
-#: options of a table that leave its rows as they are; each has one value
+#: table options that leave rows unchanged; each has one value
 _OPTIONS = {
     *("ALGORITHM", "LOCK", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHARSET", "CHECKSUM", "COLLATE"),
     *("COMMENT", "COMPRESSION", "DELAY_KEY_WRITE", "ENCRYPTED", "ENCRYPTION", "ENCRYPTION_KEY_ID", "ENGINE"),
@@ -43,7 +43,7 @@ _OPTIONS = {
     *("PAGE_COMPRESSION_LEVEL", "ROW_FORMAT", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "STATS_AUTO_RECALC"),
     *("STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLESPACE", "TRANSACTIONAL"),
 }
-#: types to which a strict server converts a column without another value, or not at all
+#: types to which a strict server converts a column without changing values, or refuses to
 _STRICT_TYPES = {
     **{name: name.lower() for name in ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BIT")},
     **{"INTEGER": "int", "BOOL": "int", "BOOLEAN": "int"},
@@ -55,9 +55,9 @@ _STRICT_TYPES = {
 
 
 class Rename(NamedTuple):
-    """A column that gets another name.
+    """A renamed column.
 
-    :param optional: it need not be there (``IF EXISTS``).
+    :param optional: the column may be missing (``IF EXISTS``).
     """
 
     old: str
@@ -66,9 +66,9 @@ class Rename(NamedTuple):
 
 
 class Redefinition(NamedTuple):
-    """A column that gets another definition.
+    """A redefined column.
 
-    :param type: its new Spark SQL type. Values stay as they are if it is the old one, or differs only in its range.
+    :param type: its new Spark SQL type. Values are unchanged if it is the old type, or differs only in its range.
     """
 
     column: str
@@ -77,13 +77,13 @@ class Redefinition(NamedTuple):
 
 @dataclass
 class Alteration:
-    """What one ALTER TABLE does; names of columns are those before it.
+    """The changes of one ALTER TABLE; column names are those before it.
 
-    :param renamed: all at once, so that columns may exchange their names.
-    :param moved: a column moves elsewhere than to the end.
-    :param redefined: columns whose values stay only if they fit their new types.
-    :param refusals: why a table that it changes has to be loaded anew.
-    :param replaced: other tables that have other rows after it.
+    :param renamed: all at once, so columns may swap names.
+    :param moved: a column moves, but not to the end.
+    :param redefined: columns whose values are unchanged only if they fit their new types.
+    :param refusals: why the table needs a full load.
+    :param replaced: other tables whose rows it replaces.
     """
 
     table: TableName = ("", "")
@@ -97,7 +97,7 @@ class Alteration:
 
 
 def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, strict: bool) -> Alteration:
-    """Read an ALTER TABLE.
+    """Parse an ALTER TABLE.
 
     :param schema: the session's default database.
     :param certain: every server executes all of it.
@@ -105,10 +105,10 @@ def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, 
     """
     place = next(i for i, token in enumerate(statement) if token.bare == "TABLE")
     table, at = table_name(statement, place + 1, schema)
-    # MariaDB: how long to wait for the table
+    # MariaDB: how long to wait for the lock
     at += {"NOWAIT": 1, "WAIT": 2}.get(statement[at].bare if at < len(statement) else "", 0)
     actions = [*parts(statement[at:])]
-    # a server that may only change the definition refuses whatever would touch a row
+    # a server restricted to changing the definition refuses to touch rows
     options = [[token.bare for token in part if token.bare != "="] for part in actions]
     instant = certain and ["ALGORITHM", "INSTANT"] in options
     change = Alteration(table)
@@ -120,7 +120,7 @@ def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, 
     dropped = {name.lower() for name in change.dropped}
     again = [name for name in change.added if name.lower() in dropped]
     if again:
-        change.refusals.append(f"dropped and added the column {again[0]!r} at once")
+        change.refusals.append(f"dropped and added the column {again[0]!r} in one statement")
     return change
 
 
@@ -154,7 +154,7 @@ class _Reader:
             self._replace(part, words)
 
     def _replace(self, part: Sequence[Token], words: Sequence[str]) -> None:
-        """Note the other table of an EXCHANGE, CONVERT or RENAME."""
+        """Record the other table of an EXCHANGE, CONVERT or RENAME."""
         if words[0] == "RENAME" or "TABLE" in words:
             marks = [words.index(mark) for mark in ("TABLE", "TO", "AS", "=") if mark in words]
             self.change.replaced.append(table_name(part, (marks or [0])[0] + 1, self.schema)[0])
@@ -169,7 +169,7 @@ class _Reader:
         if action == "RENAME":
             readable = len(part) == behind and words[at + 1] == "TO"
         else:
-            # MariaDB takes a name with that of its table before it as well
+            # MariaDB also accepts a name qualified by its table
             readable = len(part) > behind and words[behind] != "."
         if not readable or not all(part[place].names for place in places):
             self.change.refusals.append(_UNREADABLE)
@@ -184,7 +184,7 @@ class _Reader:
             self._redefine(old, words[behind:])
 
     def _redefine(self, column: str, definition: Sequence[str]) -> None:
-        """Note the new type of a column, unless the server may change its values on the way."""
+        """Record the new type of a column, unless the server may change its values."""
         new_type = _new_type(definition)
         if new_type is None or not self.strict:
             why = "" if self.strict else ", in a session without a strict sql_mode"
@@ -194,10 +194,10 @@ class _Reader:
             self.change.redefined.append(Redefinition(column, new_type))
 
     def _is_harmless(self, words: Sequence[str]) -> bool:
-        """Check whether an action leaves every row as it is."""
+        """Check whether an action leaves all rows unchanged."""
         first, second = words[0], ([*words] + [""])[1]
         if first in _HARMLESS and (not _HARMLESS[first] or second in _HARMLESS[first]):
-            # nulls of a new key's columns become something else where the server is not strict
+            # a server that is not strict replaces nulls in a new key's columns
             return self.strict or first != "ADD" or "PRIMARY" not in words
         if first == "CONVERT":
             charset = words[1:5] in (["TO", "CHARACTER", "SET", "UTF8MB4"], ["TO", "CHARSET", "UTF8MB4"])
@@ -206,11 +206,10 @@ class _Reader:
 
 
 def _new_type(definition: Sequence[str]) -> str | None:
-    """Return the Spark SQL type of a column's definition; None if a strict server may change values for it.
+    """Return the Spark SQL type of a column's definition; None if even a strict server may change values.
 
-    No error reports lost digits behind the point of a second, spaces behind a text of fixed length, padded bytes,
-    digits of a long decimal, years of two digits, the order within a set, what JSON leaves out, and values of
-    generated columns.
+    Servers silently change fractional seconds, trailing spaces of CHAR, padded bytes, digits of long decimals,
+    two-digit years, the order within a set, JSON text, and values of generated columns.
     """
     base = _STRICT_TYPES.get(definition[0])
     if base is None or not {"AS", "GENERATED"}.isdisjoint(definition):
@@ -230,21 +229,21 @@ def _new_type(definition: Sequence[str]) -> str | None:
 
 
 def _in_parentheses(definition: Sequence[str]) -> list[str]:
-    """Return the words in parentheses behind a type, without commas."""
+    """Return the words in parentheses after a type, without commas."""
     if list(definition[1:2]) != ["("] or ")" not in definition:
         return []
     return [word for word in definition[2 : definition.index(")")] if word != ","]
 
 
 def _are_options(words: Sequence[str]) -> bool:
-    """Check whether an action sets only options of the table that leave its rows as they are."""
+    """Check whether an action only sets table options that leave rows unchanged."""
     left = [word for word in words if word != "="]
     while left:
         if left[0] == "DEFAULT":
             del left[0]
         if left[:2] == ["CHARACTER", "SET"]:
             left[:2] = ["CHARSET"]
-        # another engine may have lost rows before the next statement
+        # another engine may lose rows before the next statement
         if len(left) < 2 or left[0] not in _OPTIONS or (left[0] == "ENGINE" and left[1] != "INNODB"):
             return False
         del left[:2]
@@ -258,7 +257,7 @@ def _is_column(words: Sequence[str]) -> bool:
 
 
 def _columns(part: Sequence[Token]) -> list[str]:
-    """Return the names that an ADD or DROP of columns gives, in parentheses or not."""
+    """Return the column names of an ADD or DROP, with or without parentheses."""
     rest = [token for token in part[1:] if token.bare not in ("COLUMN", "IF", "NOT", "EXISTS")]
     if not rest:
         return []

@@ -1,4 +1,4 @@
-"""A source table as the server describes it, and whether it can be fed into a target."""
+"""Read a source table's description, and check whether it can feed a target."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ _QUIET_RULES = {"RESTRICT", "NO ACTION"}
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column at the source, as it is now.
+    """A current column of the source.
 
-    :param type_name: its type in full, for messages.
-    :param generated: computed when it is read, so that the log need not carry it.
-    :param default: SQL of the constant that rows show which are older than the column; None is null.
-    :param computed_default: such rows show something that is not constant.
+    :param type_name: full type, for messages.
+    :param generated: computed when read, so the log may lack it.
+    :param default: SQL of the constant that older rows have for the column; None is null.
+    :param computed_default: older rows have a value that is not constant.
     """
 
     named: Named
@@ -82,7 +82,7 @@ class SourceColumn:
     def unreadable(self) -> tuple[str, str] | None:
         """See :func:`lakecdc.ingest.sources.database.target_columns`."""
         if self.generated:
-            return "is generated when it is read, and the log need not carry it", ", or make it STORED at the source"
+            return "is generated when it is read, so the log may lack it", ", or make it STORED at the source"
         charset = self.named.charset
         if charset != BINARY and reader(charset) is None:
             why = f"has the character set {charset}, which Python cannot read"
@@ -94,7 +94,7 @@ class SourceColumn:
 class SourceTable(feed.SourceTable[SourceColumn]):
     """A source table and the target it feeds.
 
-    :param leading: column that begins an index, the primary key's if there is one; full loads are cut by it.
+    :param leading: first column of an index, the primary key if there is one; full loads are cut by it.
     """
 
     leading: str | None
@@ -120,21 +120,21 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
     :raises InputError: it cannot feed the target.
     """
     place = source_name(target, source)
-    found = query(session, _TABLE, place)
-    if not found:
+    rows = query(session, _TABLE, place)
+    if not rows:
         remedy = 'Set "source_table" of its target to "database.table".'
         label = ".".join(place)
-        what = f"The source has no table {label}, or the user may not see it."
+        what = f"The source has no table {label}, or the user has no access to it."
         raise no_such_table(what, label, list_tables(session), remedy)
-    schema, name, kind, engine = found[0]
+    schema, name, kind, engine = rows[0]
     if kind != "BASE TABLE":
         raise InputError(
-            f"{schema}.{name} is not an ordinary table ({kind.lower()}), so its log does not tell all of its changes.",
+            f"{schema}.{name} is not an ordinary table ({kind.lower()}), so the log lacks some of its changes.",
             hint='Leave it out, with "exclude_source_tables" where a pattern includes it.',
         )
     columns = tuple(_column(row, mariadb) for row in query(session, _COLUMNS, (schema, name)))
     indexes = query(session, _KEYS, (schema, name))
-    # values that differ in their first characters differ, so a part of a column identifies rows as all of it does
+    # values whose prefixes differ are different, so a prefix of a column identifies rows as the column does
     primary = tuple(column for index, column, _leads in indexes if index == "PRIMARY")
     leading = next((str(column) for _index, column, leads in indexes if leads), None)
     key = target.key or primary
@@ -144,10 +144,10 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
 
 
 def _is_unique(session: Session, place: tuple[str, str], key: Sequence[str]) -> bool:
-    """Check whether all columns of a unique index are among some columns and always have a value."""
+    """Check whether some columns include all columns of a unique index, and these are NOT NULL."""
     indexes: dict[str, list[bool]] = {}
     for index, column, nullable in query(session, _UNIQUE, place):
-        # of an expression there is no column
+        # index expressions have no column
         indexes.setdefault(index, []).append(column in key and nullable != "YES")
     return any(map(all, indexes.values()))
 
@@ -156,12 +156,13 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
     target = table.target
     if engine and engine.upper() != "INNODB":
         raise InputError(
-            f"{table.label} is kept by {engine}, which has no transactions: its rows and its log never meet exactly.",
+            f"{table.label} uses the engine {engine}, which has no transactions: its rows and its log do not match "
+            "exactly.",
             hint=f"Run ALTER TABLE {table.label} ENGINE = InnoDB.",
         )
     if target.keyed and not table.key:
         raise InputError(
-            f"{table.label} has no primary key and the target names no key, so that mode {target.mode} cannot tell "
+            f"{table.label} has no primary key and the target names no key, so mode {target.mode} cannot tell "
             "its rows apart.",
             hint='Add a primary key, give the target a "key", or use mode append or history.',
         )
@@ -169,19 +170,19 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
     if source.allow_cascades:
         return
     for constraint, parent, on_delete, on_update in query(session, _CASCADES, (table.schema, table.name)):
-        # where the server executes foreign keys, not the engine, as MySQL from 9.6 on, all is logged
+        # where the server executes foreign keys instead of the engine (MySQL from 9.6 on), all changes are logged
         if {on_delete, on_update} - _QUIET_RULES and variables(session, _BY_ENGINE).get(
             _BY_ENGINE, ""
         ).upper() != "OFF":
             raise InputError(
                 f"The foreign key {constraint!r} of {table.label} changes its rows when rows of {parent} change "
-                f"(ON DELETE {on_delete}, ON UPDATE {on_update}), and such changes are not part of the log.",
-                hint="Let the application change the rows, or set source.allow_cascades if the rules never act.",
+                f"(ON DELETE {on_delete}, ON UPDATE {on_update}), and such changes are not in the log.",
+                hint="Let the application change the rows, or set source.allow_cascades if the rules never apply.",
             )
 
 
 def unlogged(source: MysqlSource) -> str | None:
-    """Return why the log may lack changes of rows; None if it has all that can be known."""
+    """Return why the log may lack row changes; None if it has all."""
     return "allow_cascades lets the log lack changes" if source.allow_cascades else None
 
 
@@ -191,8 +192,8 @@ def target_columns(
     """Return the target's columns for the source's.
 
     :param columns: name, base and Spark type of each, in order.
-    :param key: those among them that identify a row.
-    :raises InputError: naming the first column without a type or with an unusable name.
+    :param key: columns that identify a row.
+    :raises InputError: a column has no type or an unusable name.
     """
     known = {column.name: column for column in table.columns}
     types = [(n, spark_type, known[n].type_name if n in known else base) for n, base, spark_type in columns]
@@ -201,17 +202,17 @@ def target_columns(
 
 
 def described(table: SourceTable) -> list[tuple[str, str, str | None]]:
-    """Return the table's columns as they are now, in the form of :func:`target_columns`."""
+    """Return the table's current columns in the form of :func:`target_columns`."""
     return [(c.name, c.base, c.named.type.spark if c.named.type else None) for c in table.columns]
 
 
 def bases(table: SourceTable, relations: Iterable[Relation]) -> dict[str, str]:
     """Return the base of each column by name, the newest description first."""
-    found: dict[str, str] = {}
+    described: dict[str, str] = {}
     for relation in reversed([*relations]):
         for name, base, _type in relation.columns:
-            found.setdefault(name, base)
-    return {**{c.name: c.base for c in table.columns}, **found}
+            described.setdefault(name, base)
+    return {**{c.name: c.base for c in table.columns}, **described}
 
 
 def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
@@ -219,10 +220,10 @@ def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
     base, full_type, flags = BASES.get(str(kind).lower()), str(full), str(extra or "").upper()
     unsigned = "unsigned" in full_type.lower().split() or "zerofill" in full_type.lower()
     sizes = {"decimal": (precision, scale), "bit": (precision,)}.get(base or "", ())
-    # the members of an enumeration may hold the word as well
-    found = MysqlType(base, unsigned and base in NUMERIC, *(int(str(size)) for size in sizes)) if base else None
+    # members of an enumeration may contain the word as well
+    own_type = MysqlType(base, unsigned and base in NUMERIC, *(int(str(size)) for size in sizes)) if base else None
     members = tuple(_unescaped(m) for m in _MEMBER.findall(full_type)) if base in ("enum", "set") else ()
-    named = Named(str(name), found, unsigned, str(charset or BINARY), members)
+    named = Named(str(name), own_type, unsigned, str(charset or BINARY), members)
     generated = "VIRTUAL" in flags
     if "AUTO_INCREMENT" in flags or "DEFAULT_GENERATED" in flags:
         return SourceColumn(named, full_type, generated, None, True)
@@ -232,12 +233,12 @@ def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
     text = str(default)
     now = base in DATED and text.upper().startswith("CURRENT_TIMESTAMP")
     computed = now or bool(expression) or (mariadb and not _LITERAL.fullmatch(text))
-    # as text it would be cut off at a zero byte, or be in the time zone of the session that made it
+    # as text it would be cut at a zero byte, or be in the time zone of the session that set it
     return SourceColumn(named, full_type, generated, None if computed else f"DEFAULT({quoted(str(name))})", computed)
 
 
 def _unescaped(member: str) -> str:
-    return _ESCAPED.sub(lambda found: _CONTROLS.get(found[1], found[1]) if found[1] else "'", member)
+    return _ESCAPED.sub(lambda match: _CONTROLS.get(match[1], match[1]) if match[1] else "'", member)
 
 
 def _implicit(base: str, full_type: str, members: tuple[str, ...]) -> str | None:
@@ -259,41 +260,41 @@ def _implicit(base: str, full_type: str, members: tuple[str, ...]) -> str | None
 def with_fills(
     session: Session, table: SourceTable, columns: Sequence[Column], added: Sequence[str]
 ) -> tuple[Column, ...]:
-    """Return the columns with what rows older than them show, which the log does not carry.
+    """Return the columns with the values that older rows have for them, which the log lacks.
 
-    :raises InputError: such a column has no constant default, so that only the source knows its values, or has gone.
+    :raises InputError: such a column has no constant default, or no longer exists.
     """
     known = {column.name: column for column in table.columns}
     new = {name.lower() for name in added}
-    gone = [name for name in added if name not in known and name not in table.target.exclude_columns]
-    if gone:
+    missing = [name for name in added if name not in known and name not in table.target.exclude_columns]
+    if missing:
         raise table.full_load_needed(
-            f"The column {gone[0]!r} was added to {table.label} and has been renamed or dropped since, so that its "
-            "default is not known"
+            f"The column {missing[0]!r} was added to {table.label} and then renamed or dropped, so its default is "
+            "unknown"
         )
     for column in table.columns:
         if column.name.lower() in new and column.computed_default and column.name in {c.name for c in columns}:
             raise table.full_load_needed(
-                f"The column {column.name!r} was added to {table.label} with a default that is computed"
+                f"The column {column.name!r} was added to {table.label} with a computed default"
             )
-    wanted = [c for c in columns if c.name in known and not c.required and known[c.name].default is not None]
-    if not wanted:
+    filled = [c for c in columns if c.name in known and not c.required and known[c.name].default is not None]
+    if not filled:
         return tuple(columns)
-    asked = [f"CAST({as_text(str(known[c.name].default), known[c.name].base)} AS CHAR)" for c in wanted]
-    # one row, whatever the table holds
+    defaults_sql = [f"CAST({as_text(str(known[c.name].default), known[c.name].base)} AS CHAR)" for c in filled]
+    # one row, whatever the table has
     rows = f"(SELECT 1) AS one LEFT JOIN {quoted(table.schema, table.name)} ON false"
-    texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
-    named = {c.name: None if text is None else str(text) for c, text in zip(wanted, texts, strict=True)}
-    of = [TextColumn(c.name, known[c.name].base, c.type) for c in wanted]
+    texts = query(session, f"SELECT {', '.join(defaults_sql)} FROM {rows}")[0]
+    named = {c.name: None if text is None else str(text) for c, text in zip(filled, texts, strict=True)}
+    of = [TextColumn(c.name, known[c.name].base, c.type) for c in filled]
     fills = defaults(of, named, convert)
     return tuple(replace(column, fill=fills.get(column.name)) for column in columns)
 
 
 def as_text(value: str, base: str) -> str:
-    """Return the SQL expression of a value, such that full load and log deliver the same text."""
+    """Return the SQL expression by which a full load reads the same text as the log."""
     if base in BYTES:
         return f"HEX({value})"
     if base == "bit":
         return f"{value} + 0"
-    # a float as text has six digits only; as a double it is exact, and so is -0
+    # a float as text has only six digits; as a double it is exact, and so is -0
     return f"{value} * 1e0" if base == "float" else value

@@ -1,4 +1,4 @@
-"""Checks of a MySQL source: what a run refuses when it starts, and what is known before Spark is started."""
+"""Check a MySQL source: what a run refuses when it starts, and what is known before Spark starts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless
 from lakecdc.model.positions import BinlogPosition
 
 TYPE = "mysql"
-_UNKNOWN = "Whether the log still has what they have not seen is not known: see what is said of the catalog."
-# a full load from MySQL takes a read lock for a moment; FLUSH_TABLES is a part of RELOAD
+_UNKNOWN = "It is unknown whether the log still has their unread part: see the finding on the catalog."
+# a full load from MySQL takes a short read lock; FLUSH_TABLES is part of RELOAD
 _MAY_LOCK = ("RELOAD", "FLUSH_TABLES", "ALL PRIVILEGES ON *.*")
 
 
@@ -33,7 +33,7 @@ def check_place(
     place, gtid = at.place, at.gtid
     sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
     if place.file not in sizes:
-        what = f"The log file {place.file} is gone from the source (purged, or the log was reset)"
+        what = f"The source no longer has the log file {place.file} (it was purged, or the log was reset)"
         raise full_load_needed(what, table)
     if place.pos > sizes[place.file]:
         what = f"The source's log file {place.file} ends before the table's position {place.pos}: it was restored"
@@ -47,16 +47,16 @@ def check_place(
     if not same:
         raise full_load_needed(f"At {place} the source's log has {there}, not {gtid}: it was reset or restored", table)
     if at.created and at.created != created(place.file):
-        raise full_load_needed(f"The log file {place.file} was made anew at the source, whose log was reset", table)
+        raise full_load_needed(f"The source has a new log file {place.file}: its log was reset", table)
 
 
 def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
     """Check what a run checks first, and compare the log's end with the positions.
 
-    :param positions: of the targets that have been fed; None if they are not known.
+    :param positions: of targets that have been fed; None if unknown.
     :raises LakecdcError: no table can be fed from the source.
     """
-    with asking(where, "tell its settings"):
+    with asking(where, "report its settings"):
         server = read_server(session)
     for table, position in positions_to_continue(spec, positions or {}).items():
         check_identity(table, position, TYPE, server.identity, where.place)
@@ -68,7 +68,7 @@ def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[st
 def _compare_log_end(
     session: Session, where: Address, server: Server, spec: JobSpec, positions: Mapping[str, Position]
 ) -> SourceState:
-    """Prove that the log ends where every target stands; a log that has moved on may have something for one."""
+    """Check whether the log ends at every target's position; if it goes on, there may be changes."""
     end, clock = log_end(session, server)
     for target in spec.targets:
         at = BinlogPosition.of(positions[target.table].offsets)
@@ -81,7 +81,7 @@ def _compare_log_end(
 def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
     """Check the source as a run does when it starts, without locking anything.
 
-    :param positions: of tables that have been fed; None if they are not known.
+    :param positions: of tables that have been fed; None if unknown.
     """
     where = address(source)
     opened: list[Session] = []
@@ -98,8 +98,8 @@ def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Positio
             common = (session, source, where, server)
             for each in named:
                 fed = positions_to_continue(each, positions or {})
-                found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets]
-                yield from summed("source tables", found, "can be read")
+                of_tables = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets]
+                yield from summed("source tables", of_tables, "can be read")
             if positions is None:
                 yield Finding("positions", "warn", "the tables' positions cannot be read", _UNKNOWN)
 
@@ -111,13 +111,13 @@ def _opened(where: Address, opened: list[Session]) -> str:
 
 
 def _log(session: Session, where: Address, servers: list[Server]) -> str:
-    with asking(where, "tell its settings"):
+    with asking(where, "report its settings"):
         servers.append(read_server(session))
-    return "it has whole rows of all changes"
+    return "it has complete rows of all changes"
 
 
 def _login(session: Session, where: Address, server: Server) -> Finding | str:
-    with asking(where, "tell where its log ends"):
+    with asking(where, "report the end of its log"):
         end, _ = log_end(session, server)
     with asking(where, "send its log"):
         file_created(where, end.file)
@@ -127,8 +127,8 @@ def _login(session: Session, where: Address, server: Server) -> Finding | str:
     return Finding(
         "source login",
         "warn",
-        f"{where.source.user} may read the log, but has no RELOAD by itself",
-        "Full loads need it: GRANT RELOAD ON *.* TO the user, unless a role of it has it.",
+        f"{where.source.user} may read the log, but has no RELOAD privilege of its own",
+        "Full loads need it: run GRANT RELOAD ON *.* TO the user, unless one of its roles has it.",
     )
 
 

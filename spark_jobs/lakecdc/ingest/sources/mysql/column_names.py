@@ -1,7 +1,7 @@
-"""Names of a table's columns while the log is read: each column keeps its number when a statement renames it.
+"""Follow the names of a table's columns in the log: each column keeps its number when it is renamed.
 
-Rows of the log have the names of their time, or none at all. The names where the reading begins are known from the
-table; what statements do to them is checked against the names that rows come with.
+Rows of the log have the names of their time, or none. The table has the names at the start of the reading; the effects
+of statements are checked against the names in the log.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from lakecdc.ingest.sources.mysql.table_map import REMEDY, LayoutError, Named
 
 
 class ColumnNames:
-    """The columns of one table at one moment of the log.
+    """The columns of one table at one place in the log.
 
-    :param numbers: of the columns where the reading begins, in the order of the rows; empty if they are not known.
-    :param types: Spark SQL types in the target of the columns that it has, by their names where the reading begins.
+    :param numbers: column numbers at the start of the reading, in row order; empty if unknown.
+    :param types: Spark SQL types of the target's columns, by their names at the start of the reading.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ColumnNames:
         self._last = max(numbers.values(), default=0)
 
     def alter(self, change: Alteration) -> str | None:
-        """Follow a statement; return why that cannot be done, or None."""
+        """Apply a statement; return why it cannot be followed, or None."""
         here = {name.lower(): name for name in self.numbers}
         for redefinition in change.redefined:
             if why := self._redefine(redefinition, here):
@@ -42,25 +42,25 @@ class ColumnNames:
             if rename.old == rename.new or (rename.optional and self._known and rename.old.lower() not in here):
                 continue
             if not self._known:
-                return f"renamed the column {rename.old!r}, and what its columns were before is not known"
+                return f"renamed the column {rename.old!r}, and its columns before are unknown"
             if rename.old.lower() not in here:
-                return f"renamed the column {rename.old!r}, which it is not known to have had"
+                return f"renamed the column {rename.old!r}, which is unknown"
             new_names[here[rename.old.lower()]] = rename.new
         dropped = {name.lower() for name in change.dropped}
-        kept = {n: number for n, number in self.numbers.items() if n.lower() not in dropped}
-        renamed = {new_names.get(name, name): number for name, number in kept.items()}
-        if len({name.lower() for name in renamed}) < len(kept):
+        remaining = {n: number for n, number in self.numbers.items() if n.lower() not in dropped}
+        renamed = {new_names.get(name, name): number for name, number in remaining.items()}
+        if len({name.lower() for name in renamed}) < len(remaining):
             return "renamed columns to names that other columns have"
         self._in_order = self._in_order and not change.moved
         self.numbers = renamed
         for name in change.added:
-            # there already where the statement says IF NOT EXISTS
+            # IF NOT EXISTS may name an existing column
             if name.lower() not in {n.lower() for n in self.numbers}:
                 self.added.append(self._number(name))
         return None
 
     def _redefine(self, column: Redefinition, here: Mapping[str, str]) -> str | None:
-        """Note a column's new type; return why the server may have changed its values for it."""
+        """Record a column's new type; return why the server may have changed its values."""
         name = column.column.lower()
         if name in self._excluded:
             return None
@@ -71,7 +71,7 @@ class ColumnNames:
         elif before is None or not (before == column.type or (is_wider(column.type, before) and before != "double")):
             return (
                 f"was changed by a new definition of the column {column.column!r}, whose values may have changed: it "
-                f"is {column.type} now and was {before or 'of a type that is not known'}"
+                f"is {column.type} now and was {before or 'of an unknown type'}"
             )
         return None
 
@@ -81,9 +81,9 @@ class ColumnNames:
         return self._last
 
     def unnamed(self, now: Sequence[Named]) -> Sequence[Named]:
-        """Return the columns of rows that come without names.
+        """Return the columns of rows that have no names in the log.
 
-        :raises LayoutError: they are not certain.
+        :raises LayoutError: they are uncertain.
         """
         if not self._in_order or len(self.numbers) != len(now):
             return now
@@ -93,17 +93,17 @@ class ColumnNames:
         for name, there in pairs:
             doubtful = (_alike(there, other) and replace(there, name=other.name) != other for other in others)
             if name != there.name and any(doubtful):
-                raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {REMEDY}.")
+                raise LayoutError(f"The log does not name its columns, and {name!r} was renamed; {REMEDY}.")
         return [replace(there, name=name) for name, there in pairs]
 
     def described(self, names: Sequence[str]) -> str | None:
-        """Take over the names of rows, in their order; return why these cannot be the known columns, or None."""
+        """Take the names of rows, in order; return why they do not match the known columns, or None."""
         appeared = [name for name in names if name not in self.numbers]
         vanished = [name for name in self.numbers if name not in names]
         if self._known and appeared and vanished:
             return (
                 f"has rows with the column {appeared[0]!r} instead of {vanished[0]!r}, and no statement in the log "
-                f"tells why; if the log does not name its columns, {REMEDY}"
+                f"explains it; if the log does not name its columns, {REMEDY}"
             )
         for name in appeared:
             self._number(name)
@@ -113,6 +113,6 @@ class ColumnNames:
 
 
 def _alike(one: Named, other: Named) -> bool:
-    """Check whether the log writes values of both in the same way."""
+    """Check whether the log encodes values of both columns in the same way."""
     assert one.type is not None and other.type is not None
     return replace(one.type, unsigned=False) == replace(other.type, unsigned=False)

@@ -21,32 +21,32 @@ Session: TypeAlias = "pymysql.Connection[Any]"
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 20
-# a peer that is gone without a word is noticed after a minute, not after the system's two hours
+# detect a dead peer after a minute instead of the system's two hours
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-# attempts to get a lock of another session's, each as long as lock_wait_timeout
+# attempts to get a lock that another session holds, each as long as lock_wait_timeout
 _LOCK_ATTEMPTS = 5
 _LOCK_WAIT_TIMEOUT = 1205
 _SETTINGS = {
     "time_zone": "'+00:00'",
-    # no mode may refuse or change what is read: a zero date as a chunk's bound, padded blanks, ANSI quotes
+    # no mode may refuse or change values: a zero date as a chunk's bound, padded blanks, ANSI quotes
     "sql_mode": "''",
-    # a full load must not be ended by limits meant for web requests
+    # limits meant for web requests must not end a full load
     "wait_timeout": "28800",
     "net_write_timeout": "3600",
-    # the server's default is a year, and behind a reader that waits for a lock everybody else waits too
+    # the server's default is a year, and all others wait behind a reader that waits for a lock
     "lock_wait_timeout": "3",
 }
-# MySQL from 8.0.30 on may hide the primary key that it made itself; MariaDB passes over comments of these versions
+# MySQL from 8.0.30 on may hide a generated primary key; MariaDB ignores comments of these versions
 _MYSQL_ONLY = " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
-# access denied in its several forms
+# all codes of access denied
 _NO_RIGHT = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
-# and besides these, what makes a server close the door: an unknown database, a host that may not connect
+# further codes of a refused login: an unknown database, a host that may not connect
 _REFUSED = _NO_RIGHT | {1049, 1130}
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the source is; its text never shows the password."""
+    """The source's address; its text never shows the password."""
 
     source: MysqlSource = field(repr=False)
     password: str = field(repr=False)
@@ -71,9 +71,9 @@ class Address:
 
 
 def address(source: MysqlSource) -> Address:
-    """Return the address that a spec names, its password resolved.
+    """Return the address in a spec, with its password resolved.
 
-    :raises SpecError: the password's reference leads nowhere.
+    :raises SpecError: the password's reference cannot be resolved.
     """
     return Address(source, str(resolve(source.password, "source.password") or ""))
 
@@ -81,9 +81,9 @@ def address(source: MysqlSource) -> Address:
 def connect(where: Address, *, texts: bool = False) -> Session:
     """Open a session in which every value has one text form.
 
-    :param texts: deliver values as the server writes them, not as Python's types.
-    :raises InputError: the server does not take the login, or a file of ``source.ssl_…`` is missing.
-    :raises SourceUnavailableError: it is out of reach; the message names host and port.
+    :param texts: return values as the server writes them, not as Python types.
+    :raises InputError: the server refuses the login, or a file of ``source.ssl_…`` is missing.
+    :raises SourceUnavailableError: the server cannot be reached.
     """
     import pymysql
 
@@ -110,18 +110,18 @@ def connect(where: Address, *, texts: bool = False) -> Session:
             session.close()
             raise
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
-        # a RuntimeError: the package that MySQL's passwords ask for without encryption is missing
+        # a RuntimeError: the package for MySQL's passwords without encryption is missing
         refused = isinstance(error, FileNotFoundError) or bool(error.args and error.args[0] in _REFUSED)
         raise (InputError if refused else SourceUnavailableError)(
             f"The MySQL server at {where.place} {'refuses the login' if refused else 'cannot be reached'}: "
             f"{one_line(getattr(error, 'original_exception', error))}.",
-            hint="Check host, port, user, password and source.ssl, and that the server runs.",
+            hint="Check host, port, user, password and source.ssl, and that the server is running.",
         ) from error
     return session
 
 
 def query(session: Session, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-    """Run a statement and fetch its rows, again where it met a lock."""
+    """Run a statement and fetch its rows; retry if it meets a lock."""
 
     def run() -> list[tuple[Any, ...]]:
         with session.cursor() as cursor:
@@ -132,9 +132,9 @@ def query(session: Session, statement: str, parameters: Sequence[object] = ()) -
 
 
 def patiently(run: Callable[[], T]) -> T:
-    """Run a statement again that met a lock; between two attempts those who wait behind it get their turn.
+    """Run a statement, and retry if it meets a lock; other sessions get their turn between the attempts.
 
-    :param run: runs it; nothing may have been read of its rows when it fails.
+    :param run: runs the statement; it must fail before any row is read.
     """
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
@@ -157,7 +157,7 @@ def _met_lock(error: BaseException) -> bool:
 def asking(where: Address, doing: str) -> Iterator[None]:
     """Convert the server's errors to lakecdc's.
 
-    :param doing: what is tried, such as ``read the table``.
+    :param doing: the attempted action, such as ``read the table``.
     """
     import pymysql
 
@@ -173,26 +173,26 @@ def asking(where: Address, doing: str) -> Iterator[None]:
             raise InputError(text, hint=hint) from error
         if _met_lock(error):
             hint = (
-                "Another session holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs "
-                "for long. Wait until it ends, or find it with SHOW PROCESSLIST."
+                "Another session holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a long-running "
+                "statement. Wait until it ends, or find it with SHOW PROCESSLIST."
             )
             raise ConflictError(text, hint=hint) from error
         raise SourceUnavailableError(text) from error
 
 
 def variables(session: Session, *names: str) -> dict[str, str]:
-    """Return global server variables by name in lower case, as far as the server knows them."""
+    """Return the global variables that the server has, by name in lower case."""
     quoted = ", ".join(["%s"] * len(names))
     rows = query(session, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({quoted})", names)
     return {name.lower(): str(value) for name, value in rows}
 
 
 def quoted(*names: str) -> str:
-    """Return identifiers as MySQL takes them, joined by dots."""
+    """Return quoted identifiers, joined by dots."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's text without line ends and without its last full stop."""
+    """Return an error's text in one line, without its last full stop."""
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     return " ".join(text.split()).rstrip(".")

@@ -1,7 +1,7 @@
-"""Events of the binary log as rows of Arrow batches; nothing here knows Spark or talks to a server.
+"""Decode events of the binary log to rows of Arrow batches, without Spark or a server.
 
-Layouts: MySQL's source documentation, namespace ``binary_log``; MariaDB's Knowledge Base, "Replication Protocol".
-An event that could carry rows and cannot be read stops the reading, it is never passed over.
+Layouts: MySQL's source documentation, namespace ``binary_log``; MariaDB's Knowledge Base, "Replication Protocol". An
+unreadable event that may have rows stops the reading; it is never skipped.
 """
 
 from __future__ import annotations
@@ -27,63 +27,63 @@ _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 _HEADER = struct.Struct("<IBIIIH")
 _STANDALONE, _GROUP_COMMIT, _DDL = 0x01, 0x02, 0x20
-#: an ALTER TABLE that begins, or is taken back (binlog_alter_two_phase)
+#: an ALTER TABLE that begins, or is rolled back (binlog_alter_two_phase)
 _NO_ALTER = 0x02 | 0x08
 
 
 class LogError(ValueError):
-    """The log cannot be read any further."""
+    """The log cannot be read beyond this event."""
 
 
 class _Layout:
-    """A table's rows as one Table_map event describes them."""
+    """The layout of a table's rows in one Table_map event."""
 
     def __init__(
-        self, table: int, version: int, wanted: LogTable, columns: tuple[LogColumn, ...], numbers: Sequence[int]
+        self, table: int, version: int, log_table: LogTable, columns: tuple[LogColumn, ...], numbers: Sequence[int]
     ) -> None:
-        self.table, self.version, self.start, self.columns = table, version, wanted.start, columns
+        self.table, self.version, self.start, self.columns = table, version, log_table.start, columns
         names = [column.name for column in columns]
-        key = wanted.key_places(names, numbers)
+        key = log_table.key_places(names, numbers)
         self.absent = next((name for name, place in key.items() if place is None), None)
         self.key = [place for place in key.values() if place is not None]
-        self.kept = [name not in wanted.excluded for name in names]
+        self.included = [name not in log_table.excluded for name in names]
         self.bitmap = (1 << len(columns)) - 1
-        self.keyed = bool(wanted.key)
-        self.all = [(c.codec.size, c.codec.prefix, kept) for c, kept in zip(columns, self.kept, strict=True)]
+        self.keyed = bool(log_table.key)
+        self.all = [(c.codec.size, c.codec.prefix, own) for c, own in zip(columns, self.included, strict=True)]
         keys = frozenset(self.key)
         self.keys = [(c.codec.size, c.codec.prefix, place in keys) for place, c in enumerate(columns)]
-        self.new = [column.codec if kept else None for column, kept in zip(columns, self.kept, strict=True)]
+        self.new = [c.codec if own else None for c, own in zip(columns, self.included, strict=True)]
         self.old: list[Codec | None] = [columns[place].codec for place in self.key]
         if not self.keyed:
-            # all there is to tell a row by
+            # all columns identify a row
             self.key, self.keys, self.old = list(range(len(columns))), self.all, self.new
 
 
 class Decoder:
-    """Turns events into rows; one instance reads one stretch of the log.
+    """Decode events to rows; one instance reads one stretch of the log.
 
-    :param begin: between two transactions.
+    :param begin: place between two transactions.
     """
 
-    def __init__(self, wanted: Mapping[int, LogTable], server: Server, begin: Place, limits: Limits) -> None:
+    def __init__(self, log_tables: Mapping[int, LogTable], server: Server, begin: Place, limits: Limits) -> None:
         self.summary = Summary(begin.file, begin.pos)
         self.done = begin.number >= limits.stop
-        self._wanted, self._charsets, self._limits = wanted, server.charsets, limits
+        self._log_tables, self._charsets, self._limits = log_tables, server.charsets, limits
         self._mariadb, self._fold = server.mariadb, server.fold
         self._tail = 4 if server.checksum else 0
-        self._tables = {self._folded(w.schema, w.table): number for number, w in wanted.items()}
+        self._tables = {self._folded(w.schema, w.table): number for number, w in log_tables.items()}
         self._columns = {
-            number: ColumnNames(dict(w.columns), dict(w.types), w.excluded) for number, w in wanted.items()
+            number: ColumnNames(dict(w.columns), dict(w.types), w.excluded) for number, w in log_tables.items()
         }
         self._layouts: dict[bytes, _Layout | None] = {}
         self._by_id: dict[int, _Layout | None] = {}
         self._relations: dict[int, Relation] = {}
         self._rows: dict[_Layout, Rows] = {}
-        self._held = self._held_bytes = 0
+        self._buffered = self._buffered_bytes = 0
         self._deadline = 0.0
         self._file, self._at = begin.file, begin.pos
         self._gtid, self._seconds = "", 0
-        # inside a group of events; and inside one that COMMIT, XID or ROLLBACK ends
+        # inside a group of events, and inside one that COMMIT, XID or ROLLBACK ends
         self._inside = self._begun = False
         # MariaDB may log an ALTER TABLE when it begins and again when it ends
         self._unfinished = False
@@ -91,13 +91,13 @@ class Decoder:
         self._touched: set[int] = set()
 
     def batches(self, events: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-        """Decode events in the order of the log, each with its header, until a limit is reached or they end.
+        """Decode events in log order, each with its header, until they end or a limit is reached.
 
         :return: batches of ``log.summary.EVENTS`` of bounded size, each of one table.
-        :raises LogError: an event that cannot be read.
+        :raises LogError: an event cannot be read.
         """
         for event in events:
-            # however long the server takes before the first one, a next read would have to wait for as long again
+            # time that the server takes before the first event does not count: the next read would wait again
             self._deadline = self._deadline or time.monotonic() + (self._limits.seconds or float("inf"))
             try:
                 self._take(event)
@@ -105,16 +105,16 @@ class Decoder:
                 if isinstance(error, LogError):
                     raise
                 raise LogError(f"The event at {self._file}:{self._at} cannot be read: {error!r}.") from error
-            if self._held >= _BATCH_ROWS or self._held_bytes >= _BATCH_BYTES:
+            if self._buffered >= _BATCH_ROWS or self._buffered_bytes >= _BATCH_BYTES:
                 yield from self._flush()
             if self.done:
                 break
         yield from self._flush()
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
-        found, self._rows = self._rows, {}
-        self._held = self._held_bytes = 0
-        for layout, rows in found.items():
+        by_layout, self._rows = self._rows, {}
+        self._buffered = self._buffered_bytes = 0
+        for layout, rows in by_layout.items():
             try:
                 yield rows.batch()
             except UnreadableError as error:
@@ -132,7 +132,7 @@ class Decoder:
             start = self._advance(end, size)
         body_end = len(event) - self._tail
         if what := kinds.unreadable(kind, flags):
-            raise LogError(f"The log holds {what} at {self._file}:{start}, which cannot be read.")
+            raise LogError(f"The log has {what} at {self._file}:{start}, which lakecdc cannot read.")
         if kind in kinds.ROWS:
             self._row_event(event, body_end, kind, start, seconds)
         elif kind == kinds.TABLE_MAP:
@@ -142,12 +142,12 @@ class Decoder:
             self._query(event, body_end, start, seconds)
         elif kind in (kinds.XID, kinds.XA_PREPARE):
             if kind == kinds.XA_PREPARE and not event[19]:
-                self._refuse_touched("was changed by an XA transaction, whose fate the log tells only later")
+                self._refuse_touched("was changed by an XA transaction, whose outcome is later in the log")
             self._end(seconds)
         elif kind in kinds.GTIDS:
             self._begin(event, kind, server, body_end)
         elif kind == kinds.FORMAT:
-            # its last five bytes are the kind of checksum of all events, and its own checksum
+            # its last five bytes are the checksum kind of all events, and its own checksum
             self._tail = 4 if event[-5] == 1 else 0
         elif kind == kinds.ROTATE:
             self._rotate(event[27:body_end].decode())
@@ -155,7 +155,7 @@ class Decoder:
             self._boundary()
 
     def _advance(self, end: int, size: int) -> int:
-        """Move on to an event's end, whose number in the log has 32 bits; return its beginning."""
+        """Advance to an event's end, of which the log has 32 bits; return its start."""
         end |= self._at & ~0xFFFFFFFF
         self._at = end if end >= self._at else end + (1 << 32)
         return self._at - size
@@ -163,11 +163,11 @@ class Decoder:
     def _rotate(self, file: str) -> None:
         if file != self._file:
             self._file, self._at = file, 4
-            # numbers of tables begin anew when the server does, and then a new file begins
+            # table numbers restart with the server, which then begins a new file
             self._by_id.clear()
             if self._inside:
-                # the server died within the transaction, which it then rolled back
-                self._refuse_touched("was changed by a transaction that the source's log does not end")
+                # the server crashed within the transaction and rolled it back
+                self._refuse_touched("was changed by a transaction without an end in the source's log")
                 self._inside = self._begun = False
 
     def _boundary(self) -> None:
@@ -177,7 +177,7 @@ class Decoder:
             summary.gtid, summary.seconds = self._gtid, self._seconds
         limits = self._limits
         full = summary.total >= limits.events or 0 < limits.bytes <= summary.row_bytes
-        # a read that delivers nothing goes on: quiet stretches are fast, and it has more to look for
+        # a read without rows goes on: quiet stretches are fast
         full = full or (summary.total > 0 and time.monotonic() >= self._deadline)
         self.done = full or summary.place.number >= limits.stop
 
@@ -188,7 +188,7 @@ class Decoder:
         self._touched.clear()
         self._gtid = kinds.gtid_of(event, kind, server)
         if kind == kinds.MARIADB:
-            # behind sequence and domain
+            # after sequence and domain
             flags = event[31]
             self._begun = not flags & _STANDALONE
             more = 32 + (8 if flags & _GROUP_COMMIT else 0)
@@ -208,7 +208,7 @@ class Decoder:
             self._touched.clear()
             return
         if self._begun and first == "ROLLBACK":
-            # also where it goes back to a savepoint only, as the rows that it takes back are in the log
+            # also for a rollback to a savepoint, because the rows that it takes back are in the log
             self._refuse_touched("was changed by a transaction that the log ends with ROLLBACK")
         if self._begun and first in ("COMMIT", "ROLLBACK") and second != "TO":
             self._end(seconds)
@@ -222,7 +222,7 @@ class Decoder:
         position = Place(self._file, start).number
         for effect in statements.effects(statement, schema, mode):
             for number in self._numbers(effect.schema, effect.table):
-                if position < self._wanted[number].start:
+                if position < self._log_tables[number].start:
                     continue
                 if effect.kind == "lost":
                     self.summary.lost.setdefault(number, f"{effect.detail} at {self._file}:{start}")
@@ -235,26 +235,26 @@ class Decoder:
     def _alter(self, number: int, change: Alteration, position: int, where: str) -> None:
         summary, columns = self.summary, self._columns[number]
         why = columns.alter(change)
-        wanted = self._wanted[number]
-        if position < wanted.loaded:
+        log_table = self._log_tables[number]
+        if position < log_table.loaded:
             if any(r.old != r.new for r in change.renamed):
                 why = why or "renamed columns while it was being loaded"
-            elif any(columns.numbers.get(name, of) != of for name, of in wanted.columns):
-                why = why or "made a column anew while it was being loaded"
+            elif any(columns.numbers.get(name, of) != of for name, of in log_table.columns):
+                why = why or "recreated a column while it was being loaded"
         if why:
             summary.lost.setdefault(number, f"{why} at {where}")
         summary.altered.append(number)
         summary.columns[number], summary.added[number] = columns.numbers, columns.added
-        # rows after it may look as before and mean other columns
+        # later rows may have the same layout and mean other columns
         self._layouts.clear()
 
     def _numbers(self, schema: str | None, table: str | None) -> list[int]:
         if schema is None:
-            return [*self._wanted]
+            return [*self._log_tables]
         if table is None:
-            return [n for n, w in self._wanted.items() if self._folded(w.schema, "") == self._folded(schema, "")]
-        found = self._tables.get(self._folded(schema, table))
-        return [] if found is None else [found]
+            return [n for n, w in self._log_tables.items() if self._folded(w.schema, "") == self._folded(schema, "")]
+        number = self._tables.get(self._folded(schema, table))
+        return [] if number is None else [number]
 
     def _folded(self, schema: str, table: str) -> tuple[str, str]:
         return (schema.lower(), table.lower()) if self._fold else (schema, table)
@@ -270,17 +270,17 @@ class Decoder:
         if body not in self._layouts:
             schema, name, at = table_name(body)
             table = self._tables.get(self._folded(schema, name))
-            if table is not None and Place(self._file, start).number < self._wanted[table].start:
-                # rows that the table has already, under names of their time
+            if table is not None and Place(self._file, start).number < self._log_tables[table].start:
+                # the table has these rows already, under older column names
                 self._by_id[number] = None
                 return
             self._layouts[body] = None if table is None else self._layout(body, at, table)
         self._by_id[number] = self._layouts[body]
 
     def _layout(self, body: bytes, at: int, number: int) -> _Layout | None:
-        wanted, names = self._wanted[number], self._columns[number]
+        log_table, names = self._log_tables[number], self._columns[number]
         try:
-            columns = read_columns(body, at, self._charsets, lambda: names.unnamed(wanted.now), self._mariadb)
+            columns = read_columns(body, at, self._charsets, lambda: names.unnamed(log_table.now), self._mariadb)
         except LayoutError as error:
             self.summary.lost.setdefault(number, str(error))
             return None
@@ -298,7 +298,7 @@ class Decoder:
             known = Relation(number, known.version + 1 if known else 0, described, numbers)
             self._relations[number] = known
             self.summary.relations.append(known)
-        return _Layout(number, known.version, wanted, columns, numbers)
+        return _Layout(number, known.version, log_table, columns, numbers)
 
     def _row_event(self, event: bytes, end: int, kind: int, start: int, seconds: int) -> None:
         self._inside = True
@@ -312,7 +312,7 @@ class Decoder:
         except LogError:
             raise
         except UNREADABLE as error:
-            # what has been taken of the event has no end
+            # the event was decoded in part
             self._rows.pop(layout, None)
             self.summary.lost.setdefault(layout.table, f"has rows at {self._file}:{start} that cannot be read: {error}")
 
@@ -347,8 +347,8 @@ class Decoder:
             rows.add(op, place, range(self._ordinal + 1, ordinal + 1))
         count = ordinal - self._ordinal
         self._count(layout.table, op, count)
-        self._held += count
-        self._held_bytes += len(event)
+        self._buffered += count
+        self._buffered_bytes += len(event)
         self.summary.row_bytes += len(event)
         self._ordinal = ordinal
         if 0 < self._limits.transaction < ordinal:
@@ -362,7 +362,7 @@ class Decoder:
     ) -> int:
         """Read the pairs of images of an event; return the ordinal of the last row.
 
-        :param within: where they begin and end, and bytes of the null bitmap.
+        :param within: start and end of the images, and the size of the null bitmap.
         """
         at, end, width = within
         ordinal = stayed = self._ordinal
@@ -370,7 +370,7 @@ class Decoder:
             ordinal += 1
             old, at = _image(layout.keys, event, at, width)
             new, at = _image(layout.all, event, at, width)
-            # values of a column are the same if their bytes are
+            # values are equal if their bytes are equal
             if layout.keyed and any(old[k] != new[k] for k in layout.key):
                 rows.add("u", place, range(stayed + 1, ordinal))
                 stayed = ordinal
@@ -391,14 +391,14 @@ class Decoder:
 def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: int) -> tuple[Image, int]:
     """Return the values of one row image, and where it ends.
 
-    :param plan: of each column, the size of its values or of the length before them, and whether it is wanted.
-    :param width: bytes of the null bitmap.
+    :param plan: of each column, the size of its values or of the length before them, and whether to read it.
+    :param width: size of the null bitmap in bytes.
     """
     nulls = int.from_bytes(event[at : at + width], "little")
     at += width
-    found: Image = []
-    append, number = found.append, int.from_bytes
-    for size, prefix, wanted in plan:
+    values: Image = []
+    append, number = values.append, int.from_bytes
+    for size, prefix, is_read in plan:
         if nulls & 1:
             append(None)
         else:
@@ -409,7 +409,7 @@ def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: 
                 size = number(event[at : at + prefix], "little")
                 at += prefix
             end = at + size
-            append(event[at:end] if wanted else None)
+            append(event[at:end] if is_read else None)
             at = end
         nulls >>= 1
-    return found, at
+    return values, at

@@ -1,4 +1,4 @@
-"""A table of one run: its columns, how far it is, and what the log says of its columns meanwhile."""
+"""A table of one run: its position, and its columns as the log changes them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from lakecdc.ingest.sources.mysql.reading import Relation, Summary
 class Feed(log_feed.Feed[SourceTable]):
     """A table during a run.
 
-    :param stop: place where the next batch must end, because the target has the columns of that place already; else 0.
-    :param zero_dates: that the log has had.
-    :param loaded_zero_dates: of each part of a full load, as counted by the tasks that write it, and by those that read
-        it for Spark, which begin again for these.
-    :param numbers: of the source's columns at the position, in their order; empty if they are not known.
-    :param key_numbers: of the key's columns, which they keep; empty if these are known by their names alone.
-    :param left_out: numbers of columns that the target has never had.
-    :param types: Spark SQL types of the target's columns at the position, by the source's names; None until they are
-        read.
+    :param stop: place where the next batch must end, because the target already has its columns; else 0.
+    :param zero_dates: number of zero dates in the log.
+    :param loaded_zero_dates: numbers of zero dates in each part of a full load, counted by the tasks that write it, or
+        by those that read it for Spark, which start over.
+    :param numbers: numbers of the source's columns at the position, in order; empty if unknown.
+    :param key_numbers: numbers of the key's columns, which never change; empty if only their names are known.
+    :param left_out: numbers of columns that the target never had.
+    :param types: Spark SQL types of the target's columns at the position, by the source's names; None until read.
     """
 
     stop: int = 0
@@ -47,11 +46,11 @@ class Feed(log_feed.Feed[SourceTable]):
 
     @property
     def numbers_reached(self) -> Mapping[str, int]:
-        """The numbers of the source's columns where the parked rounds end."""
+        """The numbers of the source's columns after the parked rounds."""
         if self.numbers:
             for parked in reversed(self.parked):
-                if found := Summary.from_json(parked.summary).columns.get(parked.relation):
-                    return found
+                if numbers := Summary.from_json(parked.summary).columns.get(parked.relation):
+                    return numbers
         return self.numbers
 
     @property
@@ -64,13 +63,13 @@ class Feed(log_feed.Feed[SourceTable]):
         return {**self.numbers} if self.numbers else dict.fromkeys(c.name for c in self.columns)
 
     def remember(self, target: IcebergTable | None) -> None:
-        """Take over what the target's table knows of the source's columns at its position.
+        """Load what the target's table records about the source's columns at its position.
 
-        :raises InputError: the source's table has another key, or is loaded from under other names.
+        :raises InputError: the source table has another key, or its columns were renamed during the load.
         """
         feed = self.table.target.feed
         if target is not None and self.position is None:
-            # made by a load that has committed nothing; its columns need not be the source's any more
+            # created by a load that has committed nothing; its columns may no longer be the source's
             self._used = max((number or 0 for number in source_columns.remembered(target, feed).values()), default=0)
         elif target is not None:
             self.numbers, ahead = source_columns.columns_at(target, feed, self.at)
@@ -78,10 +77,10 @@ class Feed(log_feed.Feed[SourceTable]):
             self.key_numbers = source_columns.key_numbers(target, feed) if self.numbers else ()
             self.stop = ahead
         there = {column.name for column in self.table.columns}
-        gone = [name for name in self.numbers if self.load and name not in there]
-        if gone:
+        missing = [name for name in self.numbers if self.load and name not in there]
+        if missing:
             raise self.table.full_load_needed(
-                f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded"
+                f"The column {missing[0]!r} of {self.table.label} was renamed or dropped while it was being loaded"
             )
         known = {*self.key_numbers} <= {*self.numbers.values()} and len(self.key_numbers) == len(self.table.key)
         if self.key_numbers and not known and self.table.target.keyed:
@@ -94,7 +93,7 @@ class Feed(log_feed.Feed[SourceTable]):
     def derive_columns(self) -> None:
         """Derive the target's columns from the source's.
 
-        :raises InputError: these cannot feed it.
+        :raises InputError: the source's columns cannot feed it.
         """
         self.columns = self._columns((), altered=True)
 
@@ -107,28 +106,28 @@ class Feed(log_feed.Feed[SourceTable]):
         return self.types
 
     def begin(self) -> None:
-        """Give the columns of a full load their numbers."""
+        """Assign numbers to the columns of a full load."""
         self.numbers = {column.name: number for number, column in enumerate(self.table.columns, self._used + 1)}
         self._number_key()
 
     def _number_key(self) -> None:
-        """Give the key's columns, known by their present names, their numbers."""
+        """Look up the numbers of the key's columns by their current names."""
         missing = [name for name in self.table.key if name not in self.numbers]
         if missing:
             raise self.table.full_load_needed(
                 f"The key of {self.table.label} has the column {missing[0]!r}, which the table was not loaded with: it "
-                "was renamed, or another key was made"
+                "was renamed, or the key was changed"
             )
         self.key_numbers = tuple(self.numbers[name] for name in self.table.key)
 
     def take(self, numbers: Mapping[str, int], relations: Sequence[Relation], altered: bool, reached: bool) -> None:
-        """Take over the columns of a batch.
+        """Take the columns of a batch.
 
         :param numbers: of the columns at its end.
-        :param relations: under the names of its end.
+        :param relations: with the names at its end.
         :param altered: statements have changed the table.
-        :param reached: the log ends there, so that the server has no other names for them.
-        :raises InputError: they cannot feed the target.
+        :param reached: the log ends there, so the server has the same names.
+        :raises InputError: the columns cannot feed the target.
         """
         if self.numbers and not {*self.key_numbers} <= {*numbers.values()}:
             raise self.another_key()
@@ -147,8 +146,8 @@ class Feed(log_feed.Feed[SourceTable]):
         now = described(self.table)
         if not self.numbers:
             return target_columns(self.table, now if altered else relations[-1].columns, self.key)
-        # the server may tell columns that the log is still to come to, and not know those that it has left behind
+        # the server may have columns that are later in the log, and lack columns that are earlier in it
         there = {column[0]: column for column in now}
-        found = {**there, **{column[0]: column for relation in relations for column in relation.columns}}
-        wanted = [name for name, of in self.numbers.items() if name in there or of not in self.left_out]
-        return target_columns(self.table, [found[name] for name in wanted if name in found], self.key)
+        by_name = {**there, **{column[0]: column for relation in relations for column in relation.columns}}
+        names = [name for name, of in self.numbers.items() if name in there or of not in self.left_out]
+        return target_columns(self.table, [by_name[name] for name in names if name in by_name], self.key)

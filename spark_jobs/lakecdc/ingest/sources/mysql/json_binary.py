@@ -1,4 +1,4 @@
-"""MySQL's binary JSON as the text that the server writes for it.
+"""Convert MySQL's binary JSON to the text that the server writes for it.
 
 Layout: the comment at the head of ``sql-common/json_binary.h`` in MySQL's source. A document is a type byte and a
 value; offsets within objects and arrays count from the value's first byte. MariaDB's JSON is plain text.
@@ -22,9 +22,9 @@ _DOUBLE, _PACKED = struct.Struct("<d"), struct.Struct("<q")
 #: count and size, and the entry of a key: its offset and its length
 _SMALL, _LARGE = (struct.Struct("<HH"), struct.Struct("<HH")), (struct.Struct("<II"), struct.Struct("<IH"))
 _LITERAL, _REAL, _STRING, _OPAQUE = 4, 11, 12, 15
-#: the log's types of a value that JSON has none for
+#: the log's types of values without a JSON type
 _DECIMALS, _DATE, _TIME, _MOMENTS = (0, 246), 10, 11, (7, 12)
-#: of the digits before the point, or zeros behind it, beyond which a number is written with an exponent
+#: most digits before the point, or zeros after it, of a number without an exponent
 _MOST_PLACES = 15
 _LINE = 76
 
@@ -32,18 +32,18 @@ _LINE = 76
 def json_document(prefix: int) -> Codec:
     """Read a JSON column.
 
-    :param prefix: bytes of the length that stands before the value.
+    :param prefix: bytes of the length before the value.
     """
-    # an empty value is what a strict server never stores and an IGNORE does
+    # only an IGNORE stores an empty value
     return Codec(each(lambda raw: _text(raw[0], raw, 1, iter(raw)) if raw else "null"), prefix=prefix)
 
 
 def _text(kind: int, raw: bytes, at: int, left: Iterator[int]) -> str:
     """Return the text of a value.
 
-    :param left: ends when more members have been read than the document can have: offsets in a damaged one may lead to
-        the same members again and again.
-    :raises ValueError: a type that is not known.
+    :param left: ends when more members were read than the document can have: offsets of a damaged document may form a
+        loop.
+    :raises ValueError: an unknown type.
     """
     if kind <= 3:
         return _container(raw, at, left, large=bool(kind & 1), is_object=kind < 2)
@@ -59,18 +59,18 @@ def _text(kind: int, raw: bytes, at: int, left: Iterator[int]) -> str:
     if kind == _OPAQUE:
         size, start = _length(raw, at + 1)
         return _opaque(raw[at], raw[start : start + size])
-    raise ValueError(f"the JSON type {kind} is not known")
+    raise ValueError(f"the JSON type {kind} is unknown")
 
 
 def _container(raw: bytes, at: int, left: Iterator[int], *, large: bool, is_object: bool) -> str:
     head, key = _LARGE if large else _SMALL
     width = 4 if large else 2
-    # what fits into an entry stands there instead of an offset
+    # a small value is in the entry, in place of an offset
     inline = (_LITERAL, 5, 6, 7, 8) if large else (_LITERAL, 5, 6)
     count, _size = head.unpack_from(raw, at)
     keys = at + head.size
     entries = keys + count * key.size if is_object else keys
-    found = []
+    texts = []
     for number in range(count):
         if next(left, None) is None:
             raise ValueError("the JSON document has more members than bytes")
@@ -82,12 +82,12 @@ def _container(raw: bytes, at: int, left: Iterator[int], *, large: bool, is_obje
         if is_object:
             offset, size = key.unpack_from(raw, keys + number * key.size)
             text = f"{encode_basestring(raw[at + offset : at + offset + size].decode())}: {text}"
-        found.append(text)
-    return f"{{{', '.join(found)}}}" if is_object else f"[{', '.join(found)}]"
+        texts.append(text)
+    return f"{{{', '.join(texts)}}}" if is_object else f"[{', '.join(texts)}]"
 
 
 def _length(raw: bytes, at: int) -> tuple[int, int]:
-    """Read a length of seven bits per byte, the lowest first, and where it ends."""
+    """Read a length of seven bits per byte, lowest first; return it and its end."""
     size = shift = 0
     while True:
         size |= (raw[at] & 0x7F) << shift
@@ -100,10 +100,10 @@ def _length(raw: bytes, at: int) -> tuple[int, int]:
 def real_text(value: float) -> str:
     """Return a double with the fewest digits that identify it, as MySQL's ``my_gcvt`` writes them.
 
-    :raises ValueError: JSON does not have the number.
+    :raises ValueError: the number is not valid in JSON.
     """
     if not math.isfinite(value):
-        raise ValueError(f"{value} is not a number of JSON")
+        raise ValueError(f"{value} is not a JSON number")
     number = Decimal(repr(value))
     if not number or -_MOST_PLACES <= number.adjusted() < _MOST_PLACES:
         return f"{number:f}"
@@ -124,6 +124,6 @@ def _opaque(kind: int, data: bytes) -> str:
         date = f"{months // 13:04d}-{months % 13:02d}-{day:02d}"
         return f'"{date}"' if kind == _DATE else f'"{date} {time}"'
     encoded = b64encode(data).decode()
-    # an escaped line end, as base64 has them
+    # base64 has escaped line ends
     lines = "\\n".join(encoded[i : i + _LINE] for i in range(0, len(encoded), _LINE))
     return f'"base64:type{kind}:{lines}"'

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB as servers of a log: full loads from a place in the binary log on, and rounds of it."""
+"""MySQL and MariaDB as log servers: full loads from a place in the binary log on, and rounds of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
-from lakecdc.ingest.change import ColumnsTold
+from lakecdc.ingest.change import ColumnHistory
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.database import (
     LoadMark,
@@ -49,10 +49,10 @@ _NO_LIMIT = 1 << 62
 
 
 class MysqlServer(LogServer[Feed, Summary]):
-    """See :class:`lakecdc.ingest.sources.log.server.LogServer`; it keeps its log by its own rules."""
+    """See :class:`lakecdc.ingest.sources.log.server.LogServer`; the server removes its log by its own rules."""
 
     type = TYPE
-    twin_hint = "Feed the other one in a job of its own."
+    twin_hint = "Feed the other target in a separate job."
     summary = Summary
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
@@ -93,7 +93,7 @@ class MysqlServer(LogServer[Feed, Summary]):
     def prepare(
         self, positions: Mapping[str, Position | None], feeds: Mapping[str, Feed], refuse: Refuse
     ) -> Mapping[str, int]:
-        """Note the place in the log from which on it is applied to new tables."""
+        """Record the place from which the log is applied to new tables."""
         self._begin_time = servers.now(self._session)
         if any(feed.position is None for feed in feeds.values()):
             place, self._begin_time = self._snapshot_place()
@@ -102,9 +102,9 @@ class MysqlServer(LogServer[Feed, Summary]):
         return {}
 
     def _snapshot_place(self) -> tuple[Place, datetime]:
-        """Return a place in the log before which every later reader sees every transaction, and the server's clock."""
+        """Return a place in the log whose earlier transactions every later reader sees, and the server's clock."""
         if self.spec.options.dry_run:
-            # its rows are not kept, so that it need not be exact and takes no lock
+            # the rows of a dry run are discarded, so the place need not be exact and needs no lock
             return servers.log_end(self._session, self._server)
         try:
             return servers.begin_snapshot(self._session, self._server)
@@ -126,20 +126,20 @@ class MysqlServer(LogServer[Feed, Summary]):
         stops = [feed.stop for feed in feeds if feed.stop > feed.reach]
         source, stop = self.source, min([end.at.number, *stops])
         limits = Limits(stop, source.max_batch_events, source.max_transaction_events)
-        # a batch that is repeated ends where it did, whatever ended it then
+        # a repeated batch must end at the same place again
         if stops or repeated:
             limits = replace(limits, events=_NO_LIMIT)
         else:
             limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
-        wanted = {feed.relation: self._log_table(feed) for feed in feeds}
-        task = binlog.ReadLog(self.where, limits, self._server, source.server_id, begin, wanted)
-        found = rounds.read(self.spark, task, Summary)
-        summary = found.summary
+        log_tables = {feed.relation: self._log_table(feed) for feed in feeds}
+        task = binlog.ReadLog(self.where, limits, self._server, source.server_id, begin, log_tables)
+        log_round = rounds.read(self.spark, task, Summary)
+        summary = log_round.summary
         at, moment = BinlogPosition(summary.place, summary.gtid), datetime.fromtimestamp(summary.seconds, UTC)
         is_end = summary.place == begin or (at.number >= end.at.number and not repeated)
         if at.number >= end.at.number or (is_end and not repeated):
             moment = end.time
-        return LogRead(found, LogEnd(at, moment), is_end, {"log_bytes": summary.bytes})
+        return LogRead(log_round, LogEnd(at, moment), is_end, {"log_bytes": summary.bytes})
 
     def _log_table(self, feed: Feed) -> LogTable:
         table = feed.table
@@ -150,8 +150,8 @@ class MysqlServer(LogServer[Feed, Summary]):
         return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
 
     def take(self, read: LogRead[Summary], feed: Feed, relation: int) -> TableChanges:
-        found, name = read.round, feed.table.target.table
-        summary = found.summary
+        log_round, name = read.round, feed.table.target.table
+        summary = log_round.summary
         if relation in summary.lost:
             raise full_load_needed(f"The source table {feed.table.label} {summary.lost[relation]}", name)
         altered, before = relation in summary.altered, feed.numbers
@@ -160,7 +160,7 @@ class MysqlServer(LogServer[Feed, Summary]):
                 feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
         numbers = summary.columns.get(relation, before)
         names = {of: name for name, of in numbers.items()}
-        relations = [binlog.named(one, names) for one in found.summary.relations_of(relation)]
+        relations = [binlog.named(one, names) for one in log_round.summary.relations_of(relation)]
         feed.take(numbers, relations, altered, read.at_log_end)
         columns = feed.columns
         if altered or len(relations) > 1:
@@ -173,7 +173,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         return TableChanges(
             layout=LogLayout(tuple(versions), columns, feed.key, convert, summary.end),
             source_columns=feed.source_columns,
-            columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
+            column_history=ColumnHistory(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=feed.facts,
         )
 
@@ -183,13 +183,13 @@ class MysqlServer(LogServer[Feed, Summary]):
             stays = before.number >= at.number
             gtid = merged_gtid(before.gtid, "" if stays else at.gtid)
             at = replace(before if stays else at, gtid=gtid)
-        # the file of a parked round may be gone from the server
+        # the server may no longer have the file of a parked round
         return BinlogPosition(at.place, at.gtid, at.created or self._created(at.place.file))
 
     # -- full load --------------------------------------------------------------------------------------------
 
     def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
-        """Read a table in full; the last part only notes up to where in the log its rows may have been read."""
+        """Read a table in full; the last part only records the place in the log up to which rows may have been read."""
         if feed.position is None:
             feed.begin()
         if not feed.table.target.keyed and not self.spec.options.dry_run:
@@ -201,7 +201,7 @@ class MysqlServer(LogServer[Feed, Summary]):
             for chunks, after in parts(session, feed.table, self.source.chunk_rows, size, before):
                 yield self._load_part(feed, chunks, after, epoch)
         assert feed.committed is not None
-        # what the reading has seen must not depend on when the log is read
+        # the place must be that of the reading, not of a later run
         yield LoadPart(feed.committed, loaded=self.log_end().at.number)
 
     def _load_part(self, feed: Feed, chunks: Sequence[Chunk], after: Progress, epoch: int) -> LoadPart:
@@ -215,19 +215,19 @@ class MysqlServer(LogServer[Feed, Summary]):
 
     def _load_exactly(self, feed: Feed, epoch: int) -> LoadPart:
         with closing(connect(self.where, texts=True)) as session:
-            found = snapshot.chunks(session, feed.table, self.source.chunk_rows)
+            chunks = snapshot.chunks(session, feed.table, self.source.chunk_rows)
         reach("after_chunks")
-        feed.chunks += len(found)
-        _, by_spark = self._readings(feed, deal(found, 1))
+        feed.chunks += len(chunks)
+        _, by_spark = self._readings(feed, deal(chunks, 1))
         task = snapshot.ReadExactly(self._server, by_spark)
         exact = snapshot.exact_rows(self.spark, task, epoch, self._begin_time)
         at = BinlogPosition(exact.place, servers.gtid_at(self._session, self._server, exact.place))
-        return LoadPart(at, rows=split_misfits(exact.judged, exact.facts), kept=(exact.kept,))
+        return LoadPart(at, rows=split_misfits(exact.judged, exact.facts), cached=(exact.persisted,))
 
     def _readings(
         self, feed: Feed, shares: tuple[tuple[Chunk, ...], ...]
     ) -> tuple[snapshot.ReadTables, snapshot.ReadTables]:
-        """Return the readings of the tasks that write the rows, and of those that read them for Spark."""
+        """Return the tasks that write the rows, and the tasks that read them for Spark."""
         context = self.spark.sparkContext
         by_tasks, by_spark = context.accumulator(0), context.accumulator(0)
         feed.loaded_zero_dates.append((by_tasks, by_spark))
@@ -238,14 +238,14 @@ class MysqlServer(LogServer[Feed, Summary]):
 def open_source(spark: SparkSession, spec: JobSpec) -> LogSource[Feed, Summary]:
     """Open the source of an ingest spec.
 
-    :raises LakecdcError: the driver is missing, or the password's reference leads nowhere.
+    :raises LakecdcError: the driver is missing, or the password's reference cannot be resolved.
     """
     check_driver("pymysql")
     return LogSource(spark, spec, MysqlServer(spark, spec))
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    """List all tables that the user may see, ``database.table``.
+    """List all tables visible to the user, ``database.table``.
 
     :raises LakecdcError: the server cannot be reached.
     """

@@ -1,4 +1,4 @@
-"""What a read of the binary log looks for and where it ends, and what it has seen."""
+"""Input, limits and summary of a read of the binary log."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class LogTable:
     """One table of a read.
 
     :param start: see :attr:`Place.number`; events before it are already applied.
-    :param key: columns that identify a row, as they are named at ``start``, or now where ``columns`` is not known.
-    :param now: the columns as the server describes them now, for logs that do not name them.
-    :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
-    :param loaded: see :attr:`Place.number`; columns renamed or made anew before it were so while they were loaded.
+    :param key: columns that identify a row, with their names at ``start``, or their current names if ``columns`` is
+        unknown.
+    :param now: the server's current columns, for logs that do not name them.
+    :param columns: names and numbers of the columns at ``start``, in row order; empty if unknown.
+    :param loaded: see :attr:`Place.number`; columns renamed or recreated before it changed during the load.
     :param types: Spark SQL types of the target's columns, by their names at ``start``.
     """
 
@@ -34,7 +35,7 @@ class LogTable:
     types: tuple[tuple[str, str], ...] = ()
 
     def key_places(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, int | None]:
-        """Return the places of the key's columns in rows; None for one that they do not have."""
+        """Return the places of the key's columns in rows; None for a missing one."""
         began = dict(self.columns)
         if not began:
             return {name: names.index(name) if name in names else None for name in self.key}
@@ -43,13 +44,13 @@ class LogTable:
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a read ends: at the first boundary between transactions that one of these names; 0 is no limit.
+    """Limits of a read, which ends at the first boundary between transactions that reaches one; 0 is no limit.
 
     :param stop: see :attr:`Place.number`.
-    :param events: row events of wanted tables.
+    :param events: row events of the read tables.
     :param transaction: row events of one transaction above which the read fails.
-    :param bytes: of log that hold these row events.
-    :param seconds: since the first event, once there is such a row event.
+    :param bytes: bytes of log of these row events.
+    :param seconds: seconds since the first event, once there is such a row event.
     """
 
     stop: int
@@ -61,11 +62,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table's columns at one moment of the log.
+    """A table's columns at one place in the log.
 
     :param version: counts the different descriptions within one read, from 0.
     :param columns: name, base and Spark type of each.
-    :param numbers: by which they are known under other names.
+    :param numbers: numbers of the columns, which stay when they are renamed.
     """
 
     table: int
@@ -76,18 +77,18 @@ class Relation:
 
 @dataclass
 class Summary(summary.Summary[Relation]):
-    """What one read has seen.
+    """The summary of one read.
 
     :param file: file and byte of the boundary where it ended.
     :param gtid: the last transaction's identifier; empty if there was none.
     :param seconds: its time, since 1970.
     :param total: row events of wanted tables.
-    :param bytes: of log read.
-    :param row_bytes: those of these row events.
-    :param columns: numbers of the columns by their names at the end, in their order, for tables that tell of any.
+    :param bytes: bytes of log read.
+    :param row_bytes: bytes of these row events.
+    :param columns: numbers of the columns by their names at the end, in order, for tables that have any.
     :param added: numbers of columns that statements added, by table.
-    :param lost: why a table can only be loaded in full.
-    :param zero_dates: dates that are none, by table.
+    :param lost: why a table needs a full load.
+    :param zero_dates: number of zero dates by table.
     """
 
     truncate_unit = 1_000_000
@@ -111,7 +112,7 @@ class Summary(summary.Summary[Relation]):
 
     @property
     def end(self) -> int:
-        # the byte is capped where a file's last transaction ends beyond 4 GiB
+        # the byte is capped if a file's last transaction ends beyond 4 GiB
         return self.place.number + (self.pos >= FILE_STEP - 1)
 
     @property
@@ -120,7 +121,7 @@ class Summary(summary.Summary[Relation]):
 
     def check_parkable(self, table: int) -> None:
         if table in self.lost or table in self.altered:
-            raise UnsupportedError("The table was altered, and the columns that its target has by then are not known.")
+            raise UnsupportedError("The table was altered, and the columns of its target at that place are unknown.")
 
     def of_table(self, table: int) -> Summary:
         own, altered = sum(self.events.get(table, {}).values()), [t for t in self.altered if t == table]

@@ -1,4 +1,4 @@
-"""Rows of one table on their way from the binary log to an Arrow batch."""
+"""Collect rows of one table from the binary log into an Arrow batch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lakecdc.ingest.sources.mysql.values import Codec
 
 _NAMES = [column.split(" ")[0] for column in EVENTS.split(", ")]
 
-#: what Python raises over bytes that are not what they should be
+#: errors that Python raises on malformed bytes
 UNREADABLE = (struct.error, LookupError, ArithmeticError, ValueError, RecursionError)
-#: values of a row as they stand in the log; null is None
+#: a row's values as in the log; null is None
 Image = list[bytes | None]
 
 
@@ -27,13 +27,13 @@ class UnreadableError(ValueError):
 
 
 class Rows:
-    """The rows.
+    """Buffered rows of one table.
 
-    :param version: of the table's description.
-    :param new_codecs: of each column; None for one that is left out.
+    :param version: version of the table's description.
+    :param new_codecs: codec of each column; None for an excluded one.
     :param old_codecs: the same for old values.
-    :ivar new: values of one row after the other; a row of kind ``d`` has none.
-    :ivar old: old values of the rows of kind ``d``, and of those that were moved; others have none.
+    :ivar new: values row by row; rows of kind ``d`` have none.
+    :ivar old: old values of rows of kind ``d`` and of rows with a changed key; others have none.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Rows:
         self._table = relation, version
         self._codecs = new_codecs, old_codecs
         self._count = 0
-        # what follows each other: kind, position, seconds, whether it moved the row to another key
+        # consecutive rows alike: kind, position, seconds, whether the key changed
         self._runs: list[tuple[str, int, int, bool]] = []
         self._counts: list[int] = []
         self._ordinals: list[int] = []
@@ -68,28 +68,28 @@ class Rows:
     def batch(self) -> pa.RecordBatch:
         """Return the batch of :data:`EVENTS`; ``old`` has the key's columns, or all columns of a table without a key.
 
-        :raises UnreadableError: naming the event.
+        :raises UnreadableError: a value cannot be read; the message names the event.
         """
         columns = [np.repeat(np.array(values), self._counts) for values in zip(*self._runs, strict=True)]
         kind, position, seconds, moved = columns
-        gone, (relation, version) = kind == "d", self._table
+        is_delete, (relation, version) = kind == "d", self._table
         arrays = [
             pa.repeat(pa.scalar(relation, pa.int64()), self._count),
             pa.repeat(pa.scalar(version, pa.int32()), self._count),
             *(pa.array(kind, pa.string()), pa.array(position, pa.int64()), pa.array(self._ordinals, pa.int64())),
             pa.array(seconds.astype(np.int64) * 1_000_000),
-            self._lists(self.new, self._codecs[0], ~gone),
-            # pa.nulls makes lists whose children take up to five times the space of these
+            self._lists(self.new, self._codecs[0], ~is_delete),
+            # lists from pa.nulls have children of up to five times this size
             pa.array([None] * self._count, pa.list_(pa.string())),
-            self._lists(self.old, self._codecs[1], gone | moved),
+            self._lists(self.old, self._codecs[1], is_delete | moved),
             *(pa.array(moved), pa.nulls(self._count, pa.string())),
         ]
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 
     def _lists(self, values: Image, codecs: Sequence[Codec | None], there: np.ndarray[Any, Any]) -> pa.ListArray:
-        """Return the texts of the rows that have any.
+        """Return the texts of the rows that have values.
 
-        :param values: of one row after the other.
+        :param values: values row by row.
         """
         width, count = len(codecs), int(there.sum())
         columns = [self._texts(values[i::width], codec, there) for i, codec in enumerate(codecs)]
@@ -115,7 +115,7 @@ class Rows:
         return texts.take(pa.array(np.cumsum(known) - 1, mask=~known))
 
     def _refuse_unreadable(self, values: Image, codec: Codec, there: np.ndarray[Any, Any]) -> None:
-        """Raise the error of the first value that cannot be read, which names its event."""
+        """Raise the error of the first unreadable value; it names the event."""
         for number, value in enumerate(values):
             try:
                 codec.read([value] if value is not None else [])

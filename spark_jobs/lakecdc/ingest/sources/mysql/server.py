@@ -1,4 +1,4 @@
-"""The server: whether its log can be read, who it is, and where its log stands."""
+"""Read the server's settings, identity and log position."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from lakecdc.ingest.sources.mysql.connect import Session, query, variables
 from lakecdc.model.positions import Place
 from lakecdc.runtime.failpoints import reach
 
-#: setting, what it must be, and what is wrong with any other value
+#: setting, required value, and what is wrong with any other value
 _NEEDED = (
     ("log_bin", "ON", "it writes no binary log"),
-    ("binlog_format", "ROW", "its log does not tell the rows that statements changed"),
+    ("binlog_format", "ROW", "its log lacks the rows that statements changed"),
     ("binlog_row_image", "FULL", "its log leaves out columns of changed rows"),
-    ("binlog_row_value_options", "", "its log holds parts of JSON documents"),
+    ("binlog_row_value_options", "", "its log has only parts of JSON documents"),
     ("binlog_transaction_compression", "OFF", "its log is compressed"),
     ("log_bin_compress", "OFF", "its log is compressed"),
 )
 _SYNTAX_ERROR = 1064
 _GTID_CHARACTERS = 2000
-# an idle session that holds the global read lock is ended, be it that its driver is gone without a word
+# ends an idle session that holds the global read lock, such as of a dead driver
 _LOCKED_IDLE_SECONDS = 10
 
 
 @dataclass(frozen=True)
 class Server:
-    """What a run has to know about the server.
+    """The server's properties that a run needs.
 
     :param fold: table names are compared without case.
     :param charsets: character set by collation number.
@@ -41,41 +41,40 @@ class Server:
 
 
 def read_server(session: Session) -> Server:
-    """Look at the server's settings.
+    """Read and check the server's settings.
 
     :raises InputError: its log cannot be used; the message names the setting and what to do.
     """
     names = [name for name, _value, _why in _NEEDED]
     identity = ("version", "server_uuid", "server_id", "gtid_domain_id", "lower_case_table_names", "binlog_checksum")
-    found = variables(session, *names, *identity)
-    check_settings(found)
-    mariadb = "mariadb" in found["version"].lower()
-    uuid = found.get("server_uuid")
+    settings = variables(session, *names, *identity)
+    check_settings(settings)
+    mariadb = "mariadb" in settings["version"].lower()
+    uuid = settings.get("server_uuid")
     if mariadb or not uuid:
-        name = f"mariadb:{found['server_id']}:{found.get('gtid_domain_id', '0')}"
+        name = f"mariadb:{settings['server_id']}:{settings.get('gtid_domain_id', '0')}"
     else:
         name = f"mysql:{uuid}"
-    fold = found.get("lower_case_table_names", "0") != "0"
-    checksum = found.get("binlog_checksum", "NONE").upper() == "CRC32"
+    fold = settings.get("lower_case_table_names", "0") != "0"
+    checksum = settings.get("binlog_checksum", "NONE").upper() == "CRC32"
     return Server(mariadb, name, fold, checksum, _charsets(session))
 
 
-def check_settings(found: dict[str, str]) -> None:
-    """Refuse settings under which the log does not tell all changes."""
+def check_settings(settings: dict[str, str]) -> None:
+    """Refuse settings under which the log lacks changes."""
     for name, needed, why in _NEEDED:
-        value = found.get(name, needed)
+        value = settings.get(name, needed)
         if value.upper() != needed:
-            wanted = f"SET GLOBAL {name} = '{needed}'" if name != "log_bin" else "log_bin in its configuration"
+            remedy = f"SET GLOBAL {name} = '{needed}'" if name != "log_bin" else "log_bin in its configuration"
             raise InputError(
                 f"The source has {name} = {value}: {why}.",
-                hint=f"Give the server {wanted}, keep it so in its configuration, and let sessions that are open "
-                "now reconnect.",
+                hint=f"Set {remedy}, also in the server's configuration file, and reconnect all open sessions.",
                 setting=name,
             )
 
 
 def _charsets(session: Session) -> dict[int, str]:
-    # since MariaDB 10.10 one collation may belong to several character sets, with a number for each
+    # since MariaDB 10.10 a collation may belong to several character sets, with one number for each
     try:
         rows = query(
             session, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
@@ -88,7 +87,7 @@ def _charsets(session: Session) -> dict[int, str]:
 def log_end(session: Session, server: Server) -> tuple[Place, datetime]:
     """Return where the log ends now, and the server's clock just before.
 
-    :raises InputError: if there is no log.
+    :raises InputError: there is no log.
     """
     clock = now(session)
     statements = ["SHOW MASTER STATUS"] if server.mariadb else ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"]
@@ -109,13 +108,13 @@ def now(session: Session) -> datetime:
 
 
 def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
-    """Begin a transaction whose snapshot shows exactly what lies before a place in the log; return it and the clock.
+    """Begin a transaction whose snapshot is exactly the state at a place in the log; return the place and the clock.
 
-    The log's plain end is not such a place: a transaction stands in the log before its rows can be seen. MariaDB tells
-    the place of a snapshot; at MySQL a global read lock, held for a moment, waits until what is logged can be seen.
-    Whatever any session reads later shows these transactions too.
+    The end of the log is not such a place: a transaction is in the log before its rows are visible. MariaDB reports the
+    place of a snapshot; MySQL needs a short global read lock, which waits until logged transactions are visible. All
+    later reads of any session see these transactions too.
 
-    :raises pymysql.MySQLError: another session holds a lock for long.
+    :raises pymysql.MySQLError: another session holds a lock for too long.
     """
     clock = now(session)
     query(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -136,9 +135,9 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
 
 
 def gtid_at(session: Session, server: Server, place: Place) -> str:
-    """Return transaction identifiers up to a place; at MySQL, whose list has no bounds, some of those until now."""
+    """Return transaction identifiers up to a place; for MySQL, whose list is unbounded, some of the current ones."""
     if not server.mariadb:
         executed = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
-        # a position is kept short, and a part of the list serves to tell this log from another
+        # positions must be short, and a part of the list is enough to distinguish logs
         return executed if len(executed) <= _GTID_CHARACTERS else executed[:_GTID_CHARACTERS].rpartition(",")[0]
     return str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")

@@ -1,16 +1,16 @@
-"""Full loads: tables cut into ranges of their leading key column, each range read by a Spark task.
+"""Load tables in full: cut into ranges of the leading key column, each range read by a Spark task.
 
-Sessions of MySQL cannot share a snapshot. So a place in the log is noted first, before which every reader sees every
-transaction; a chunk that is read later may show newer rows. The log is then read from that place on, and as every
-change carries the whole row, replaying what a chunk has already seen ends in the same rows. The rows carry the order
-key of that place with the rank of a read, below every change.
+MySQL sessions cannot share a snapshot. So a place in the log is recorded first, whose earlier transactions all readers
+see; a chunk that is read later may have newer rows. The log is then read from that place on. As every change has the
+whole row, replaying changes that a chunk already has leads to the same rows. The rows have the order key of that place
+with the rank of a read, below every change.
 
-Chunks are read in the order of the column that they are cut by, so that one value tells how far an interrupted load has
-come: rows below it were read, the others were not. The rows that are left may be cut anew. The value means nothing any
-more once the column is compared otherwise than before.
+Chunks are read in the order of the leading column, so one value is the progress of an interrupted load: rows below it
+were read, the others were not. The remaining rows may be cut differently. The value is void if the column's sort order
+changes.
 
-Where rows are only added (modes append and history) nothing converges, so one task reads the whole table in one
-transaction, whose snapshot shows exactly what lies before its place in the log.
+In modes append and history, rows are only added and never converge, so one task reads the whole table in one
+transaction, whose snapshot is exactly the state at its place in the log.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from lakecdc.runtime.worker import settle
 
 _ROWS = 10_000
 PLACE = "_lakecdc_place"
-# every retained snapshot has its position in metadata.json
+# metadata.json has the positions of all retained snapshots
 _MOST_BYTES = 1000
 _LEADING = """
 SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND COLUMN_NAME = %s
 """
-#: types whose order in an index is that of their text as a literal
+#: types whose index order is the order of their literals
 ORDERED = frozenset(
     {
         *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "char", "varchar"),
@@ -65,7 +65,7 @@ class Chunk:
     """A range of rows.
 
     :param condition: SQL on the leading key column.
-    :param end: literal of the first value above the range; None if it is the last one.
+    :param end: literal of the first value above the range; None for the last range.
     """
 
     condition: str
@@ -73,11 +73,11 @@ class Chunk:
 
 
 def chunks(session: Session, table: SourceTable, rows: int, start: str | None = None) -> list[Chunk]:
-    """Cut a table by the values of its leading key column, found by steps through its index.
+    """Cut a table by values of its leading key column, stepping through its index.
 
-    :param session: one that delivers texts.
-    :param rows: rows per chunk; more share one where they share the value.
-    :param start: literal of the value to begin with; default: everything.
+    :param session: one that returns texts.
+    :param rows: rows per chunk; rows with the same value share one.
+    :param start: literal of the first value; default: the table's beginning.
     """
     column = next((c for c in table.columns if c.name == table.leading), None)
     if column is None or column.base not in ORDERED:
@@ -88,7 +88,7 @@ def chunks(session: Session, table: SourceTable, rows: int, start: str | None = 
         bounds.append(bound)
     if not bounds:
         return [Chunk(f"{name} >= {start}" if start else "true")]
-    # a null lies in no range; a primary key has none, another key may
+    # ranges exclude nulls, which only keys other than the primary key may have
     first = f"{name} >= {start} AND {name} < {bounds[0]}" if start else f"({name} < {bounds[0]} OR {name} IS NULL)"
     middle = [Chunk(f"{name} >= {low} AND {name} < {high}", high) for low, high in pairwise(bounds)]
     return [Chunk(first, bounds[0]), *middle, Chunk(f"{name} >= {bounds[-1]}")]
@@ -97,16 +97,16 @@ def chunks(session: Session, table: SourceTable, rows: int, start: str | None = 
 def _next_bound(
     session: Session, table: SourceTable, name: str, is_bytes: bool, rows: int, last: str | None
 ) -> str | None:
-    """Return the literal some rows further on, or of the first larger value; None at the end."""
+    """Return the literal ``rows`` rows further on, or of the first larger value; None at the end."""
     source = quoted(table.schema, table.name)
     value = f"HEX({name})" if is_bytes else name
     after = f"WHERE {name} >= {last}" if last else f"WHERE {name} IS NOT NULL"
-    found = query(session, f"SELECT {value} FROM {source} {after} ORDER BY {name} LIMIT 1 OFFSET {rows}")
-    bound = _literal(found[0][0], is_bytes) if found else None
+    values = query(session, f"SELECT {value} FROM {source} {after} ORDER BY {name} LIMIT 1 OFFSET {rows}")
+    bound = _literal(values[0][0], is_bytes) if values else None
     if bound is None or bound != last:
         return bound
-    found = query(session, f"SELECT {value} FROM {source} WHERE {name} > {last} ORDER BY {name} LIMIT 1")
-    return _literal(found[0][0], is_bytes) if found else None
+    values = query(session, f"SELECT {value} FROM {source} WHERE {name} > {last} ORDER BY {name} LIMIT 1")
+    return _literal(values[0][0], is_bytes) if values else None
 
 
 def _literal(text: Any, is_bytes: bool) -> str:
@@ -117,9 +117,9 @@ def _literal(text: Any, is_bytes: bool) -> str:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a full load has come.
+    """The progress of a full load.
 
-    :param bound: SQL literal; every row whose leading column lies below it was read. None if all rows were.
+    :param bound: SQL literal; rows with a lower leading column were read. None if all were.
     :param leading: fingerprint of the leading column.
     """
 
@@ -130,7 +130,7 @@ class Progress:
 def parts(
     session: Session, table: SourceTable, chunk_rows: int, part_rows: int, before: Progress | None
 ) -> Iterator[tuple[tuple[Chunk, ...], Progress]]:
-    """Cut the rest of a full load into parts; yield each one's chunks, and how far the load has come by them.
+    """Cut the rest of a full load into parts; yield the chunks of each part and the progress after it.
 
     :param session: one that delivers texts.
     :param part_rows: rows in a part; 0 makes one part of all.
@@ -139,23 +139,23 @@ def parts(
     leading = before.leading if before else _fingerprint(session, table)
     _check(session, table, leading)
     bound = before.bound if before else None
-    found = [] if before and bound is None else chunks(session, table, chunk_rows, bound)
+    rest = [] if before and bound is None else chunks(session, table, chunk_rows, bound)
     reach("after_chunks")
-    size = max(1, part_rows // chunk_rows) if part_rows else max(1, len(found))
-    progress = ProgressLog(table.target.table, "chunks", len(found))
-    for share in _shares(found, size):
+    size = max(1, part_rows // chunk_rows) if part_rows else max(1, len(rest))
+    progress = ProgressLog(table.target.table, "chunks", len(rest))
+    for share in _shares(rest, size):
         _check(session, table, leading)
         yield share, Progress(share[-1].end, leading)
-        # whoever asks for the next part has committed this one
+        # the caller asks for the next part after committing this one
         progress.add(len(share))
-    # what was read last must not have been compared otherwise either
+    # the sort order must not have changed during the last part either
     _check(session, table, leading)
 
 
-def _shares(found: Sequence[Chunk], size: int) -> Iterator[tuple[Chunk, ...]]:
-    """Cut where a commit can tell the end."""
+def _shares(all_chunks: Sequence[Chunk], size: int) -> Iterator[tuple[Chunk, ...]]:
+    """Group chunks into parts whose ends fit into a position."""
     share: list[Chunk] = []
-    for chunk in found:
+    for chunk in all_chunks:
         share.append(chunk)
         if len(share) >= size and chunk.end is not None and len(json.dumps(chunk.end)) <= _MOST_BYTES:
             yield tuple(share)
@@ -167,12 +167,12 @@ def _shares(found: Sequence[Chunk], size: int) -> Iterator[tuple[Chunk, ...]]:
 def _check(session: Session, table: SourceTable, leading: str) -> None:
     if _fingerprint(session, table) != leading:
         raise table.full_load_needed(
-            f"{table.label} has changed the column {table.leading!r}, in whose order it is loaded, meanwhile"
+            f"{table.label} changed its column {table.leading!r}, by which it is ordered, during the load"
         )
 
 
 def _fingerprint(session: Session, table: SourceTable) -> str:
-    """Return the fingerprint of what the order of the leading column depends on."""
+    """Return the fingerprint of the leading column's sort order."""
     return fingerprint(query(session, _LEADING, (table.schema, table.name, table.leading or "")))
 
 
@@ -221,7 +221,7 @@ class ReadTables:
 class ReadExactly:
     """The one task of an exact full load; its last row holds only the place, as JSON, in :data:`PLACE`.
 
-    :param tables: its only share is read.
+    :param tables: must have one share.
     """
 
     server: Server
@@ -265,11 +265,11 @@ def read_tables(
 class ExactRows(NamedTuple):
     """Rows of an exact full load.
 
-    :param kept: cached by Spark.
+    :param persisted: cached by Spark.
     :param judged: see :func:`lakecdc.ingest.sources.database.judged`.
     """
 
-    kept: DataFrame
+    persisted: DataFrame
     judged: DataFrame
     facts: Row
     place: Place
@@ -279,12 +279,12 @@ class ExactRows(NamedTuple):
 def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetime) -> ExactRows:
     """Read a table by one task, in one transaction.
 
-    :param time: the source's clock when the reading began.
+    :param time: the source's clock when reading began.
     :raises LakecdcError: the task fails.
     """
     rows, of_table = task.tables.rows, f"{PLACE} IS NULL"
     typed = run_tasks(spark.range(0, 1, 1, 1), task, f"{rows.schema}, {PLACE} string")
-    kept, facts = persist_load(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
+    persisted, facts = persist_load(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
     place = Place(*json.loads(facts["place"]))
     mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
-    return ExactRows(kept, judged(kept.where(of_table), rows, mark), facts, place, mark)
+    return ExactRows(persisted, judged(persisted.where(of_table), rows, mark), facts, place, mark)

@@ -1,4 +1,4 @@
-"""Cut the statements of the log up into tokens."""
+"""Split the log's statements into tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-#: modes of a session, as bits, that change how its statements are cut up
+#: bits of session modes that change how statements are split
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 0x4, 0x100000
 _WORD = r"[\w$\u0080-\uffff]+"
 _NOISE = {"IF", "NOT", "EXISTS"}
@@ -16,8 +16,8 @@ TableName = tuple[str, str]
 
 @cache
 def _pattern(sql_mode: int) -> re.Pattern[str]:
-    """Return what cuts up the statements of sessions with a mode."""
-    # what is not closed reaches to the end, so that it is read once
+    """Return the token pattern for a session mode."""
+    # an unclosed literal extends to the end, so it is scanned once
     in_text, in_double = (r"[^']|''", r'[^"]|""')
     if not sql_mode & NO_BACKSLASH_ESCAPES:
         in_text, in_double = (r"[^'\\]|''|\\.?", r'[^"\\]|""|\\.?')
@@ -37,7 +37,7 @@ class Token:
     """A piece of a statement.
 
     :param name: the text without quotes; empty for a string literal.
-    :param bare: not quoted, in upper case; empty for what is quoted.
+    :param bare: unquoted text in upper case; empty for quoted text.
     """
 
     name: str
@@ -50,36 +50,36 @@ class Token:
 
 
 def tokens(statement: str, sql_mode: int = 0) -> list[Token]:
-    """Cut a statement up, without comments; what stands in executable comments stays."""
-    found = []
+    """Split a statement into tokens, without comments; keep the content of executable comments."""
+    pieces = []
     for match in _pattern(sql_mode & (ANSI_QUOTES | NO_BACKSLASH_ESCAPES)).finditer(statement):
         text = match.group()
         if match.lastgroup == "quoted":
-            found.append(Token(text[1:-1].replace(text[0] * 2, text[0]), ""))
+            pieces.append(Token(text[1:-1].replace(text[0] * 2, text[0]), ""))
         elif match.lastgroup == "text":
-            found.append(Token("", ""))
+            pieces.append(Token("", ""))
         elif match.lastgroup != "space":
-            found.append(Token(text, text.upper()))
-    return found
+            pieces.append(Token(text, text.upper()))
+    return pieces
 
 
-def table_name(found: Sequence[Token], at: int, schema: str) -> tuple[TableName, int]:
-    """Read the table name at a place; return it and the place behind it.
+def table_name(statement: Sequence[Token], at: int, schema: str) -> tuple[TableName, int]:
+    """Read the table name at a place; return it and the next place.
 
-    :param schema: of a table that is named without one.
+    :param schema: default schema.
     """
-    while at < len(found) and found[at].bare in _NOISE:
+    while at < len(statement) and statement[at].bare in _NOISE:
         at += 1
-    if at + 2 < len(found) and found[at + 1].bare == ".":
-        return (found[at].name, found[at + 2].name), at + 3
-    return (schema, found[at].name if at < len(found) else ""), at + 1
+    if at + 2 < len(statement) and statement[at + 1].bare == ".":
+        return (statement[at].name, statement[at + 2].name), at + 3
+    return (schema, statement[at].name if at < len(statement) else ""), at + 1
 
 
-def parts(found: Sequence[Token]) -> Iterator[list[Token]]:
-    """Cut at commas outside parentheses."""
+def parts(statement: Sequence[Token]) -> Iterator[list[Token]]:
+    """Split at commas outside parentheses."""
     depth = 0
     part: list[Token] = []
-    for token in found:
+    for token in statement:
         depth += {"(": 1, ")": -1}.get(token.bare, 0)
         if token.bare == "," and not depth:
             if part:

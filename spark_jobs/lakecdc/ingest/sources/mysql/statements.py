@@ -1,4 +1,4 @@
-"""What a statement in the log does to tables, beyond what row events tell."""
+"""Find the effects of a logged statement on tables that row events do not show."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Literal
 from lakecdc.ingest.sources.mysql.alter_table import Alteration, read_alter_table
 from lakecdc.ingest.sources.mysql.sql_tokens import Token, parts, table_name, tokens
 
-#: modes of a session, as bits, in which the server refuses values that do not fit a transactional table
+#: bits of session modes in which the server refuses values that do not fit a transactional table
 STRICT = 0x200000 | 0x400000
-#: first words of statements that change no rows but those that the statement itself names, or that row events tell
+#: first words of statements that change only rows that the statement names or that have row events
 _HARMLESS = {
     *("ALTER", "ANALYZE", "CHECK", "CREATE", "DROP", "FLUSH", "GRANT", "INSTALL", "OPTIMIZE", "RENAME", "REPAIR"),
     *("REVOKE", "TRUNCATE", "UNINSTALL"),
-    # parts of a transaction, whose end the log has by itself
+    # parts of a transaction; the log has its end separately
     *("COMMIT", "RELEASE", "ROLLBACK", "SAVEPOINT", "XA"),
 }
 _HARMLESS_SETTINGS = ("PASSWORD", "DEFAULT", "ROLE")
-#: a database whose tables have no triggers, and that feeds no table; services write to it by statements
+#: a database without triggers that never feeds a table; services write to it by statements
 _SYSTEM = "mysql"
-#: what stands before a parenthesis and calls nothing that could write
+#: words before a parenthesis that call no writing function
 _NO_CALLS = {*("VALUES", "VALUE", "IN", "AND", "OR", "=", ",", "("), *("NOW", "UNIX_TIMESTAMP", "CURRENT_TIMESTAMP")}
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a statement does to one table.
+    """The effect of a statement on one table.
 
-    :param kind: ``truncate`` empties it; ``altered`` changes its columns; ``lost`` changes rows, or which rows the name
-        stands for, in a way that no row event tells.
+    :param kind: ``truncate`` empties it; ``altered`` changes its columns; ``lost`` changes or replaces its rows without
+        row events.
     :param schema: None is every schema.
     :param table: None is every table of the schema.
     :param detail: of ``lost``.
@@ -46,18 +46,18 @@ class Effect:
 
 
 def effects(statement: str, schema: str, sql_mode: int = 0) -> list[Effect]:
-    """List what a statement does to tables.
+    """List the effects of a statement on tables.
 
-    A statement that is not known to leave rows alone may have changed any table, as functions and triggers do.
+    An unknown statement may have changed any table, because functions and triggers can.
 
     :param schema: the session's default database.
-    :param sql_mode: the session's, as the log keeps it.
+    :param sql_mode: the session's mode, as logged.
     """
     pieces = _without_settings(tokens(statement, sql_mode))
     words = [token.bare for token in pieces[:6]]
     if not words:
         return []
-    # MariaDB: behind ANALYZE may stand a statement, which it executes
+    # MariaDB executes a statement after ANALYZE
     if words[0] not in _HARMLESS or (words[0] == "ANALYZE" and words[1:2] not in (["TABLE"], ["TABLES"])):
         return list(_changed_by(pieces, schema))
     if words[0] == "TRUNCATE":
@@ -69,7 +69,7 @@ def effects(statement: str, schema: str, sql_mode: int = 0) -> list[Effect]:
     if words[0] == "CREATE":
         return list(_created(pieces, schema))
     if words[0] == "ALTER" and "TABLE" in words[1:4]:
-        # which servers execute what stands in such a comment is not for us to say
+        # it is unknown which servers execute such a comment
         certain = "/*!" not in statement and "/*M!" not in statement
         return list(_altered(pieces, schema, certain, bool(sql_mode & STRICT)))
     return []
@@ -82,28 +82,28 @@ def first_words(statement: bytes) -> tuple[str, str]:
     return first, second
 
 
-def _without_settings(found: list[Token]) -> list[Token]:
-    """Leave out MariaDB's ``SET STATEMENT … FOR``."""
-    if [token.bare for token in found[:2]] == ["SET", "STATEMENT"]:
-        place = next((i for i, token in enumerate(found) if token.bare == "FOR"), len(found))
-        return found[place + 1 :]
-    return found
+def _without_settings(statement: list[Token]) -> list[Token]:
+    """Remove MariaDB's ``SET STATEMENT … FOR``."""
+    if [token.bare for token in statement[:2]] == ["SET", "STATEMENT"]:
+        place = next((i for i, token in enumerate(statement) if token.bare == "FOR"), len(statement))
+        return statement[place + 1 :]
+    return statement
 
 
 def _changed_by(pieces: Sequence[Token], schema: str) -> Iterator[Effect]:
-    """List what a statement does that may change rows without row events."""
+    """Yield effects of a statement that may change rows without row events."""
     words = [token.bare for token in pieces]
     if words[0] == "SET" and words[1:2] and words[1] in _HARMLESS_SETTINGS:
         return
     if words[:2] == ["DELETE", "FROM"] and words[2:] == ["", ".", ""]:
-        # by these words a server empties a table that was kept in memory when it started
+        # a server logs this when it empties an in-memory table after its start
         yield Effect("lost", *table_name(pieces, 2, schema)[0], "was emptied by a logged DELETE statement")
     elif not _writes_to_system_only(pieces, schema):
         yield Effect("lost", None, None, f"may have been changed by a logged {words[0]} statement, not by row events")
 
 
 def _writes_to_system_only(pieces: Sequence[Token], schema: str) -> bool:
-    """Check whether a statement writes to one table of the server's own, without functions that may write elsewhere."""
+    """Check whether a statement writes only to one system table, without functions that may write elsewhere."""
     words = [token.bare for token in pieces]
     behind = {"INSERT": "INTO", "REPLACE": "INTO", "DELETE": "FROM", "UPDATE": "UPDATE"}.get(words[0])
     if behind not in words[:3]:
@@ -124,11 +124,11 @@ def _created(pieces: Sequence[Token], schema: str) -> Iterator[Effect]:
     at += temporary
     if words[at : at + 1] != ["TABLE"]:
         return
-    # row events tell the rows of such a statement unless it has them itself
+    # such a statement's rows have row events unless the statement has them itself
     if "SELECT" in words or any(pair in (("VALUES", "("), ("VALUES", "ROW")) for pair in pairwise(words)):
         yield from _changed_by(pieces, schema)
     if replacing and not temporary:
-        yield Effect("lost", *table_name(pieces, at + 1, schema)[0], "was made anew")
+        yield Effect("lost", *table_name(pieces, at + 1, schema)[0], "was recreated")
 
 
 def _altered(pieces: Sequence[Token], schema: str, certain: bool, strict: bool) -> Iterator[Effect]:

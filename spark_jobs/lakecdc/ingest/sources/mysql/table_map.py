@@ -1,8 +1,8 @@
-"""Table_map events: which columns the rows of a table have at one moment of the log, and how it writes their values.
+"""Read Table_map events: the columns of a table's rows at one place in the log, and the encoding of their values.
 
 Layout: MySQL's source documentation, class ``Table_map_event``; names, signs, character sets and the values of
-enumerations come in its optional metadata, fully so under ``binlog_row_metadata = FULL``. What is missing is taken
-from the server's present description of the table, as long as that can be the same table.
+enumerations come in its optional metadata, fully so under ``binlog_row_metadata = FULL``. The rest is read from the
+server's current description of the table, if that can be the same table.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _METADATA_BYTES = {
     **dict.fromkeys((4, 5, 17, 18, 19, 140, 242, 245, 252, 255), 1),
     **dict.fromkeys((15, 16, 141, 246, 247, 248, 253, 254), 2),
 }
-# a vector is a blob of a kind
+# a vector is a kind of blob
 _CHARACTERS = frozenset({15, 242, 252, 253, 254})
 _STRING, _ENUM, _SET, _BLOB, _GEOMETRY, _BIT, _JSON, _DECIMAL, _VECTOR = 254, 247, 248, 252, 255, 16, 245, 246, 242
 _FLOAT, _DOUBLE = 4, 5
-#: types of bytes and of text that the log does not tell apart
+#: types of bytes and text that the log does not distinguish
 _BYTES_OR_TEXT = {
     _BLOB: ("blob", "text"),
     _STRING: ("binary", "char"),
     **dict.fromkeys((15, 253), ("varbinary", "varchar")),
 }
 
-#: of logs that do not name their columns
-REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
+#: for logs that do not name their columns
+REMEDY = "set binlog_row_metadata = FULL at the source and reload the table"
 
 
 class LayoutError(ValueError):
@@ -54,9 +54,9 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True)
 class Named:
-    """What is known of a column besides how the log writes its values.
+    """Facts about a column besides the encoding of its values.
 
-    :param type: the server's present one; None for a column that the log describes itself.
+    :param type: the server's current type; None if the log describes the column.
     :param charset: name of the character set; ``binary`` for bytes.
     """
 
@@ -76,7 +76,7 @@ class LogColumn:
 
 @dataclass
 class Optional:
-    """The optional metadata of one event, by column where it is there."""
+    """The optional metadata of one event, by column."""
 
     names: list[str] = field(default_factory=list)
     unsigned: dict[int, bool] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class Optional:
 
 
 def table_name(body: bytes) -> tuple[str, str, int]:
-    """Read schema and table of a Table_map event, and where its columns begin.
+    """Return schema and table of a Table_map event, and the start of its columns.
 
-    :param body: from the schema's length on.
+    :param body: bytes from the schema's length on.
     """
     end = 1 + body[0]
     schema, at = body[1:end].decode(), end + 1
@@ -102,9 +102,9 @@ def read_columns(
 
     :param body: see :func:`table_name`, as is ``at``.
     :param charsets: name of the character set by collation number.
-    :param unnamed: the table's columns as the server describes them now, under the names of the rows' time.
+    :param unnamed: returns the server's current columns, with their names at the time of the rows.
     :param mariadb: MariaDB counts geometries among the columns with a character set.
-    :raises LayoutError: a column that cannot be read.
+    :raises LayoutError: a column cannot be read.
     """
     cursor = _Cursor(body, at)
     codes = cursor.octets()
@@ -117,7 +117,7 @@ def read_columns(
 
 
 def length(data: bytes, at: int) -> tuple[int, int]:
-    """Read a length-encoded integer and where it ends."""
+    """Read a length-encoded integer; return it and its end."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -126,7 +126,7 @@ def length(data: bytes, at: int) -> tuple[int, int]:
 
 
 class _Cursor:
-    """Reads length-encoded values one after the other."""
+    """Read length-encoded values one after the other."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data, self.at = data, at
@@ -141,10 +141,10 @@ class _Cursor:
         return self._data[self.at - size : self.at]
 
     def all(self, read: Callable[[_Cursor], T]) -> list[T]:
-        found = []
+        items = []
         while self.at < len(self._data):
-            found.append(read(self))
-        return found
+            items.append(read(self))
+        return items
 
 
 def _real_types(codes: bytes, metadata: bytes) -> tuple[list[int], list[bytes]]:
@@ -154,7 +154,7 @@ def _real_types(codes: bytes, metadata: bytes) -> tuple[list[int], list[bytes]]:
         meta = metadata[at : at + size]
         at += size
         if code == _STRING:
-            # two of a long CHAR's length bits hide, inverted, in the type
+            # two length bits of a long CHAR are in the type, inverted
             kind = meta[0] | 0x30
             meta = (((meta[0] & 0x30) ^ 0x30) << 4 | meta[1]).to_bytes(2, "little")
             code = kind if kind in (_ENUM, _SET) else _STRING
@@ -164,33 +164,33 @@ def _real_types(codes: bytes, metadata: bytes) -> tuple[list[int], list[bytes]]:
 
 
 def _optional(cursor: _Cursor, kinds: Sequence[int], mariadb: bool) -> Optional:
-    found = Optional()
+    metadata = Optional()
     characters = [i for i, k in enumerate(kinds) if k in _CHARACTERS or (mariadb and k == _GEOMETRY)]
     chosen = [i for i, k in enumerate(kinds) if k in (_ENUM, _SET)]
     for kind, value in cursor.all(lambda at: (at.number(), at.octets())):
         if kind == 1:
             numbers = [i for i, k in enumerate(kinds) if k in _NUMBERS]
-            found.unsigned = {i: bool(value[n >> 3] & 0x80 >> (n & 7)) for n, i in enumerate(numbers)}
+            metadata.unsigned = {i: bool(value[n >> 3] & 0x80 >> (n & 7)) for n, i in enumerate(numbers)}
         elif kind in (2, 10):
             columns = characters if kind == 2 else chosen
             default, *rest = _Cursor(value).all(_Cursor.number)
-            found.collations |= dict.fromkeys(columns, default)
+            metadata.collations |= dict.fromkeys(columns, default)
             others = zip(rest[::2], rest[1::2], strict=True)
-            found.collations |= {columns[place]: collation for place, collation in others}
+            metadata.collations |= {columns[place]: collation for place, collation in others}
         elif kind in (3, 11):
             numbers = _Cursor(value).all(_Cursor.number)
-            found.collations |= dict(zip(characters if kind == 3 else chosen, numbers, strict=True))
+            metadata.collations |= dict(zip(characters if kind == 3 else chosen, numbers, strict=True))
         elif kind == 4:
-            found.names = [name.decode() for name in _Cursor(value).all(_Cursor.octets)]
+            metadata.names = [name.decode() for name in _Cursor(value).all(_Cursor.octets)]
         elif kind in (5, 6):
             columns = [i for i, k in enumerate(kinds) if k == (_SET if kind == 5 else _ENUM)]
             members = _Cursor(value).all(lambda at: [at.octets() for _ in range(at.number())])
-            found.members |= dict(zip(columns, members, strict=True))
-    return found
+            metadata.members |= dict(zip(columns, members, strict=True))
+    return metadata
 
 
 def _named(optional: Optional, kinds: Sequence[int], charsets: Mapping[int, str]) -> list[Named]:
-    found = []
+    columns = []
     for i, name in enumerate(optional.names):
         charset = BINARY
         if i in optional.collations and kinds[i] != _GEOMETRY:
@@ -199,14 +199,14 @@ def _named(optional: Optional, kinds: Sequence[int], charsets: Mapping[int, str]
                 raise LayoutError(f"Column {name!r} has the collation {collation}, which the server does not know.")
             charset = charsets[collation]
         texts = tuple(_reader(name, charset)(optional.members.get(i, [])).to_pylist())
-        found.append(Named(name, None, optional.unsigned.get(i, False), charset, texts))
-    return found
+        columns.append(Named(name, None, optional.unsigned.get(i, False), charset, texts))
+    return columns
 
 
 def _as_now(kinds: Sequence[int], metas: Sequence[bytes], now: Sequence[Named]) -> list[Named]:
-    """Return the server's present description, if it can be that of the rows."""
+    """Return the server's current columns, if they match the rows."""
     if len(kinds) != len(now):
-        raise LayoutError(f"The log has rows of {len(kinds)} columns, the table now has {len(now)}; {REMEDY}.")
+        raise LayoutError(f"Rows in the log have {len(kinds)} columns, the table now has {len(now)}; {REMEDY}.")
     for kind, meta, column in zip(kinds, metas, now, strict=True):
         assert column.type is not None
         read = _column(kind, meta, column).type
@@ -237,20 +237,20 @@ def _column(kind: int, meta: bytes, column: Named) -> LogColumn:
         return of_type("bit", values.bits((width + 7) // 8), width)
     if kind in (_ENUM, _SET):
         choose = values.enumeration if kind == _ENUM else values.selection
-        # the low byte is the size; the type stands in the high one
+        # the low byte is the size, the high byte the type
         return of_type("enum" if kind == _ENUM else "set", choose(meta[0], column.members))
     return _lengthy(kind, meta, column)
 
 
 def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
-    """Return a column whose values stand behind their lengths."""
+    """Return a column whose values follow their lengths."""
     size = int.from_bytes(meta, "little")
     if kind == _JSON:
         return LogColumn(column.name, MysqlType("json"), json_document(size))
     if kind in (_GEOMETRY, _VECTOR):
         return LogColumn(column.name, MysqlType("geometry" if kind == _GEOMETRY else "vector"), values.octets(size))
     if kind not in _BYTES_OR_TEXT:
-        raise LayoutError(f"Column {column.name!r} has the log's type {kind}, which is not known.")
+        raise LayoutError(f"Column {column.name!r} has the unknown log type {kind}.")
     prefix = size if kind == _BLOB else 1 if size < 256 else 2
     of_bytes, of_text = _BYTES_OR_TEXT[kind]
     if column.charset == BINARY:
@@ -260,7 +260,7 @@ def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
 
 
 def _reader(column: str, charset: str) -> Read:
-    found = values.reader("utf8mb4" if charset == BINARY else charset)
-    if found is None:
+    read = values.reader("utf8mb4" if charset == BINARY else charset)
+    if read is None:
         raise LayoutError(f"Column {column!r} has the character set {charset}, which Python cannot read.")
-    return found
+    return read

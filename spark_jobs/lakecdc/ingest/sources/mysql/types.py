@@ -1,4 +1,4 @@
-"""MySQL types as Spark SQL types, and values from their text; full load and log share both.
+"""Map MySQL types to Spark SQL types, and convert texts to values, for full load and log.
 
 ===============================================  ========================================================
 MySQL, MariaDB                                   target
@@ -14,15 +14,15 @@ year                                             int
 date                                             date
 datetime                                         timestamp_ntz
 timestamp                                        timestamp
-time                                             string: it runs from -838:59:59 to 838:59:59
+time                                             string: from -838:59:59 to 838:59:59
 char, varchar, the texts, enum, set, json        string
 binary, varbinary, the blobs                     binary
 the geometries                                   binary: four bytes of SRID, then WKB
 vector                                           binary: its floats, four bytes each, little-endian
 ===============================================  ========================================================
 
-A date whose year, month or day is zero, or that no calendar has, becomes null; the report counts the zero dates. To
-keep its text, give the column the type string with ``columns`` of the target.
+A date with a zero year, month or day, or that is not in the calendar, becomes null; the report counts zero dates. To
+keep its text, set the column's type to string in ``columns`` of the target.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SIMPLE = {
     **dict.fromkeys(("time", "char", "varchar", "text", "enum", "set", "json"), "string"),
     **dict.fromkeys(("binary", "varbinary", "blob", "geometry", "vector"), "binary"),
 }
-#: what ``information_schema`` calls types that the log does not tell apart
+#: names in ``information_schema`` of types that the log does not distinguish
 BASES = {
     **{name: name for name in (*_SIMPLE, "decimal", "bit")},
     **dict.fromkeys(("tinytext", "mediumtext", "longtext"), "text"),
@@ -72,7 +72,7 @@ NUMERIC = frozenset({*_SMALL, "bigint", "decimal", "float", "double", "bit"})
 
 @dataclass(frozen=True)
 class MysqlType:
-    """A column's type, as far as its values depend on it.
+    """The parts of a column's type that its values depend on.
 
     :param base: one of the values of :data:`BASES`.
     :param precision: digits of a decimal, bits of a bit field.
@@ -86,7 +86,7 @@ class MysqlType:
 
     @property
     def spark(self) -> str | None:
-        """The Spark SQL type; None if there is none."""
+        """The Spark SQL type; None without a counterpart."""
         if self.base == "decimal":
             return f"decimal({self.precision},{self.scale})" if self.precision <= MAX_PRECISION else "string"
         if self.base == "bit":
@@ -99,13 +99,13 @@ class MysqlType:
 def convert(texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection[int]]:
     """Return the values of texts, see :data:`lakecdc.ingest.formats.text_columns.Convert`.
 
-    :param texts: the server's in UTC; bytes as hexadecimal digits, a bit field as a number.
+    :param texts: as the server writes them in UTC; bytes as hexadecimal digits, bit fields as numbers.
     """
     if base in BYTES:
         return _of_bytes(octets(texts), kind)
     is_date = base in DATED and kind in _TIMES
     if is_date:
-        # a date that no calendar has is null
+        # a date that is not in the calendar is null
         texts = pc.if_else(pc.match_substring_regex(texts, ZERO_DATE), pa.scalar(None, pa.string()), texts)
         if base == "timestamp" and kind == "timestamp":
             texts = pc.binary_join_element_wise(texts, "Z", "")
@@ -114,13 +114,13 @@ def convert(texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection
 
 
 def count_zero_dates(texts: pa.Array) -> int:
-    """Count the dates that have a year, month or day of zero."""
+    """Count the dates with a zero year, month or day."""
     zero = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))
     return int(pc.sum(zero).as_py() or 0)
 
 
 def _of_bytes(values: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
-    """Return bytes in a type; as anything but bytes they are text in UTF-8."""
+    """Convert bytes to a type; other types than binary get UTF-8 text."""
     if kind == "binary":
         return values, ()
     texts, misfits = list[str | None](), list[int]()

@@ -1,7 +1,7 @@
-"""Values of the binary log as the text that the server writes for them in a result, all values of a column at once.
+"""Convert values of the binary log to the text that the server writes for them, column by column.
 
-A value in a row image is a run of bytes, of a fixed size or behind its length. Layouts: MySQL's ``rpl`` internals
-manual ("Table_map_event", "Rows_event") and the comments on ``my_datetime_packed_to_binary`` and ``decimal2bin``.
+A value in a row image has a fixed size or follows its length. Layouts: MySQL's ``rpl`` internals manual
+("Table_map_event", "Rows_event") and the comments on ``my_datetime_packed_to_binary`` and ``decimal2bin``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = np.ndarray[Any, Any]
-#: texts of values from their bytes; raises one of ``rows.UNREADABLE`` over bytes that are not such a value
+#: returns the texts of values; raises one of ``rows.UNREADABLE`` on malformed bytes
 Read = Callable[[Sequence[bytes]], "pa.Array"]
 
 _DIGITS_TO_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -27,10 +27,10 @@ _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 @dataclass(frozen=True)
 class Codec:
-    """How a row image holds one column's values.
+    """The encoding of one column's values in a row image.
 
-    :param size: bytes of every value, if ``prefix`` is 0.
-    :param prefix: bytes of the length that stands before the value.
+    :param size: bytes of a value, if ``prefix`` is 0.
+    :param prefix: bytes of the length before the value.
     :param dated: the text begins with a date, which may be zero.
     """
 
@@ -41,7 +41,7 @@ class Codec:
 
 
 def each(text: Callable[[bytes], str]) -> Read:
-    """Return what reads values one by one."""
+    """Return a reader that converts values one by one."""
 
     def read(raws: Sequence[bytes]) -> pa.Array:
         return pa.array([text(raw) for raw in raws], pa.string())
@@ -65,7 +65,7 @@ def bits(size: int) -> Codec:
 
 
 def real(size: int) -> Codec:
-    """Read a float as the double nearest to it, which casts back to the same float; or a double."""
+    """Read a double, or a float as the nearest double, which casts back to the same float."""
     layout = _FLOAT if size == 4 else _DOUBLE
     return Codec(each(lambda raw: repr(layout.unpack(raw)[0])), size)
 
@@ -84,7 +84,7 @@ def octets(prefix: int, padded: int = 0) -> Codec:
 
 
 def enumeration(size: int, values: Sequence[str]) -> Codec:
-    """Read an ENUM; index 0 is what a refused value became, shown as the empty string."""
+    """Read an ENUM; index 0 is a refused value, shown as the empty string."""
 
     def read(raws: Sequence[bytes]) -> pa.Array:
         return pa.array(["", *values], pa.string()).take(pa.array(_little_endian(_octets(raws, size))))
@@ -103,7 +103,7 @@ def selection(size: int, values: Sequence[str]) -> Codec:
 
 
 def decimal_groups(precision: int, scale: int) -> list[tuple[int, int]]:
-    """Return digits and bytes of the groups of a DECIMAL; the first and the last may be short."""
+    """Return digits and bytes of a DECIMAL's groups; the first and the last may be short."""
     whole, rest = divmod(precision - scale, 9), divmod(scale, 9)
     return [(digits, _DIGITS_TO_BYTES[digits]) for digits in (whole[1], *[9] * (whole[0] + rest[0]), rest[1]) if digits]
 
@@ -115,7 +115,7 @@ def decimal(precision: int, scale: int) -> Codec:
 
     def read(raws: Sequence[bytes]) -> pa.Array:
         stored = _octets(raws, size).copy()
-        # a negative number has all its bits turned round, the sign's too
+        # a negative number has all bits inverted, the sign bit too
         negative = stored[:, 0] & 0x80 == 0
         stored[negative] ^= 0xFF
         stored[:, 0] ^= 0x80
@@ -126,7 +126,7 @@ def decimal(precision: int, scale: int) -> Codec:
                 parts.append(".")
             parts.append((_big_endian(stored[:, at : at + octets]), digits))
             at, left = at + octets, left - digits
-        # one digit stands before the point
+        # one digit precedes the point
         text = pc.ascii_ltrim(_written(parts), "0")
         short = pc.starts_with(text, ".") if scale else pc.equal(text, "")
         text = pc.if_else(short, pc.binary_join_element_wise("0", text, ""), text)
@@ -184,7 +184,7 @@ def clock(seconds: int) -> str:
 
 
 def duration(places: int) -> Codec:
-    """Read a TIME, which may be negative: then the whole number with its ``places`` digits is."""
+    """Read a TIME; if it is negative, so is the whole number with its ``places`` digits."""
     extra = (places + 1) // 2
     middle, mask = 0x800000 << 8 * extra, (1 << 8 * extra) - 1
 
@@ -231,7 +231,7 @@ def _octets(raws: Sequence[bytes], size: int) -> Numbers:
 
 
 def _big_endian(octets: Numbers) -> Numbers:
-    """Return the numbers of rows of at most eight bytes; with eight they are unsigned."""
+    """Return the numbers in rows of at most eight bytes; eight bytes are unsigned."""
     count, size = octets.shape
     wide = np.zeros((count, 8), np.uint8)
     wide[:, 8 - size :] = octets
@@ -256,7 +256,7 @@ def _moment(date: tuple[Numbers, ...], time: tuple[Numbers, ...], rest: Numbers,
 def _written(parts: Sequence[str | tuple[Numbers, int]]) -> pa.Array:
     """Return texts of one width.
 
-    :param parts: what stands between, or numbers and how many digits they have.
+    :param parts: literals, or numbers and how many digits they have.
     :raises ValueError: a number has more digits.
     """
     count = len(next(part[0] for part in parts if not isinstance(part, str)))
@@ -286,14 +286,14 @@ _ENCODINGS = {
     **dict.fromkeys(("ucs2", "utf16"), "utf-16-be"),
     **{"utf16le": "utf-16-le", "utf32": "utf-32-be"},
     **{"latin1": "cp1252", "koi8r": "koi8-r", "koi8u": "koi8-u", "macce": "mac-latin2"},
-    # with the syllables that EUC-KR itself lacks
+    # includes the syllables that EUC-KR lacks
     "euckr": "cp949",
     **dict.fromkeys(("ujis", "eucjpms"), "euc-jp"),
 }
 
 
 def reader(charset: str) -> Read | None:
-    """Return what decodes a character set of MySQL as the server does; None if Python cannot."""
+    """Return a reader that decodes a MySQL character set as the server does; None if Python cannot."""
     encoding = _ENCODINGS.get(charset)
     if encoding == "utf-8":
         return _utf8
@@ -312,11 +312,11 @@ def _utf8(raws: Sequence[bytes]) -> pa.Array:
     try:
         return pa.array(raws, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
-        # says which byte is wrong
+        # the error names the wrong byte
         return each(bytes.decode)(raws)
 
 
-#: characters of Python's that are others at MySQL, found by asking a server for all of them
+#: characters that Python and MySQL decode differently, found by asking a server for all of them
 _DIFFERENT = {
     "cp866": {0xA4: 0xB2, 0x2116: 0x207F},
     "eucjpms": {0xA2: 0xFFE0, 0xA3: 0xFFE1, 0xA6: 0xFFE4, 0xAC: 0xFFE2, 0x2016: 0x2225, 0x2212: 0xFF0D, 0x301C: 0xFF5E},
@@ -326,7 +326,7 @@ _DIFFERENT = {
     "koi8u": {0x2219: 0x2022},
     "sjis": {0xFF3C: 0x5C},
 }
-#: what reads the bytes that Python's encodings stop at
+#: handlers of bytes that Python's encodings lack
 _HANDLERS = {"big5": "lakecdc-big5", "cp1252": "lakecdc-cp1252", "euc-jp": "lakecdc-euc-jp"}
 
 
@@ -338,13 +338,13 @@ def _beyond_big5(error: UnicodeError) -> tuple[str, int]:
 
 
 def _beyond_cp1252(error: UnicodeError) -> tuple[str, int]:
-    """Return the control character that MySQL's latin1 keeps in each of five places that cp1252 leaves free."""
+    """Return the control character that MySQL's latin1 has in each of five places that cp1252 leaves free."""
     assert isinstance(error, UnicodeDecodeError)
     return chr(error.object[error.start]), error.start + 1
 
 
 def _beyond_euc_jp(error: UnicodeError) -> tuple[str, int]:
-    """Return the users' own characters, and those of NEC in row 13, which cp932 has in its order of bytes."""
+    """Return user-defined characters and those of NEC row 13, which cp932 has in its byte order."""
     assert isinstance(error, UnicodeDecodeError)
     third = error.object[error.start] == 0x8F
     start = error.start + third

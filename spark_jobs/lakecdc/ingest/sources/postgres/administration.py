@@ -1,4 +1,4 @@
-"""Commands on slot and publication, apart from any run."""
+"""Create and drop slot and publication outside of a run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from lakecdc.model.positions import lsn_text
 
 
 def create(spec: JobSpec) -> dict[str, Any]:
-    """Create the publication, or add the targets' tables that it lacks, then create the slot unless it exists.
+    """Create the publication or add missing tables, then create the slot unless it exists.
 
-    :raises LakecdcError: a table that cannot be fed, a slot that is not ours, or a source that refuses.
+    :raises LakecdcError: a table cannot be fed, the slot is not ours, or the source refuses.
     """
     source, where = _source(spec)
     with closing(connect(where)) as session:
@@ -41,10 +41,10 @@ def create(spec: JobSpec) -> dict[str, Any]:
 
 
 def drop(spec: JobSpec) -> dict[str, Any]:
-    """Drop both, as far as they exist; the tables need a full load then.
+    """Drop slot and publication if they exist; the tables then need a full load.
 
-    :raises InputError: if the slot is not ours.
-    :raises ConflictError: if it is in use.
+    :raises InputError: the slot is not ours.
+    :raises ConflictError: the slot is in use.
     """
     import psycopg
     from psycopg import sql

@@ -1,4 +1,4 @@
-"""A source table as its catalog describes it, and whether it can be fed into a target."""
+"""Read a source table from the catalog, and check whether it can feed a target."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _COLUMNS = """
 SELECT attname, atttypid, atttypmod, attgenerated <> '', attnum FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
-# what rows older than a column show of it (ADD COLUMN … DEFAULT); the log does not carry it
+# the value of a column in older rows (ADD COLUMN … DEFAULT); the log lacks it
 _MISSING_VALUES = """
 SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1], atttypid FROM pg_attribute
 WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
   AND atthasmissing AND NOT attisdropped ORDER BY attname, attrelid
 """
-# only an index that is checked at once can tell rows apart in the log; columns after INCLUDE are not part of the key
+# only an immediate index identifies rows in the log; columns after INCLUDE are not part of the key
 _PRIMARY_KEY = """
 SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
 WHERE i.indrelid = %s AND i.indisprimary AND i.indimmediate AND k.place <= i.indnkeyatts
   AND a.attrelid = i.indrelid AND a.attnum = k.attnum
 ORDER BY k.place
 """
-# any unique index will do whose columns are all among those of the key and always have a value
+# any unique index on NOT NULL columns of the key
 _UNIQUE = """
 SELECT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid
   AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -50,7 +50,7 @@ SELECT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AN
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
     WHERE k.place <= i.indnkeyatts AND NOT (a.attnotnull AND a.attname = ANY(%s::text[]))))
 """
-# the tables that hold rows: the table itself, or the leaves below a partitioned one
+# the tables with rows: the table itself, or the leaves of a partitioned one
 _LEAVES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
@@ -63,7 +63,7 @@ WHERE c.oid = %(oid)s AND c.relkind <> 'p'
    OR c.relkind <> 'p' AND c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE %(partitioned)s AND isleaf)
 ORDER BY c.oid
 """
-# a query of the table shows the rows of these too, its log does not
+# a query of the table returns their rows too, but its log lacks them
 _CHILDREN = """
 SELECT n.nspname || '.' || c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.inhparent = %s ORDER BY 1
@@ -74,8 +74,8 @@ JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.inhparent = %s ORDER BY 1
 class SourceColumn:
     """A column at the source.
 
-    :param generated: computed by the source; the log does not carry it.
-    :param number: that it keeps when it is renamed.
+    :param generated: computed by the source; the log lacks it.
+    :param number: its number, which a rename does not change.
     """
 
     name: str
@@ -87,11 +87,11 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A table that holds rows.
+    """A table with rows.
 
     :param kind: ``r`` table, ``f`` foreign table.
     :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
-    :param identity_columns: that the log has of an updated or deleted row; empty for full.
+    :param identity_columns: columns that the log has of an updated or deleted row; empty for full.
     """
 
     oid: int
@@ -106,7 +106,7 @@ class Leaf:
 class SourceTable(feed.SourceTable[SourceColumn]):
     """A source table and the target it feeds.
 
-    :param children: tables that inherit from it, whose rows are left out.
+    :param children: tables that inherit from it; their rows are left out.
     """
 
     oid: int
@@ -152,12 +152,12 @@ def read_table(session: Session, target: Target) -> SourceTable:
     :raises InputError: it cannot feed the target: it is missing, has no usable key or its log lacks something.
     """
     schema, name = source_name(target)
-    found = find_table(session, target)
-    if found is None:
-        remedy = 'Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.'
+    relation = find_table(session, target)
+    if relation is None:
+        remedy = 'Set "source_table" of its target to "schema.table", with the case as in Postgres.'
         label = f"{schema}.{name}"
         raise no_such_table(f"The source has no table {label}.", label, list_tables(session), remedy)
-    oid, kind = found
+    oid, kind = relation
     if kind not in "rp":
         raise InputError(f"{schema}.{name} is not a table (relkind {kind}).")
     columns = tuple(SourceColumn(*row) for row in session.execute(_COLUMNS, (oid,)))
@@ -177,42 +177,42 @@ def read_table(session: Session, target: Target) -> SourceTable:
 
 
 def missing_values(session: Session, oid: int) -> dict[str, tuple[str, int]]:
-    """Return the text that rows older than a column show of it and its type, by column; of constant defaults only."""
+    """Return the text and type of constant column defaults in older rows, by column."""
     return {row[0]: (row[1], row[2]) for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
 
 
 def _check_key(table: SourceTable) -> None:
     if not table.key:
         raise InputError(
-            f"{table.label} has no primary key (one that is deferrable does not count) and the target names no key, "
-            f"so that mode {table.target.mode} cannot tell its rows apart.",
+            f"{table.label} has no primary key (a deferrable one does not count) and the target names no key, so mode "
+            f"{table.target.mode} cannot tell its rows apart.",
             hint='Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL and give the target a "key".',
         )
     check_named_columns(table.target, table.label, table.key, {column.name for column in table.columns})
 
 
 def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
-    """Check that a leaf's log has the key of each changed row, and that publishing it breaks no writer."""
+    """Check that a leaf's log has the key of each changed row, and that publishing the leaf breaks no writer."""
     label = f"{leaf.schema}.{leaf.name}"
     if leaf.kind != "r":
         raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.")
     if leaf.identity == "n" or (leaf.identity != "f" and not leaf.identity_columns):
         raise InputError(
-            f"{label} has no replica identity; published so, the source would refuse its updates and deletes.",
+            f"{label} has no replica identity; if it were published, the source would refuse its updates and deletes.",
             hint="Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL.",
         )
     missing = sorted(set(table.key) - set(leaf.identity_columns))
     if leaf.identity != "f" and missing:
         raise InputError(
-            f"The log of {label} tells only {', '.join(leaf.identity_columns)} of a deleted row, "
-            f"not the key column {missing[0]!r}.",
-            hint="Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or leave the target's key out to use the "
-            "primary key.",
+            f"The log of {label} has only {', '.join(leaf.identity_columns)} of a deleted row, not the key column "
+            f"{missing[0]!r}.",
+            hint="Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or remove the target's key to use the primary "
+            "key.",
         )
 
 
 def column_numbers(session: Session, oid: int) -> dict[str, int]:
-    """Return the numbers that columns keep when they are renamed."""
+    """Return the numbers of columns, which renames do not change."""
     return {str(row[0]): int(row[-1]) for row in session.execute(_COLUMNS, (oid,))}
 
 
@@ -222,7 +222,7 @@ def target_columns(
     """Return the target's columns for the source's.
 
     :param columns: source columns in order, with ``name``, ``type_oid`` and ``type_modifier``.
-    :raises InputError: naming the first column without a type or with an unusable name.
+    :raises InputError: a column has no type or an unusable name.
     """
     described, unreadable = [], {}
     for column in columns:

@@ -1,4 +1,4 @@
-"""Checks of a Postgres source: what a run refuses when it starts, and what is known before Spark is started."""
+"""Check a Postgres source: what a run refuses when it starts, and what is known before Spark starts."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ Positions = Mapping[str, "Position"] | None
 TYPE = "postgres"
 
 _MESSAGES = 1000
-# bytes of log that the source may keep before a run has to move the slot on: far less than where the server drops it
+# bytes of log that the source may keep before a run must advance the slot: far less than the server's limit
 _MOST_KEPT = (
     "SELECT least(64 * 1024 * 1024, pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size'), '-1')) / 4)"
 )
-# a run that starts meanwhile waits for the lock no longer than that
+# a run that starts meanwhile waits for the lock at most this long
 _LIMIT = "SET statement_timeout = '1500ms'"
-# transactions without a change of the published tables are a Begin and a Commit before Postgres 15, and nothing since
+# before Postgres 15, transactions without changes of the published tables are a Begin and a Commit
 _PEEK = """
 SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) NOT IN (ascii('B'), ascii('C')))
 FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
 """
-_UNKNOWN = "If its tables have been fed before, it is gone: the positions of the tables cannot be read here."
-# Amazon's servers give replication to the members of a role instead of by an attribute
+_UNKNOWN = "If its tables were fed before, the slot was dropped: the positions of the tables cannot be read here."
+# Amazon's servers grant replication by a role instead of an attribute
 _MAY_REPLICATE = """
 SELECT rolsuper OR rolreplication OR EXISTS (
   SELECT FROM pg_roles other WHERE other.rolname = 'rds_replication' AND pg_has_role(me.oid, other.oid, 'member'))
@@ -59,42 +59,42 @@ _MAY_READ = "SELECT has_table_privilege(%s::oid, 'SELECT'), pg_has_role(relowner
 
 
 def check_still_there(session: Session, slot: str, target: Target, position: Position | None) -> None:
-    """Refuse a target whose source table was dropped or renamed since it was fed, and say what the slot keeps."""
+    """Refuse a target whose source table was dropped or renamed since it was fed; the error shows the slot's log."""
     if position is None or find_table(session, target) is not None:
         return
     label, oid = ".".join(source_name(target)), position.offsets.get("oid")
     name = table_of(session, oid) if oid else None
-    found = slots.find_slot(session, slot)
-    kept = f", {found.lag_bytes / 1024**2:,.0f} MB by now" if found else ""
-    held = f"The slot {slot!r} keeps the log from {position.offsets['lsn']} on for its target{kept}."
+    state = slots.find_slot(session, slot)
+    size = f", {state.lag_bytes / 1024**2:,.0f} MB by now" if state else ""
+    retention = f"The slot {slot!r} keeps the log from {position.offsets['lsn']} on for its target{size}."
     if name:
         raise InputError(
-            f"The source table {label} was renamed to {name}. {held}",
+            f"The source table {label} was renamed to {name}. {retention}",
             table=target.table,
             hint=f'Set "source_table" of its target to "{name}", or rename it back.',
         )
     raise InputError(
-        f"The source table {label} was dropped. {held}",
+        f"The source table {label} was dropped. {retention}",
         table=target.table,
-        hint="Take the target out of the configuration to let the slot move on; the target's rows stay. If the table "
-        f'was made anew under another name, set "source_table" and run once with "reload": ["{target.table}"] in '
+        hint="Remove the target from the configuration to let the slot advance; the target's rows stay. If the table "
+        f'was recreated under another name, set "source_table" and run once with "reload": ["{target.table}"] in '
         "options.",
     )
 
 
 def check_same_table(table: SourceTable, position: Position | None) -> None:
-    """Refuse a source table that was dropped and made anew since its target was fed."""
+    """Refuse a source table that was dropped and recreated since its target was fed."""
     if position and position.offsets.get("oid", table.oid) != table.oid:
-        raise table.full_load_needed(f"The source table {table.label} was dropped and made anew")
+        raise table.full_load_needed(f"The source table {table.label} was dropped and recreated")
 
 
 def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
-    """Refuse a slot that a run cannot go on from; ``fed`` tells whether a table has a position."""
+    """Refuse a slot that a run cannot continue from; ``fed``: a table has a position."""
     name = source.slot
     if slot is None and fed:
         raise InputError(
-            f"The slot {name!r} is gone from the source, and with it the log that the tables have not seen.",
-            hint='Run once with "reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
+            f"The source no longer has the slot {name!r}, nor the log that the tables have not read.",
+            hint='Run once with "reload": ["*"] in options to reload the tables with a new slot.',
         )
     if slot is None and not source.create:
         raise InputError(
@@ -105,16 +105,16 @@ def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
         raise InputError(
             f"The source has removed log that the slot {name!r} needed (max_slot_wal_keep_size).",
             hint="Run SELECT pg_drop_replication_slot('…') at the source, then once with "
-            '"reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
+            '"reload": ["*"] in options to reload the tables with a new slot.',
         )
 
 
 def check_publication(name: str, exists: bool, fed: bool) -> None:
-    """Refuse to go on from a publication that is gone; ``fed`` tells whether a table has a position."""
+    """Refuse to continue without the publication; ``fed``: a table has a position."""
     if fed and not exists:
         raise InputError(
-            f"The publication {name!r} is gone from the source; changes made meanwhile may be lost.",
-            hint='Run once with "reload": ["*"] in options: the tables are loaded anew, through a new publication.',
+            f"The source no longer has the publication {name!r}; changes made meanwhile may be lost.",
+            hint='Run once with "reload": ["*"] in options to reload the tables with a new publication.',
         )
 
 
@@ -127,7 +127,7 @@ def check(
 ) -> SourceState:
     """Check what a run checks first, and look for changes.
 
-    :param positions: of the targets that have been fed; None if they are not known.
+    :param positions: of targets that have been fed; None if unknown.
     :raises LakecdcError: no table can be fed from the source.
     """
     known = None if positions is None else positions_to_continue(spec, positions)
@@ -155,9 +155,9 @@ def _check_start(session: Session, where: Address, source: PostgresSource, posit
 def _look_for_changes(
     session: Session, where: Address, spec: JobSpec, source: PostgresSource, positions: Mapping[str, Position]
 ) -> SourceState:
-    """Prove that the log has nothing for any target, as far as that takes no longer than a moment.
+    """Check whether the log has no changes for any target, if that takes only a moment.
 
-    The slot stays where it is: a run moves it on before it keeps much of the source's disk.
+    The slot does not advance: a run advances it before it uses much of the source's disk.
     """
     slots.lock(session, source.slot)
     session.execute(_LIMIT)
@@ -175,7 +175,7 @@ def _look_for_changes(
         if not _is_as_before(session, publication, published, target, position):
             return SourceState()
     messages, changes = one(session, _PEEK, slot.name, lsn_text(end), _MESSAGES, publication_list(publication.name))
-    # a peek that was cut has not seen the end
+    # a peek with a limit may not have reached the end
     if messages >= _MESSAGES or changes:
         return SourceState()
     idle = {
@@ -200,7 +200,7 @@ def _is_as_before(
 def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Iterator[Finding]:
     """Check the source as a run does when it starts, without changing anything.
 
-    :param positions: of tables that have been fed; None if they are not known.
+    :param positions: of tables that have been fed; None if unknown.
     """
     opened: list[Session] = []
     where = address(source)
@@ -219,8 +219,8 @@ def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Ite
         yield tried("publication", _publication, session, source, publication, known)
         if named:
             fed, common = known or {}, (session, source, publication, publication.tables())
-            found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in spec.targets]
-            yield from summed("source tables", found, "can be read")
+            of_tables = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in spec.targets]
+            yield from summed("source tables", of_tables, "can be read")
 
 
 def _opened(where: Address, opened: list[Session]) -> str:
@@ -244,18 +244,18 @@ def _slot(session: Session, source: PostgresSource, positions: Positions) -> Fin
     check_slot(source, slot, fed=bool(positions))
     if slot is not None:
         slots.check_ours(session, slot)
-        kept = f"{source.slot} keeps {slot.lag_bytes / 1024**2:,.0f} MB of log at the source"
+        retention = f"{source.slot} keeps {slot.lag_bytes / 1024**2:,.0f} MB of log at the source"
         if slot.active_pid is None:
-            return kept
-        hint = "That is right while a run reads it. Only one reader can have a slot."
-        return Finding("source slot", "warn", f"{kept}; the server process {slot.active_pid} uses it", hint)
+            return retention
+        hint = "That is expected while a run reads it. Only one reader can use a slot."
+        return Finding("source slot", "warn", f"{retention}; the server process {slot.active_pid} uses it", hint)
     (free,) = one(session, _FREE_SLOTS)
     if free < 1:
         raise InputError(
             f"Slot {source.slot} does not exist, and all slots that the source allows are in use.",
             hint="Raise max_replication_slots and max_wal_senders: each slot needs one, a full load one more.",
         )
-    text = f"{source.slot} is not there, the first run makes it; {free} more are allowed"
+    text = f"{source.slot} does not exist, the first run creates it; {free} more are allowed"
     return Finding("source slot", "warn", text, _UNKNOWN) if positions is None else text
 
 
@@ -284,7 +284,7 @@ def _publication(
             f"Publication {publication.name!r} does not exist, and {session.info.user} may not create it.",
             hint=f"Run GRANT CREATE ON DATABASE {session.info.dbname} TO {session.info.user} at the source.",
         )
-    text = f"{publication.name} is not there, the first run makes it"
+    text = f"{publication.name} does not exist, the first run creates it"
     return Finding("publication", "warn", text, _UNKNOWN) if positions is None else text
 
 
@@ -325,5 +325,5 @@ def lag(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, 
         for table, position in positions.items():
             check_identity(table, position, source.type, cluster, server.place)
         (end,) = one(session, "SELECT pg_current_wal_flush_lsn()")
-    # on a quiet source a table's position may be past the flushed end
+    # on an idle source a table's position may be past the flushed end
     return {table: max(0, lsn(end) - LsnPosition.of(position.offsets).lsn) for table, position in positions.items()}

@@ -26,20 +26,20 @@ _SETTINGS = (
     "SET IntervalStyle = 'iso_8601'",
     "SET bytea_output = 'hex'",
     "SET extra_float_digits = 3",
-    # a policy would leave rows out of a full load, without a word; now it is an error
+    # a policy would silently leave rows out of a full load; this makes it an error
     "SET row_security = off",
-    # a full load or a long transaction must not be ended by limits meant for web requests
+    # limits meant for web requests must not end a full load or a long transaction
     "SET statement_timeout = 0",
     "SET idle_in_transaction_session_timeout = 0",
 )
 _CONNECT_SECONDS = 20
-# a peer that is gone without a word is noticed after a minute, not after the system's two hours
+# detect a dead peer after a minute instead of the system's two hours
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the source is; its text never shows the connection string, which may hold a password."""
+    """The source's address; its text never shows the connection string, which may contain a password."""
 
     conninfo: str = field(repr=False)
 
@@ -53,10 +53,10 @@ class Address:
 
 
 def address(source: PostgresSource) -> Address:
-    """Return the address that a spec names, its password resolved.
+    """Return the address in a spec, with its password resolved.
 
     :raises InputError: the connection string cannot be read.
-    :raises SpecError: the password's reference leads nowhere.
+    :raises SpecError: the password's reference cannot be resolved.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -78,9 +78,9 @@ def address(source: PostgresSource) -> Address:
 def connect(where: Address, *, replication: bool = False) -> Session:
     """Open a session in which every value has one text form.
 
-    :param replication: speak the replication protocol's commands too.
-    :raises InputError: the server does not take the login, or has no such database.
-    :raises SourceUnavailableError: it is out of reach; the message names host and port.
+    :param replication: accept the replication protocol's commands too.
+    :raises InputError: the server refuses the login, or has no such database.
+    :raises SourceUnavailableError: the server cannot be reached.
     """
     import psycopg
 
@@ -93,12 +93,12 @@ def connect(where: Address, *, replication: bool = False) -> Session:
         refused = is_refusal(text)
         raise (InputError if refused else SourceUnavailableError)(
             f"Postgres at {where.place} {'refuses the login' if refused else 'cannot be reached'}{kind}: {text}.",
-            hint="Check host, port, database, user and password, pg_hba.conf, and that the server runs.",
+            hint="Check host, port, database, user and password, pg_hba.conf, and that the server is running.",
         ) from error
     settings = [*_SETTINGS]
     if session.info.server_version >= 140000:
         settings.append("SET idle_session_timeout = 0")
-    # one statement each: a replication session takes no lists of statements
+    # one by one: a replication session accepts no lists of statements
     for setting in settings:
         session.execute(setting)
     return session
@@ -128,19 +128,20 @@ def asking(where: Address) -> Iterator[None]:
 def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:
     """Return our error for one of the server's.
 
-    :param doing: what was tried, such as ``create the publication "p"``.
+    :param doing: the attempted action, such as ``create the publication "p"``.
     """
     import psycopg
 
     text = f"Postgres at {where.place} could not {doing}: {_one_line(error)}."
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         hint = (
-            "The user needs REPLICATION and SELECT on the tables; to make the publication CREATE on the database "
-            "(GRANT CREATE ON DATABASE … TO …) and ownership of the tables; to add tables, of the publication too."
+            "The user needs REPLICATION and SELECT on the tables; to create the publication, CREATE on the database "
+            "(GRANT CREATE ON DATABASE … TO …) and ownership of the tables; to add tables, ownership of the "
+            "publication too."
         )
         return InputError(text, hint=hint)
     if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
-        hint = "Raise max_replication_slots and max_wal_senders: each slot needs one, a full load one more for a while."
+        hint = "Raise max_replication_slots and max_wal_senders: each slot needs one, a full load temporarily one more."
         return InputError(text, hint=hint)
     return SourceUnavailableError(text)
 

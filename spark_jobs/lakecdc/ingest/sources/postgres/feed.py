@@ -1,4 +1,4 @@
-"""A table of one run: its columns, how far it is, and what the log says of its columns meanwhile."""
+"""A table of one run: its position, and its columns as the log changes them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
 class Feed(log_feed.Feed[SourceTable]):
     """A table during a run; its number in rounds is the oid of the source table.
 
-    :param numbers: of the source's columns when the log was read last.
-    :param target_key: numbers of the target's key; empty if they are not known.
-    :param storage: compares what holds the source's rows; None outside of ingestion.
+    :param numbers: numbers of the source's columns when the log was last read.
+    :param target_key: numbers of the target's key; empty if unknown.
+    :param storage: compares the storage of the source's rows; None outside of ingestion.
     """
 
     numbers: Mapping[str, int | None] = field(default_factory=dict)
@@ -47,23 +47,23 @@ class Feed(log_feed.Feed[SourceTable]):
 
 
 def described_numbers(session: Session, feed: Feed, relations: Sequence[Relation]) -> list[dict[str, int | None]]:
-    """Return the columns' numbers in each description; raise an :class:`InputError` if they contradict its order."""
+    """Return the columns' numbers in each description; raise an :class:`InputError` if their order is inconsistent."""
     catalog = column_numbers(session, feed.table.oid) if relations else {}
-    found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
-    for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
-        _guess(relation, numbers, relations[-1], found[-1])
-    if not all(map(ascend, found)):
+    all_numbers = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
+    for relation, numbers in zip(relations[:-1], all_numbers[:-1], strict=True):
+        _guess(relation, numbers, relations[-1], all_numbers[-1])
+    if not all(map(ascend, all_numbers)):
         raise feed.table.full_load_needed(
-            f"The log does not tell which columns of {feed.table.label} had which names before they were altered"
+            f"The log does not show which names the columns of {feed.table.label} had before they were altered"
         )
-    return found
+    return all_numbers
 
 
 def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
-    """Return the columns that have another name at the end of a round, by their names in each description.
+    """Return the new names, at the end of a round, of columns renamed after each description.
 
     :param numbers: of the columns in each description.
-    :return: an empty name is a dropped column whose name a new one has.
+    :return: an empty name is a dropped column whose name a new column has.
     """
     last = numbers[-1]
     now = {number: name for name, number in last.items() if number is not None}
@@ -74,7 +74,7 @@ def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
 
 
 def settle_quiet_names(feed: Feed, to: int) -> bool:
-    """Take the catalog's names for a table without events up to an LSN if a new column has a dropped one's name."""
+    """Use the catalog's names for a table without events up to an LSN if a new column reuses a dropped name."""
     now = feed.table.numbers
     anew = [n for n, i in feed.numbers.items() if i is not None and now.get(n, i) != i and i not in now.values()]
     if not anew or feed.storage is None or to < feed.storage.read_at:
@@ -84,7 +84,7 @@ def settle_quiet_names(feed: Feed, to: int) -> bool:
 
 
 def without_new_names(session: Session, feed: Feed, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns without those that the catalog has under another name than the log: they are not new."""
+    """Return the columns without those that only the catalog has renamed: they are not new."""
     if not feed.numbers or all(c.name in feed.numbers for c in columns):
         return columns
     catalog = column_numbers(session, feed.table.oid)
@@ -97,13 +97,13 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
 
     :param relations: descriptions of the table in the round.
     :param numbers: of the columns in each of them.
-    :raises InputError: rows of one were identified by other columns, or it lacks the key.
+    :raises InputError: a description lacks the key, or identifies rows by other columns.
     """
     for relation, of in zip(relations, numbers, strict=True):
         there = places(of, feed.key_numbers)
         if len(there) < len(feed.key_numbers) or relation.key != there:
             raise feed.table.full_load_needed(
-                f"The log does not tell which columns were the key of {feed.table.label} before they were renamed"
+                f"The log does not show which columns were the key of {feed.table.label} before they were renamed"
             )
     last = numbers[-1] if numbers else feed.numbers
     names = {number: name for name, number in last.items()}
@@ -111,7 +111,7 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
 
 
 def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column, ...]:
-    """Return the columns with the values that rows older than them show."""
+    """Return the columns with the values that older rows have for them."""
     older = missing_values(session, feed.table.oid)
     of = [TextColumn(c.name, types.base_name(older[c.name][1]), c.type) for c in feed.columns if c.name in older]
     texts = {name: text for name, (text, _) in older.items()}
@@ -120,9 +120,9 @@ def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column,
 
 
 def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
-    """Give columns unknown to table and catalog the number of the last column at the same place, of the same type.
+    """Give columns unknown to table and catalog the number of the last column of the same place and type.
 
-    They have the name of a step between two renamings.
+    They have an intermediate name, between two renames.
     """
     if len(relation.columns) != len(last.columns):
         return

@@ -1,4 +1,4 @@
-"""The log: one Spark task peeks into the slot and decodes."""
+"""Read the log: one Spark task peeks into the slot and decodes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
 class ReadLog(rounds.RoundTask):
     """The task of a round.
 
-    :param publication: the publication list as the plugin parses it, identifiers quoted.
-    :param upto: LSN after which no transaction is begun to be read.
-    :param messages: of the slot, after which the current transaction is the last.
-    :param wanted: the tables, by oid.
-    :param limits: further ones, which the server does not know.
+    :param publication: list of publications for the plugin, identifiers quoted.
+    :param upto: LSN after which no further transaction is read.
+    :param messages: number of messages after which the current transaction is the last.
+    :param log_tables: the tables, by oid.
+    :param limits: further limits, unknown to the server.
     """
 
     where: Address
@@ -46,10 +46,10 @@ class ReadLog(rounds.RoundTask):
     publication: str
     upto: int
     messages: int
-    wanted: Mapping[int, LogTable]
+    log_tables: Mapping[int, LogTable]
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(self.wanted, self.limits)
+        decoder = Decoder(self.log_tables, self.limits)
         with closing(self._messages()) as messages:
             yield from rounds.packed(decoder.batches(messages), decoder.summary)
 
@@ -73,7 +73,7 @@ class ReadLog(rounds.RoundTask):
                 yield from copied(session, statement.as_bytes(session), values)
                 return
             except errors.ObjectInUse:
-                # an earlier attempt of this task may not be gone yet; it fails before the first row
+                # an earlier attempt of this task may still be connected; it fails before the first row
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
@@ -95,16 +95,16 @@ def values(next_row: NextRow) -> Iterator[bytes]:
 
 
 def publication_list(name: str) -> str:
-    """Return a publication's name as the plugin's option takes it."""
+    """Return a publication's name in the syntax of the plugin's option."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def version(
     relation: Relation, key: Sequence[str], types: TypeCatalog, renamed: Mapping[str, str] | None
 ) -> LogVersion:
-    """Return the places of the texts in events of one description of a table.
+    """Return the places of the texts in events with one table description.
 
-    :param key: names that the key columns have now.
+    :param key: current names of the key columns.
     :param renamed: new names of columns by their old ones.
     """
     now = renamed or {}

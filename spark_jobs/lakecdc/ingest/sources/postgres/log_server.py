@@ -1,4 +1,4 @@
-"""Postgres as the server of a log: slot and publication, full loads from a snapshot, rounds of the slot's log."""
+"""Postgres as a log server: slot and publication, full loads from a snapshot, rounds of the slot's log."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PostgresServer(LogServer[Feed, Summary]):
     """See :class:`lakecdc.ingest.sources.log.server.LogServer`."""
 
     type = TYPE
-    twin_hint = "Give it a slot of its own."
+    twin_hint = "Feed it from a separate slot."
     summary = Summary
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
@@ -80,7 +80,7 @@ class PostgresServer(LogServer[Feed, Summary]):
         super().__init__(spark, spec, self.where.place)
         self.max_lag_bytes = self.source.max_slot_lag_bytes or 0
         self._snapshot: snapshot.Snapshot | None = None
-        # messages of the last round; those that the slot keeps before the tables that are followed; mean of an event
+        # messages of the last round; messages kept in the slot before the followed tables; mean size of an event
         self._messages = self._skipped = self._event_bytes = 0
 
     def open(self) -> str:
@@ -136,7 +136,7 @@ class PostgresServer(LogServer[Feed, Summary]):
         if self.spec.options.dry_run:
             return left_out
         if any(feed.loading for feed in feeds.values()):
-            # published first, so that the log has all that the snapshot does not show
+            # publish first, so that the log has everything that the snapshot lacks
             publication.publish([feed.table for feed in feeds.values() if feed.position is None])
             reach("before_slot_creation")
             log.info("waiting for transactions that are open at the source, then taking a snapshot")
@@ -149,10 +149,10 @@ class PostgresServer(LogServer[Feed, Summary]):
     def _left_out(
         self, publication: Publication, slot: Slot, known: Mapping[str, Owner], fed: set[str]
     ) -> Mapping[str, int]:
-        """Return the source tables of this slot that take no part in the run, and the place that they need.
+        """Return the slot's source tables that the run leaves out, and the place from which they need the log.
 
         :param known: the owners of the publication's slots.
-        :param fed: the source tables that take part.
+        :param fed: the source tables of the run.
         """
         theirs = {name for of, other in known.items() if of != slot.name for name in other.targets}
         fed_before = known[slot.name].targets if slot.name in known else {}
@@ -163,13 +163,13 @@ class PostgresServer(LogServer[Feed, Summary]):
         left_out = {}
         for name in sorted((listed | fed_before.keys() & published) - fed):
             target = fed_before.get(name)
-            # one that was dropped is loaded in full if it ever comes back
+            # a dropped target is loaded in full if it is ever fed again
             if target is None or target in here or self._exists(target):
                 left_out[name] = slot.confirmed
         if left_out:
             log.warning(
-                "The slot %s stays where it is for %s, which this run leaves out. If they are not needed any more, run "
-                "ALTER PUBLICATION %s DROP TABLE … at the source.",
+                "The slot %s does not advance because of %s, which this run leaves out. If they are no longer needed, "
+                "run ALTER PUBLICATION %s DROP TABLE … at the source.",
                 *(slot.name, ", ".join(left_out), publication.name),
             )
         return left_out
@@ -198,41 +198,41 @@ class PostgresServer(LogServer[Feed, Summary]):
                 continue
             at = lsn_text(feed.reach)
             if slot.confirmed > feed.reach:
-                what = f"The log between {at} and {lsn_text(slot.confirmed)} is gone"
+                what = f"The source no longer has the log between {at} and {lsn_text(slot.confirmed)}"
             elif feed.reach > lsn(flushed):
                 what = f"The source's log ends at {flushed}, before the table's position {at}: the source was restored"
             else:
                 continue
-            # its position is passed already, it cannot hold the slot any more
+            # the slot is already past its position
             refuse(name, full_load_needed(what, name), None)
 
     # -- full load --------------------------------------------------------------------------------------------
 
     def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
-        # a dry run must not make a slot
-        taken = self._snapshot = self._snapshot or snapshot.export(self.where)
+        # a dry run must not create a slot
+        exported = self._snapshot = self._snapshot or snapshot.export(self.where)
         size = 0 if whole else self.source.full_load_commit_bytes
         before = Progress(**feed.load) if feed.load else None
-        for part in parts(self._session, feed.table, self.source.chunk_bytes, size, taken.xmin, before):
-            load = self._planned(feed, part, taken, epoch)
-            # what is merged into the table is read more than once
-            kept = persist_load(load.judged) if part.again else None
-            # the log is applied from the first snapshot on
+        for part in parts(self._session, feed.table, self.source.chunk_bytes, size, exported.xmin, before):
+            load = self._planned(feed, part, exported, epoch)
+            # rows merged into the table are read more than once
+            persisted = persist_load(load.judged) if part.again else None
+            # the log is applied from the first snapshot
             yield LoadPart(
-                LsnPosition(feed.at or taken.lsn),
+                LsnPosition(feed.at or exported.lsn),
                 asdict(part.after) if part.after else None,
-                loaded=taken.lsn if taken.lsn > feed.at > 0 else 0,
-                rows=split_misfits(*kept) if kept else load_rows(load),
+                loaded=exported.lsn if exported.lsn > feed.at > 0 else 0,
+                rows=split_misfits(*persisted) if persisted else load_rows(load),
                 again=part.again,
-                kept=kept[:1] if kept else (),
+                cached=persisted[:1] if persisted else (),
                 facts=feed.table.facts,
             )
 
-    def _planned(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> Load:
+    def _planned(self, feed: Feed, part: Part, exported: snapshot.Snapshot, epoch: int) -> Load:
         feed.numbers = column_numbers(self._session, feed.table.oid)
         feed.chunks += len(part.chunks)
         rows = self._types.type_rows(feed.table, feed.columns)
-        return taken.load(self.spark, deal(part.chunks, self.source.full_load_parallelism), rows, epoch)
+        return exported.load(self.spark, deal(part.chunks, self.source.full_load_parallelism), rows, epoch)
 
     def _forget_snapshot(self) -> None:
         if self._snapshot:
@@ -249,7 +249,7 @@ class PostgresServer(LogServer[Feed, Summary]):
         return slots.now(self._session)
 
     def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[Summary]:
-        wanted = {
+        log_tables = {
             feed.relation: LogTable(
                 feed.reach,
                 feed.table.key,
@@ -260,27 +260,27 @@ class PostgresServer(LogServer[Feed, Summary]):
         }
         source, most = self.source, self.source.max_batch_events
         if source.max_batch_bytes and self._event_bytes:
-            # the server puts all events aside before it sends the first
+            # the server buffers all events before it sends the first
             most = min(most, max(1, source.max_batch_bytes // self._event_bytes))
-        # messages that this run has read before and that a failed table keeps in the slot come first again
+        # messages read before come first again if a failed table keeps them in the slot
         limit = self._skipped + most
         bounds = Bounds(source.max_batch_bytes, source.max_batch_seconds)
         publication = wal.publication_list(source.publication_name)
-        task = wal.ReadLog(self.where, bounds, source.slot, publication, end.at.number, limit, wanted)
-        found = rounds.read(self.spark, task, Summary)
-        summary = found.summary
+        task = wal.ReadLog(self.where, bounds, source.slot, publication, end.at.number, limit, log_tables)
+        log_round = rounds.read(self.spark, task, Summary)
+        summary = log_round.summary
         self._event_bytes, self._messages = summary.event_bytes, summary.messages
         if summary.cut or summary.messages >= limit:
             moment = datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC)
-            return LogRead(found, LogEnd(LsnPosition(summary.end_lsn), moment))
+            return LogRead(log_round, LogEnd(LsnPosition(summary.end_lsn), moment))
         at = LsnPosition(max(summary.end_lsn, end.at.number))
-        return LogRead(found, LogEnd(at, end.time), at_log_end=not repeated)
+        return LogRead(log_round, LogEnd(at, end.time), at_log_end=not repeated)
 
     def take(self, read: LogRead[Summary], feed: Feed, relation: int) -> TableChanges:
-        found, table, to = read.round, feed.table, read.end.at.number
-        relations = found.summary.relations_of(relation)
+        log_round, table, to = read.round, feed.table, read.end.at.number
+        relations = log_round.summary.relations_of(relation)
         if feed.storage:
-            feed.storage.follow(to, bool(relations), found.summary.truncated_by(relation))
+            feed.storage.follow(to, bool(relations), log_round.summary.truncated_by(relation))
         numbers = described_numbers(self._session, feed, relations)
         key = key_names(feed, relations, numbers)
         if relations:
@@ -290,14 +290,14 @@ class PostgresServer(LogServer[Feed, Summary]):
         if not named:
             columns = without_new_names(self._session, feed, columns)
         renamed: Mapping[int, Mapping[str, str]] = {}
-        if found.events(relation):
+        if log_round.events(relation):
             renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
         feed.numbers = numbers[-1] if numbers else feed.numbers
         versions = [wal.version(each, key, self._types, renamed.get(each.version)) for each in relations]
-        layout = LogLayout(tuple(versions), columns, key, Texts(self._types.infinity), found.summary.end)
-        # an update that leaves values out may not be filled from a row that the full load has read later; a parked
-        # round does not tell which tables have any
-        leaves_out = found.parked is not None or relation in found.summary.open
+        layout = LogLayout(tuple(versions), columns, key, Texts(self._types.infinity), log_round.summary.end)
+        # an update that leaves values out must not be filled from a row that the full load read later; a parked round
+        # does not show which tables have such updates
+        leaves_out = log_round.parked is not None or relation in log_round.summary.open
         return TableChanges(
             layout=replace(layout, folds=not (feed.ahead and leaves_out)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
@@ -312,7 +312,7 @@ class PostgresServer(LogServer[Feed, Summary]):
             self._forget_snapshot()
         if upto is not None:
             moved = slots.advance(self._session, self.source.slot, upto)
-            # whatever the slot keeps before the tables that are followed is read again in the next round
+            # messages kept in the slot before the followed tables are read again in the next round
             self._skipped = self._messages if followed is not None and moved < followed else 0
         self._messages = 0
         slot = slots.find_slot(self._session, self.source.slot)

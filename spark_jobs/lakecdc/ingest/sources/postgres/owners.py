@@ -1,7 +1,7 @@
-"""Which tables a replication slot feeds, noted in the comment of its publication, as slots have no comments.
+"""Record which tables a replication slot feeds, in its publication's comment (slots have no comments).
 
-Two sets of tables on one slot would take the log away from each other. A set is known by its catalog and by the targets
-of its source tables; it stays the same one as long as a table of it is fed into the same target.
+Two sets of tables on one slot would take the log away from each other. A set is identified by its catalog and the
+targets of its source tables; it stays the same as long as one of its tables feeds the same target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 
-# before the note, so that any other comment stays beside it
+# before the record, so that any other comment is kept
 _MARK = "lakecdc slots: "
 _READ = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 
@@ -33,7 +33,7 @@ class Owner:
     """A set of tables that a slot feeds.
 
     :param catalog: name of the targets' catalog.
-    :param place: distinguishes that catalog from another one of its name.
+    :param place: distinguishes catalogs of the same name.
     :param targets: target by source table, ``schema.table``.
     """
 
@@ -43,26 +43,26 @@ class Owner:
 
     @classmethod
     def of(cls, catalog: Catalog, targets: Sequence[Target]) -> Owner:
-        """Return the owner that a spec is."""
+        """Return the owner described by a spec."""
         known = resolve(catalog.properties, "catalog.properties")
         uri = urlsplit(str(known.get("uri", "")))
-        # without login: a new password makes no other catalog
+        # without login: a new password does not change the catalog
         place = f"{uri.netloc.rpartition('@')[2]}{uri.path} {known.get('warehouse', '')}"
         digest = hashlib.sha256(place.encode()).hexdigest()[:16]
         return cls(catalog.name, digest, {".".join(source_name(t)): t.table for t in targets})
 
     def joined(self, before: Owner | None, published: set[str]) -> Owner:
-        """Return this set with its earlier tables that are still published."""
-        kept = {s: t for s, t in before.targets.items() if s in published} if before else {}
-        return Owner(self.catalog, self.place, {**kept, **self.targets})
+        """Add the earlier tables that are still published."""
+        published_before = {s: t for s, t in before.targets.items() if s in published} if before else {}
+        return Owner(self.catalog, self.place, {**published_before, **self.targets})
 
 
 def check(slot: str, publication: str, known: Owner | None, mine: Owner, exists: Callable[[str], bool]) -> None:
     """Refuse a slot that feeds another set of tables.
 
-    :param known: the noted owner.
-    :param exists: tells whether a target is in the catalog; a set whose targets are all gone does not need its slot.
-    :raises InputError: naming the others.
+    :param known: the recorded owner.
+    :param exists: checks whether a target is in the catalog; a set without existing targets does not need its slot.
+    :raises InputError: the slot feeds other tables.
     """
     if known is None:
         return
@@ -74,42 +74,42 @@ def check(slot: str, publication: str, known: Owner | None, mine: Owner, exists:
     raise InputError(
         f"The slot {slot!r} feeds {', '.join(sorted(known.targets.values()))} of the catalog "
         f"{known.catalog!r}{another}. "
-        "A second set of tables would take their log away.",
-        hint="Give these targets a source.slot of their own. If they take the others' place, run "
+        "A second set of tables would remove their log.",
+        hint="Use another source.slot for these targets. If they replace the others, run "
         f"COMMENT ON PUBLICATION {publication} IS NULL at the source first; the others need a full load then.",
     )
 
 
 def read(session: Session, publication: str) -> dict[str, Owner]:
-    """Return the noted owners of a publication's slots, by slot."""
+    """Return the recorded owners of a publication's slots, by slot."""
     text = _comment(session, publication) or ""
     if _MARK not in text:
         return {}
     try:
-        found: dict[str, Any] = json.loads(text.partition(_MARK)[2])
-        return {slot: Owner(**owner) for slot, owner in found.items()}
+        owners: dict[str, Any] = json.loads(text.partition(_MARK)[2])
+        return {slot: Owner(**owner) for slot, owner in owners.items()}
     except (ValueError, TypeError, AttributeError):
         log.warning(
-            "the comment of the publication %s cannot be read; whose slot it is has to be noted anew", publication
+            "the comment of the publication %s cannot be read; the owners of its slots are recorded anew", publication
         )
         return {}
 
 
 def note(session: Session, publication: str, slot: str, owner: Owner) -> None:
-    """Note the owner of a slot; a login that does not own the publication cannot."""
+    """Record the owner of a slot, if the login owns the publication."""
     import psycopg
     from psycopg import sql
 
     known, comment = read(session, publication), _comment(session, publication)
     if comment is None or known.get(slot) == owner:
         return
-    owners = {name: asdict(found) for name, found in {**known, slot: owner}.items()}
+    owners = {name: asdict(each) for name, each in {**known, slot: owner}.items()}
     text = comment.partition(_MARK)[0] + _MARK + json.dumps(owners, sort_keys=True)
     statement = sql.SQL("COMMENT ON PUBLICATION {} IS {}")
     try:
         session.execute(statement.format(sql.Identifier(publication), sql.Literal(text)))
     except psycopg.errors.InsufficientPrivilege:
-        log.warning("the login does not own the publication %s, so it is not noted there whose slot it is", publication)
+        log.warning("the login does not own the publication %s, so the slot's owner is not recorded there", publication)
 
 
 def _comment(session: Session, publication: str) -> str | None:

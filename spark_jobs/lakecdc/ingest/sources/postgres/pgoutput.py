@@ -1,8 +1,8 @@
-"""The messages of Postgres' output plugin ``pgoutput``, protocol version 1, as rows of Arrow batches.
+"""Decode messages of Postgres' output plugin ``pgoutput``, protocol version 1, to rows of Arrow batches.
 
-Layouts: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html. A value is text as the
-type's output function writes it; an update leaves out large values it did not touch (``u``), which is why a row has
-``open`` columns. Nothing here knows Postgres' catalog or Spark.
+Layouts: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html. A value is text as the type's
+output function writes it; an update leaves out large values it did not touch (``u``), so a row may have ``open``
+columns. This module uses neither Postgres' catalog nor Spark.
 """
 
 from __future__ import annotations
@@ -58,27 +58,27 @@ def read_relation(message: bytes, version: int) -> Relation:
 
 
 class Decoder:
-    """Turns messages into rows; one instance reads one stretch of the log, from its first transaction to its last.
+    """Decode messages to rows; one instance reads one stretch of the log, from its first transaction to its last.
 
-    :param wanted: the tables to deliver, by oid; events of others are passed over.
-    :param bounds: a transaction is never cut; without them, the read ends with the messages.
+    :param log_tables: the tables to read, by oid; events of others are skipped.
+    :param bounds: limits; a transaction is never cut. Without limits, the read ends with the messages.
     """
 
-    def __init__(self, wanted: Mapping[int, LogTable], bounds: Bounds | None = None) -> None:
+    def __init__(self, log_tables: Mapping[int, LogTable], bounds: Bounds | None = None) -> None:
         self.summary = Summary()
-        self._wanted, bounds = wanted, bounds or Bounds()
+        self._log_tables, bounds = log_tables, bounds or Bounds()
         self._most_bytes = bounds.bytes or float("inf")
         self._most_seconds = bounds.seconds or float("inf")
         self._deadline = 0.0
-        # by the bytes that name the relation in messages
+        # by the relation's bytes in messages
         self._layouts: dict[bytes, _Layout] = {}
         self._rows = _Rows()
         self._commit_lsn = self._commit_micros = self._ordinal = self._xid = 0
 
     def batches(self, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-        """Decode messages in the order of the log to batches of ``log.summary.EVENTS`` of bounded size.
+        """Decode messages in log order to batches of ``log.summary.EVENTS`` of bounded size.
 
-        :raises ProtocolError: a message of another protocol version.
+        :raises ProtocolError: a message belongs to another protocol version.
         """
         take = {
             0x42: self._begin,
@@ -107,7 +107,7 @@ class Decoder:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Explain unreadable bytes with their place in the log."""
+        """Convert errors of unreadable bytes to errors that name their place in the log."""
         try:
             yield
         except (struct.error, LookupError, ValueError, OverflowError) as error:
@@ -122,8 +122,8 @@ class Decoder:
         with self._reading():
             batch = rows.batch()
         if batch.column("open").null_count < batch.num_rows:
-            held = pc.unique(batch.column("relation").filter(batch.column("open").is_valid())).to_pylist()
-            self.summary.open = sorted({*self.summary.open, *held})
+            open_tables = pc.unique(batch.column("relation").filter(batch.column("open").is_valid())).to_pylist()
+            self.summary.open = sorted({*self.summary.open, *open_tables})
         for layout, kind, number in rows.runs:
             self.summary.count(layout.relation.table, kind, number)
         return batch
@@ -132,22 +132,22 @@ class Decoder:
         self._commit_lsn, micros, self._xid = _BEGIN.unpack(run[0])
         self._commit_micros = micros + EPOCH_MICROS
         self._ordinal = 0
-        # however long the server takes before the first message, a next read would have to wait for as long again
+        # time that the server takes before the first message does not count: the next read would wait again
         self._deadline = self._deadline or time.monotonic() + self._most_seconds
         self._rows.begin(self._commit_lsn, self._commit_micros)
 
     def _commit(self, run: Sequence[bytes]) -> None:
         _flags, _lsn, self.summary.end_lsn, micros = _COMMIT.unpack(run[0])
         self.summary.commit_micros = micros + EPOCH_MICROS
-        taken = self.summary.bytes + self._rows.size
-        # a read that delivers nothing must go on: the next one would begin where it did
-        self.summary.cut = taken >= self._most_bytes or (taken > 0 and time.monotonic() >= self._deadline)
+        size = self.summary.bytes + self._rows.size
+        # a read without rows must go on: the next one would start at the same place
+        self.summary.cut = size >= self._most_bytes or (size > 0 and time.monotonic() >= self._deadline)
 
     def _relation(self, run: Sequence[bytes]) -> None:
         for message in run:
             oid = int.from_bytes(message[1:5], "big")
-            wanted = self._wanted.get(oid)
-            if wanted is None:
+            log_table = self._log_tables.get(oid)
+            if log_table is None:
                 continue
             known = self._layouts.get(message[1:5])
             relation = read_relation(message, known.relation.version if known else 0)
@@ -155,11 +155,11 @@ class Decoder:
                 continue
             if known:
                 relation = read_relation(message, known.relation.version + 1)
-            layout = self._layouts[message[1:5]] = _Layout(relation, wanted)
+            layout = self._layouts[message[1:5]] = _Layout(relation, log_table)
             self.summary.relations.append(replace(relation, key=layout.key))
 
     def _open(self, run: Sequence[bytes]) -> _Layout | None:
-        """Count the events in the transaction; return the layout of the messages' table, None if it is not wanted."""
+        """Count the transaction's events; return the layout of the messages' table, None if it is not read."""
         self._ordinal += len(run)
         layout = self._layouts.get(run[0][1:5])
         return layout if layout and self._commit_lsn >= layout.start else None
@@ -198,17 +198,17 @@ class Decoder:
             self._ordinal += 1
             (count,) = struct.unpack_from(">I", message, 1)
             for oid in struct.unpack_from(f">{count}I", message, 6):
-                wanted = self._wanted.get(oid)
-                if wanted and self._commit_lsn >= wanted.start:
+                log_table = self._log_tables.get(oid)
+                if log_table and self._commit_lsn >= log_table.start:
                     self.summary.count(oid, "t", 1)
                     place = (self._commit_lsn, self._ordinal, self._commit_micros, self._xid)
                     self.summary.truncates[oid] = place
 
 
 def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Group consecutive messages of one kind and one table, so that a large statement is taken at once.
+    """Group consecutive messages of one kind and table, so that a large statement is decoded at once.
 
-    Their first six bytes are alike: kind, table, and what tuple comes first. A begin or a commit is always alone.
+    Their first six bytes are equal: kind, table, and the kind of the first tuple. A begin or a commit is always alone.
     """
     run: list[bytes] = []
     head, size = b"", 0
@@ -228,16 +228,16 @@ def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class _Layout:
-    def __init__(self, relation: Relation, wanted: LogTable) -> None:
+    def __init__(self, relation: Relation, log_table: LogTable) -> None:
         self.relation = relation
-        self.start = wanted.start
+        self.start = log_table.start
         names = [column.name for column in relation.columns]
-        self.names = [name if name not in wanted.excluded else None for name in names]
-        self.key = wanted.key_places(names)
+        self.names = [name if name not in log_table.excluded else None for name in names]
+        self.key = log_table.key_places(names)
         self._identity = [i for i, column in enumerate(relation.columns) if column.identity]
 
     def fill(self, new: Values, old: Values, full: bool) -> None:
-        """Take unchanged values from the old tuple, which holds all columns or only those of the identity."""
+        """Fill unchanged values from the old tuple, which has all columns or only those of the identity."""
         for i in range(len(new)) if full else self._identity:
             if new[i] is UNCHANGED:
                 new[i] = old[i]
@@ -247,11 +247,11 @@ class _Layout:
 
 
 class _Rows:
-    """Rows under way to an Arrow batch: facts by row, TupleData as it came, to be split for all rows at once."""
+    """Buffered rows of an Arrow batch: facts by row, and raw TupleData that is split for all rows at once."""
 
     def __init__(self) -> None:
         self.count = 0
-        #: layout, kind and number of rows that follow each other
+        #: layout, kind and number of consecutive rows
         self.runs: list[tuple[_Layout, str, int]] = []
         self._ordinals: list[int] = []
         self.new, self.old = Tuples(), Tuples()
@@ -272,12 +272,12 @@ class _Rows:
         self._add(layout, kind, last, len(messages))
 
     def add_old(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes]) -> None:
-        """Add rows of which only the old values are known."""
+        """Add rows with only old values."""
         self.old.add(self.count, messages, 6)
         self._add(layout, kind, last, len(messages))
 
     def add_moved(self, layout: _Layout, ordinal: int, new: bytes, message: bytes) -> None:
-        """Add an update that changes the key, with the TupleData ``new`` and the message of the old values."""
+        """Add an update that changes the key, from the TupleData ``new`` and the message with the old values."""
         self._moved.append(self.count)
         self.new.add(self.count, (new,), 0)
         self.old.add(self.count, (message,), 6)
@@ -299,7 +299,7 @@ class _Rows:
         moved[self._moved] = True
         new, unchanged = self.new.split(rows)
         old, _unchanged = self.old.split(rows)
-        # a kind is one character
+        # a kind has one character
         kind = pa.array(np.repeat(np.array(kinds), counts), pa.string())
         arrays = [
             *(pa.array(oids), pa.array(versions.astype(np.int32)), kind),
@@ -313,14 +313,14 @@ class _Rows:
         names = pa.list_(pa.string())
         if not unchanged:
             return pa.nulls(self.count, names)
-        found: dict[int, list[str]] = {}
+        by_row: dict[int, list[str]] = {}
         layouts = [layout for layout, _kind, count in self.runs for _ in range(count)]
         for row, place in unchanged:
             name = layouts[row].names[place]
             if name is not None:
-                found.setdefault(row, []).append(name)
+                by_row.setdefault(row, []).append(name)
         rows = range(self.count)
-        return pa.array([found.get(row) for row in rows], names) if found else pa.nulls(len(rows), names)
+        return pa.array([by_row.get(row) for row in rows], names) if by_row else pa.nulls(len(rows), names)
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:

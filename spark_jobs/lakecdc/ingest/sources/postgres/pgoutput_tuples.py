@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-#: in place of a value that an update left alone
+#: stands for a value that an update did not change
 UNCHANGED = object()
 Values = list[Any]
 
 
-_CUT_OFF = "A message ends before its values do."
+_CUT_OFF = "A message ends before its values."
 
 
 class ProtocolError(ValueError):
-    """A message that protocol version 1 does not have."""
+    """A message is not part of protocol version 1."""
 
 
 def read_tuple(message: bytes, at: int) -> tuple[Values, int]:
     """Decode the TupleData that begins at ``at``.
 
-    :return: values as bytes, None for null and :data:`UNCHANGED`; where it ends.
+    :return: values as bytes, None for null, or :data:`UNCHANGED`; and the end.
     :raises ProtocolError: a kind of value that protocol version 1 does not have.
     """
     count = (message[at] << 8) | message[at + 1]
@@ -67,14 +67,14 @@ class Tuples:
     def __init__(self) -> None:
         self.bytes = 0
         self._parts: list[bytes] = []
-        # the row of each part, and where the tuple begins in it
+        # the row of each part, and the start of the tuple in it
         self._rows: list[int] = []
         self._at: list[int] = []
 
     def add(self, row: int, messages: Sequence[bytes], at: int) -> None:
         """Add the TupleData that begins at ``at`` in each message.
 
-        :param row: number of the first one's row; the others' follow.
+        :param row: row number of the first message; the others follow.
         """
         self._parts += messages
         self._rows += range(row, row + len(messages))
@@ -82,7 +82,7 @@ class Tuples:
         self.bytes += sum(map(len, messages))
 
     def split(self, count: int) -> tuple[pa.ListArray, list[tuple[int, int]]]:
-        """Return a list of strings per row, null for a row without a tuple, and row and column of each unchanged value.
+        """Return a list of strings per row, null without a tuple, and row and column of each unchanged value.
 
         :param count: number of rows.
         :raises ProtocolError: a kind of value that protocol version 1 does not have.
@@ -96,7 +96,7 @@ class Tuples:
         octets = np.frombuffer(data, np.uint8)
         rows = np.nonzero(starts >= 0)[0]
         at, stop = starts[rows], stops[rows]
-        # Arrow looks at nothing: what a length tells beyond a message would be read from anywhere
+        # Arrow checks nothing: a wrong length would make it read beyond the message
         _within(at + 2 <= stop)
         counts = (octets[at].astype(np.int64) << 8) | octets[at + 1]
         at += 2
@@ -132,15 +132,15 @@ class Tuples:
 
 
 def _within(checks: Any) -> None:
-    """Check that places lie in their messages."""
+    """Check that places are inside their messages."""
     if not checks.all():
         raise ProtocolError(_CUT_OFF)
 
 
 def _cut(data: bytes, bounds: Any, present: Any) -> pa.Array:
-    """Return strings out of a buffer.
+    """Cut strings out of a buffer.
 
-    :param bounds: begin and end of each, ascending; Arrow sees values and the gaps between them in turn.
+    :param bounds: start and end of each, ascending; Arrow sees values and the gaps between them in turn.
     :param present: false for null.
     """
     from pyarrow import compute

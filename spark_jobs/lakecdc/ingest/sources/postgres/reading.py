@@ -1,4 +1,4 @@
-"""What a read of the log looks for and where it ends, and what it has seen."""
+"""Input, limits and summary of a read of the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RelationColumn:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table at one moment of the log.
+    """A table at one place in the log.
 
     :param version: counts the different descriptions of the table within one read, from 0.
     :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
@@ -45,9 +45,9 @@ class LogTable:
     """One table of a read.
 
     :param start: commit position (LSN as a number) below which its events are already applied.
-    :param excluded: columns that are left out.
-    :param numbers: of the columns when the log was read last, and as the catalog has them, which is where ``key`` is
-        from; None if a column is known by its name alone.
+    :param excluded: columns to leave out.
+    :param numbers: column numbers when the log was last read, and those in the catalog, from which ``key`` is; None if
+        only the name is known.
     """
 
     start: int
@@ -56,9 +56,9 @@ class LogTable:
     numbers: tuple[Columns, Columns] | None = None
 
     def key_places(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return the places of the key's columns; empty if they are not certain.
+        """Return the places of the key's columns; empty if they are uncertain.
 
-        :param names: of all columns, as the log has them.
+        :param names: names of all columns in the log.
         """
         if self.numbers is None:
             return tuple(names.index(column) for column in self.key if column in names)
@@ -69,10 +69,10 @@ class LogTable:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of a read, which ends with the transaction that it is in.
+    """Limits of a read, which ends after the current transaction.
 
-    :param bytes: of column values in the rows it delivers; 0 is unbounded.
-    :param seconds: since the first message, once it has delivered a row; 0 is unbounded.
+    :param bytes: bytes of column values in its rows; 0 is unbounded.
+    :param seconds: seconds since the first message, once there is a row; 0 is unbounded.
     """
 
     bytes: int = 0
@@ -81,15 +81,15 @@ class Bounds:
 
 @dataclass
 class Summary(summary.Summary[Relation]):
-    """What one read has seen.
+    """The summary of one read.
 
     Truncates are commit LSN, ordinal, commit time in microseconds and transaction.
 
     :param messages: messages read, skipped ones included.
     :param end_lsn: position after the last transaction; 0 if there was none.
     :param commit_micros: its commit time, microseconds since 1970.
-    :param bytes: of the column values delivered.
-    :param cut: a bound ended the read; more messages may be there.
+    :param bytes: bytes of the column values read.
+    :param cut: a limit ended the read; there may be more messages.
     :param open: tables with an update that leaves values out.
     """
 

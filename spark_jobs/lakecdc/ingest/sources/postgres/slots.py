@@ -1,4 +1,4 @@
-"""Slot, publication, lock and identity at the source."""
+"""Manage slot, publication and lock at the source, and read its identity."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lakecdc.model.positions import lsn, lsn_text
 log = logging.getLogger(__name__)
 
 _ACTIVE_SECONDS = 20.0
-# the server takes a moment to notice that the last run's session is closed
+# the server takes a moment to notice that the previous run's session is closed
 _LOCK_SECONDS = 2.0
 _POLL_SECONDS = 0.2
 _FLUSH_SECONDS = 1.0
-# a new slot waits for every transaction that is open; statement_timeout does not end that, lock_timeout does
+# a new slot waits for all open transactions; lock_timeout ends the wait, statement_timeout does not
 _TRANSACTION_SECONDS = 1800
 _OLDEST_TRANSACTION = """
 SELECT l.pid, a.usename, a.application_name, a.state, a.xact_start::timestamptz(0)::text
@@ -44,9 +44,9 @@ class Slot:
 
     :param plugin: output plugin; None for a physical slot.
     :param active_pid: server process that uses it now.
-    :param confirmed: position (LSN as a number) before which the log is gone for this slot.
-    :param lost: the server has removed log that it needed.
-    :param lag_bytes: log kept on the source's disk for it.
+    :param confirmed: position (LSN as a number) before which the slot has no log.
+    :param lost: the server has removed log that the slot needs.
+    :param lag_bytes: bytes of log on the source's disk for the slot.
     """
 
     name: str
@@ -64,7 +64,7 @@ def check_server(session: Session) -> None:
         raise InputError(f"The source is Postgres {session.info.server_version // 10000}; 13 or newer is needed.")
     standby, level = one(session, "SELECT pg_is_in_recovery(), current_setting('wal_level')")
     if standby:
-        raise InputError("The source is a standby.", hint="Give the primary's address; the slot must live there.")
+        raise InputError("The source is a standby.", hint="Use the primary's address; the slot must be there.")
     if level != "logical":
         raise InputError(
             f"The source has wal_level = {level}, so its log has no row changes.",
@@ -73,9 +73,9 @@ def check_server(session: Session) -> None:
 
 
 def identity(session: Session) -> str:
-    """Return what distinguishes this source from another: the cluster's identifier and its timeline.
+    """Return the source's identity: the cluster's identifier and its timeline.
 
-    Positions go on counting in a cluster after a failover or a restore, but on another timeline.
+    After a failover or restore, positions in a cluster continue on another timeline.
     """
     statement = (
         "SELECT system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) "
@@ -91,7 +91,7 @@ def now(session: Session) -> datetime:
 
 
 def log_end(session: Session) -> tuple[int, datetime]:
-    """Return where the log ends now, and the clock just before; what was acknowledged by then has reached the disk."""
+    """Return the current end of the log and the clock before it; transactions acknowledged by then are on disk."""
     clock, inserted = one(session, "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text")
     deadline = time.monotonic() + _FLUSH_SECONDS
     while True:
@@ -103,16 +103,16 @@ def log_end(session: Session) -> tuple[int, datetime]:
 
 
 def lock(session: Session, slot: str, max_wait: float = _LOCK_SECONDS) -> None:
-    """Take the lock of one run per slot; it ends with the session.
+    """Lock the slot for one run; the lock ends with the session.
 
-    :param max_wait: seconds for which another run may still hold it.
-    :raises ConflictError: if another run holds it.
+    :param max_wait: seconds to wait for another run.
+    :raises ConflictError: another run has the lock.
     """
     deadline = time.monotonic() + max(max_wait, _LOCK_SECONDS)
     while not one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")[0]:
         if time.monotonic() > deadline:
             raise ConflictError(
-                f"Another run is reading the slot {slot!r} now.",
+                f"Another run is reading the slot {slot!r}.",
                 hint="Wait until it ends. If it was killed, the source notices within moments: run again.",
             )
         time.sleep(_POLL_SECONDS)
@@ -131,12 +131,12 @@ def check_ours(session: Session, slot: Slot) -> None:
     if slot.plugin != "pgoutput" or slot.database != session.info.dbname:
         raise InputError(
             f"The slot {slot.name!r} belongs to database {slot.database} and plugin {slot.plugin}.",
-            hint="Choose another source.slot; this one was not made by lakecdc.",
+            hint="Choose another source.slot; lakecdc did not create this one.",
         )
 
 
 def usable_slot(session: Session, name: str) -> Slot | None:
-    """Return the slot, once no process of an earlier run uses it any more; None without one.
+    """Return the slot once no process of an earlier run uses it; None if it does not exist.
 
     :raises InputError: it is not ours, see :func:`check_ours`.
     :raises ConflictError: it stays in use.
@@ -152,13 +152,13 @@ def usable_slot(session: Session, name: str) -> Slot | None:
         if time.monotonic() > deadline:
             raise ConflictError(
                 f"The slot {name!r} is in use by the server process {slot.active_pid}.",
-                hint="Only one reader can have a slot: stop the other, or choose another source.slot.",
+                hint="Only one reader can use a slot: stop the other, or choose another source.slot.",
             )
         time.sleep(_POLL_SECONDS)
 
 
 def create_slot(where: Address, session: Session, name: str) -> None:
-    """Create the slot, without a full load (the first run creates it by itself otherwise).
+    """Create the slot without a full load (otherwise the first run creates it).
 
     :raises LakecdcError: if the source refuses.
     """
@@ -168,15 +168,15 @@ def create_slot(where: Address, session: Session, name: str) -> None:
 
 @contextmanager
 def bounded_wait(where: Address, session: Session, name: str) -> Iterator[None]:
-    """Create a slot in `session` meanwhile, without waiting for ever for transactions that are open at the source.
+    """Limit the time that creating a slot in ``session`` waits for open transactions at the source.
 
-    :raises LakecdcError: if the source refuses, or a transaction stays open for too long.
+    :raises LakecdcError: the source refuses, or a transaction stays open for too long.
     """
     import psycopg
 
     try:
         session.execute(f"SET lock_timeout = '{_TRANSACTION_SECONDS}s'".encode())
-        # no statement may follow: it would end the snapshot that a session has exported
+        # no statement may follow: it would end the session's exported snapshot
         yield
     except psycopg.errors.LockNotAvailable as error:
         raise SourceUnavailableError(
@@ -192,7 +192,7 @@ def bounded_wait(where: Address, session: Session, name: str) -> Iterator[None]:
 def _oldest_transaction(session: Session) -> str:
     row = session.execute(_OLDEST_TRANSACTION).fetchone()
     if row is None:
-        return "which has ended by now"
+        return "which has ended meanwhile"
     if row[0] is None:
         return "a prepared one (see pg_prepared_xacts)"
     pid, user, application, state, begin = row
@@ -201,18 +201,18 @@ def _oldest_transaction(session: Session) -> str:
 
 
 def advance(session: Session, slot: str, to: int) -> int:
-    """Let the source remove the log before a position; return where the slot stands now.
+    """Let the source remove the log before a position; return the slot's position.
 
-    :raises InputError: if the slot is gone.
+    :raises InputError: the slot no longer exists.
     """
-    found = find_slot(session, slot)
-    if found is None:
+    state = find_slot(session, slot)
+    if state is None:
         raise InputError(
             f"The slot {slot!r} was dropped while it was read.",
-            hint='Run once with "reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
+            hint='Run once with "reload": ["*"] in options to reload the tables with a new slot.',
         )
-    if to <= found.confirmed:
-        return found.confirmed
+    if to <= state.confirmed:
+        return state.confirmed
     (end,) = one(session, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", slot, lsn_text(to))
     return lsn(end)
 
@@ -224,9 +224,9 @@ class Publication:
         self._session, self._where, self.name = session, where, name
 
     def check(self) -> bool:
-        """Return whether it exists.
+        """Check whether the publication exists.
 
-        :raises InputError: if it leaves something out.
+        :raises InputError: the publication leaves something out.
         """
         statement = (
             "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot "
@@ -246,7 +246,7 @@ class Publication:
         return {(row[0], row[1]) for row in self._session.execute(statement, (self.name,))}
 
     def listed(self) -> set[str]:
-        """Return the tables that it names one by one, ``schema.table``; none if it is for all tables or a schema."""
+        """Return the individually listed tables, ``schema.table``; empty if it is for all tables or a schema."""
         statement = (
             "SELECT n.nspname || '.' || c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid "
             "JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"
@@ -269,12 +269,12 @@ class Publication:
         if row[0] or hidden:
             part = f"only rows with {row[0]}" if row[0] else f"not the column {sorted(hidden)[0]!r}"
             raise InputError(
-                f"The publication {self.name!r} passes on {part} of {table.label}.",
+                f"The publication {self.name!r} publishes {part} of {table.label}.",
                 hint="Publish the whole table; leave columns out with exclude_columns.",
             )
 
     def publish(self, tables: Sequence[SourceTable]) -> None:
-        """Create it for exactly these tables, or add those that it lacks."""
+        """Create the publication for exactly these tables, or add missing ones."""
         published = self.tables()
         missing = [table for table in tables if (table.schema, table.name) not in published]
         if not self.check():
@@ -286,7 +286,7 @@ class Publication:
         import psycopg
         from psycopg import sql
 
-        # ONLY: the children of an inherited table are tables of their own; partitions come along anyway
+        # ONLY excludes tables that inherit; partitions are included anyway
         names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(t.schema, t.name)) for t in tables)
         try:
             self._session.execute(sql.SQL(statement).format(sql.Identifier(self.name), names))

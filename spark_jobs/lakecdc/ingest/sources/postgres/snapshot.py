@@ -1,14 +1,14 @@
-"""Full loads: one exported snapshot, tables cut into page ranges, each range copied as CSV by a Spark task.
+"""Load tables in full from one exported snapshot: cut into page ranges, each range copied as CSV by a Spark task.
 
-The snapshot is the one of a slot's creation, so that it and the log meet without gap or overlap: it shows exactly the
-transactions whose commit lies before the slot's consistent point. Tables that join later are loaded from the snapshot
-of a temporary slot that lives as long as the load.
+The snapshot is that of the slot's creation, so it and the log meet without gap or overlap: it has exactly the
+transactions committed before the slot's consistent point. Tables added later are loaded from the snapshot of a
+temporary slot that exists during the load.
 
-A load is committed in parts, each with how far it has come, and a later run goes on from there. A snapshot dies with
-its session, so that run reads the rest from a new one. Rows in the pages that were read already are found by ``xmin``,
-the transaction that wrote them, and read again; what was deleted there is in the log, which is still applied from the
-first snapshot on. Page numbers mean nothing once a table was rewritten (``VACUUM FULL``, ``CLUSTER``, ``TRUNCATE``):
-then the load begins anew, over the rows that are there.
+A load is committed in parts, each with its progress, from which a later run continues. A snapshot ends with its
+session, so that run reads the rest from a new one. Rows changed in pages read before are found by ``xmin``, the
+transaction that wrote them, and read again; deletes there are in the log, which is still applied from the first
+snapshot. Page numbers are void once a table was rewritten (``VACUUM FULL``, ``CLUSTER``, ``TRUNCATE``): then the load
+starts over, on top of the existing rows.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from lakecdc.model.positions import lsn
 from lakecdc.runtime.progress import ProgressLog
 
 T = TypeVar("T")
-#: size and bytes of what the server sends of a row; a negative size is the end
+#: size and bytes of a row as sent by the server; a negative size is the end
 NextRow = Callable[[], tuple[int, Any]]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _SIZE = """
 SELECT pg_relation_size(%s::oid::regclass), current_setting('block_size')::bigint, row_security_active(%s::oid)
 """
-# before version 14 a page range is found by reading the whole table
+# before version 14 a page range costs a read of the whole table
 _TID_RANGE_SCAN = 140000
 
 
 @dataclass
 class Snapshot:
-    """An exported snapshot; it lives as long as its session.
+    """An exported snapshot; it ends with its session.
 
-    :param name: to import it by.
-    :param lsn: the log from here on is what it does not show.
-    :param time: the source's clock when it was taken.
-    :param xmin: every transaction below this number was over.
+    :param name: name to import it by.
+    :param lsn: place in the log after the snapshot's transactions.
+    :param time: the source's clock at the snapshot.
+    :param xmin: all transactions below this number had ended.
     """
 
     where: Address
@@ -67,7 +67,7 @@ class Snapshot:
     xmin: int
 
     def load(self, spark: SparkSession, shares: tuple[tuple[Chunk, ...], ...], rows: TypeRows, epoch: int) -> Load:
-        """Return the full load of chunks of a table, shared out by number of the task."""
+        """Return the full load of a table's chunks, by number of the task."""
         read = ReadTables(self.where, self.name, shares, rows)
         mark = LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
         return plan_load(spark, rows, mark, read, read, len(shares))
@@ -77,9 +77,9 @@ class Snapshot:
 
 
 def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
-    """Create a slot and take the snapshot of its consistent point, after all transactions that are open now.
+    """Create a slot and take the snapshot of its consistent point, after all open transactions.
 
-    :param temporary: the slot is another one beside it, which vanishes with the snapshot.
+    :param temporary: use a separate slot that ends with the snapshot.
     :raises LakecdcError: if the source refuses.
     """
     from psycopg import sql
@@ -96,7 +96,7 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
         session.close()
         raise
     assert created is not None
-    # the session that exports a snapshot may ask nothing else
+    # the session that exports a snapshot cannot run other statements
     with connect(where) as another:
         _begin(another, created[2])
         (xmin,) = one(another, "SELECT txid_snapshot_xmin(txid_current_snapshot())")
@@ -104,7 +104,7 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
 
 
 def export(where: Address) -> Snapshot:
-    """Take a snapshot of now, without a slot: the log that follows it may be gone by then."""
+    """Take a current snapshot without a slot: the log after it may not be kept."""
     session = connect(where)
     session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     name, end, clock, xmin = one(
@@ -126,7 +126,7 @@ def _begin(session: Session, name: str) -> None:
 class Chunk:
     """A range of pages of one table.
 
-    :param end: page after the last; None is the table's end.
+    :param end: page after the last one; None is the table's end.
     :param leaf: oid of the table that holds the pages.
     :param written_since: only rows written by this transaction or a later one; None is all.
     :param keys: only rows that meet this SQL condition on their keys; None is all.
@@ -146,7 +146,7 @@ class Chunk:
         if self.end is not None:
             parts.append(f"ctid < '({self.end},0)'::tid")
         if self.written_since is not None:
-            # rows know the lower half of the number alone, and age() counts from now on over its turns
+            # rows have only the lower half of the number, and age() handles its wraparound
             parts.append(f"age(xmin) <= age('{self.written_since % 2**32}'::xid)")
         if self.keys is not None:
             parts.append(f"({self.keys})")
@@ -156,9 +156,9 @@ class Chunk:
 def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk]:
     """Cut a table into ranges of about ``chunk_bytes`` of heap; every leaf gets at least one.
 
-    :raises InputError: if row-level security hides rows from the login.
+    :raises InputError: row-level security hides rows from the login.
     """
-    found: list[Chunk] = []
+    all_chunks: list[Chunk] = []
     ranged = session.info.server_version >= _TID_RANGE_SCAN
     for leaf in table.leaves:
         size, page, hidden = one(session, _SIZE, leaf.oid, leaf.oid)
@@ -170,17 +170,19 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
         pages, step = size // page, max(1, chunk_bytes // page)
         bounds = list(range(0, pages, step)) if ranged and pages else [0]
         ends: list[int | None] = [*bounds[1:], None]
-        found += [Chunk(leaf.schema, leaf.name, first, end, leaf.oid) for first, end in zip(bounds, ends, strict=True)]
-    return found
+        all_chunks += [
+            Chunk(leaf.schema, leaf.name, first, end, leaf.oid) for first, end in zip(bounds, ends, strict=True)
+        ]
+    return all_chunks
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a full load has come.
+    """The progress of a full load.
 
-    :param xmin: every transaction below this number was over when the oldest snapshot in use was taken.
+    :param xmin: all transactions below this number had ended at the oldest snapshot in use.
     :param leaf: oid of the leaf read last; leaves are read in the order of their oids.
-    :param page: its first page that was not read; None if all were.
+    :param page: its first unread page; None if all were read.
     :param files: fingerprint of the files that hold the leaves read so far.
     """
 
@@ -197,10 +199,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Part:
-    """What one commit of a full load brings.
+    """One part of a full load, committed at once.
 
-    :param after: progress of the load then; None if it is complete.
-    :param again: rows of these chunks may be in the target already.
+    :param after: progress of the load after the part; None if it is complete.
+    :param again: the target may already have rows of these chunks.
     """
 
     chunks: tuple[Chunk, ...]
@@ -214,41 +216,41 @@ def parts(
     """Cut the rest of a full load into parts.
 
     :param session: sees the table as the snapshot does, or later.
-    :param chunk_bytes: of heap in a chunk.
-    :param part_bytes: of heap in a part; 0 makes one part of all.
-    :param xmin: of the snapshot that is read.
+    :param chunk_bytes: bytes of heap in a chunk.
+    :param part_bytes: bytes of heap in a part; 0 makes one part of all.
+    :param xmin: ``xmin`` of the snapshot.
     :param before: progress of an earlier run.
     :raises SourceUnavailableError: the table was rewritten since the first part.
     """
     begun, files = before is not None, _files(session, table)
     if before is not None and before.files != _fingerprint(files, before.leaf):
         before = None
-    found = _aligned(chunks(session, table, chunk_bytes), before)
+    rest = _aligned(chunks(session, table, chunk_bytes), before)
     if before is not None:
-        done = [chunk for chunk in found if before.covers(chunk)]
-        found = found[len(done) :]
+        done = [chunk for chunk in rest if before.covers(chunk)]
+        rest = rest[len(done) :]
         changed = tuple(replace(chunk, written_since=before.xmin) for chunk in done)
-        yield Part(changed, replace(before, xmin=xmin) if found else None, again=True)
-    size = max(1, part_bytes // chunk_bytes) if part_bytes else max(1, len(found))
-    progress = ProgressLog(table.target.table, "chunks", len(found))
-    for start in range(0, len(found), size):
+        yield Part(changed, replace(before, xmin=xmin) if rest else None, again=True)
+    size = max(1, part_bytes // chunk_bytes) if part_bytes else max(1, len(rest))
+    progress = ProgressLog(table.target.table, "chunks", len(rest))
+    for start in range(0, len(rest), size):
         if (start or begun) and _files(session, table) != files:
             raise SourceUnavailableError(
                 f"{table.label} was rewritten (VACUUM FULL, CLUSTER, TRUNCATE) while it was being loaded.",
-                hint="Run again: its load begins anew.",
+                hint="Run again: its load starts over.",
             )
-        share = tuple(found[start : start + size])
-        last = start + size >= len(found)
+        share = tuple(rest[start : start + size])
+        last = start + size >= len(rest)
         after = Progress(xmin, share[-1].leaf, share[-1].end, _fingerprint(files, share[-1].leaf))
         yield Part(share, None if last else after, again=begun)
-        # whoever asks for the next part has committed this one
+        # the caller asks for the next part after committing this one
         progress.add(len(share))
 
 
-def _aligned(found: Sequence[Chunk], before: Progress | None) -> list[Chunk]:
-    """Return chunks with a border where an earlier run has stopped, which may have cut them otherwise."""
+def _aligned(all_chunks: Sequence[Chunk], before: Progress | None) -> list[Chunk]:
+    """Split chunks where an earlier run stopped, which may have used other chunks."""
     aligned: list[Chunk] = []
-    for chunk in found:
+    for chunk in all_chunks:
         page = before.page if before is not None and before.leaf == chunk.leaf else None
         if page is not None and chunk.first < page and (chunk.end is None or page < chunk.end):
             aligned += [replace(chunk, end=page), replace(chunk, first=page)]
@@ -271,7 +273,7 @@ def _fingerprint(files: Sequence[tuple[int, int | None]], last: int) -> str:
 def copied(session: Session, statement: bytes, take: Callable[[NextRow], Iterator[T]]) -> Iterator[T]:
     """Yield the result of a COPY TO STDOUT.
 
-    libpq is asked for the rows: psycopg's own iterator costs a task twice as much as their parsing.
+    The rows come from libpq: psycopg's iterator costs twice as much as parsing them.
 
     :raises psycopg.Error: if the source refuses.
     """
@@ -290,7 +292,7 @@ def copied(session: Session, statement: bytes, take: Callable[[NextRow], Iterato
 
 
 def blocks(next_row: NextRow) -> Iterator[bytearray]:
-    """Join the rows of a COPY, each of which arrives whole, to blocks, so that no row is ever cut."""
+    """Join the complete rows of a COPY to blocks."""
     gathered = bytearray()
     while True:
         size, row = next_row()
@@ -307,7 +309,7 @@ def blocks(next_row: NextRow) -> Iterator[bytearray]:
 def parse(block: bytes | bytearray, types: Sequence[pa.DataType]) -> list[pa.RecordBatch]:
     """Parse Postgres' CSV: null is empty, the empty string is quoted, values may hold line ends.
 
-    :raises pyarrow.ArrowInvalid: a text is not of its column's type.
+    :raises pyarrow.ArrowInvalid: a text does not have its column's type.
     """
     from pyarrow import csv
 
@@ -323,8 +325,8 @@ def parse(block: bytes | bytearray, types: Sequence[pa.DataType]) -> list[pa.Rec
     )
     form = csv.ParseOptions(newlines_in_values=True, double_quote=True, ignore_empty_lines=False)
     table = csv.read_csv(pa.BufferReader(block), read_options=read, parse_options=form, convert_options=convert)
-    found: list[pa.RecordBatch] = table.to_batches()
-    return found
+    batches: list[pa.RecordBatch] = table.to_batches()
+    return batches
 
 
 @dataclass(frozen=True)
@@ -360,13 +362,13 @@ class ReadTables:
 def typed(copied_blocks: Iterable[bytearray], rows: TypeRows) -> Iterator[pa.Table]:
     """Yield the rows of blocks of Postgres' CSV."""
     columns = rows.columns
-    # Arrow parses these columns to values at once
+    # Arrow parses these columns directly
     kinds = [arrow_type(c.type) if is_parsed_by_arrow(c.base, c.type) else pa.string() for c in columns]
     for block in copied_blocks:
         try:
             batches = parse(block, kinds)
         except pa.ArrowInvalid:
-            # Arrow refuses texts that may fit, such as an infinite date where the source says what it means
+            # Arrow refuses texts that may fit, such as infinite dates with a configured meaning
             batches = parse(block, [pa.string()] * len(columns))
         for batch in batches:
             yield rows.typed(batch.columns)

@@ -1,9 +1,9 @@
-"""Notice changes of a source table's rows that its log has no events for.
+"""Detect changes of a source table's rows for which the log has no events.
 
-The log has no row for values that ALTER TABLE computes anew, for a partition that is attached, detached, dropped or
-truncated on its own, and for an enum's label that is renamed. The catalog tells: by the partition tree, the files of
-the leaves, and the transactions that wrote the catalog's own rows. A target remembers them in its position; a change
-that cannot be ruled out stops the table.
+The log has no rows for values that ALTER TABLE computes, for partitions that are attached, detached, dropped or
+truncated on their own, and for renamed enum labels. The catalog shows them: by the partition tree, the files of the
+leaves, and the transactions that wrote the catalog's rows. A target records them in its position; a change that cannot
+be ruled out stops the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakecdc.ingest.sources.postgres.catalog import SourceTable
 from lakecdc.ingest.sources.postgres.connect import Session, one
 from lakecdc.model.positions import lsn
 
-# one statement, so that all of it is of one moment; a table's row for the column ctid is as old as the table
+# one statement, for a consistent state; a table's row for the column ctid is as old as the table
 _TREE = """
 WITH RECURSIVE tree(oid, parent, xid, cid) AS (
   SELECT %(oid)s::oid, 0::oid, 0::bigint, 0::bigint
@@ -45,7 +45,7 @@ WHERE e.enumtypid IN (
   WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> ALL(%s::text[]))
 ORDER BY e.oid
 """
-# half of the numbers that transactions turn through
+# half of the wraparound range of transaction numbers
 _COMPARABLE = 2**31
 
 
@@ -56,8 +56,8 @@ class _Node:
     :param xid: transaction that attached it to its parent.
     :param cid: the command in that transaction.
     :param born: the same transaction created it.
-    :param changed_by: transaction that wrote its row of the catalog, which is the one that gave it its file, or later.
-    :param columns: the transactions that wrote its columns' rows of the catalog.
+    :param changed_by: transaction that wrote its catalog row: the one that assigned its file, or a later one.
+    :param columns: the transactions that wrote its columns' catalog rows.
     """
 
     oid: int
@@ -73,10 +73,10 @@ class _Node:
     columns: str
 
     def rows_from_before(self) -> str:
-        """Return the SQL condition of rows that may have been in it when it was attached."""
+        """Return the SQL condition of rows that the table may have had when it was attached."""
         if not self.born:
             return "true"
-        # the number of a command is another's once the row was locked
+        # locking a row overwrites its command number
         return (
             f"CASE WHEN xmin::text = '{self.xid}' THEN cmin::text::bigint <= {self.cid} OR xmax::text <> '0' "
             f"ELSE age(xmin) >= age('{self.xid}'::xid) END"
@@ -85,11 +85,11 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Storage:
-    """The catalog's view of a table at one moment.
+    """The catalog's view of a table at one time.
 
     :param labels: name of each enum type, and its labels by their oids.
-    :param xmin: every transaction below this number was over.
-    :param lsn: the log up to here has every commit that is seen.
+    :param xmin: all transactions below this number had ended.
+    :param lsn: the log up to here has all visible commits.
     """
 
     nodes: Mapping[int, _Node]
@@ -102,7 +102,7 @@ class _Storage:
         return {oid: node for oid, node in self.nodes.items() if not node.partitioned}
 
     def path(self, leaf: int) -> list[_Node]:
-        """Return a leaf and the partitions that it lies in, without the table itself."""
+        """Return a leaf and its parent partitions, without the table itself."""
         path = []
         while (node := self.nodes[leaf]).parent:
             path.append(node)
@@ -110,7 +110,7 @@ class _Storage:
         return path
 
     def links(self, leaves: Iterable[int]) -> str:
-        """Return a digest of how leaves hang together with the table."""
+        """Return a digest of the partition tree between leaves and table."""
         links = {(node.oid, node.parent, node.xid) for leaf in leaves for node in self.path(leaf)}
         return _digest(repr(sorted(links)))
 
@@ -120,13 +120,13 @@ class _Storage:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a target's position keeps of its source table's storage.
+    """The storage of a source table as recorded in its target's position.
 
     :param files: of the leaves, by their oids.
     :param links: digest of the partition tree above them.
     :param columns: digest of their columns.
-    :param labels: of each enum type the highest oid of a label, and a digest of all up to it.
-    :param xmin: every transaction below this number was over by then.
+    :param labels: the highest label oid of each enum type, and a digest of all labels up to it.
+    :param xmin: all transactions below this number had ended.
     """
 
     files: Mapping[int, int]
@@ -138,12 +138,12 @@ class Remembered:
     @classmethod
     def of(cls, now: _Storage) -> Remembered:
         leaves = now.leaves
-        labels = {enum: (max(found), _labels(found, max(found))) for enum, (_, found) in now.labels.items()}
+        labels = {enum: (max(members), _labels(members, max(members))) for enum, (_, members) in now.labels.items()}
         files = {leaf: node.file for leaf, node in leaves.items()}
         return cls(files, now.links(leaves), now.columns(leaves), labels, now.xmin)
 
     def encode(self) -> dict[str, Any]:
-        """Encode for a position, where it has to be small: numbers of thousands of partitions differ by little."""
+        """Encode compactly for a position: numbers of thousands of partitions differ by little."""
         before, numbers = 0, list[int]()
         for leaf in sorted(self.files):
             numbers += [leaf - before, self.files[leaf] - leaf]
@@ -162,10 +162,10 @@ class Remembered:
 
 
 class StorageWatch:
-    """Compare a table's storage with what its target's position remembers.
+    """Compare a table's storage with the one recorded in its target's position.
 
-    :param remembered: of the position; None if the table was never fed.
-    :ivar read_at: LSN up to which the log has every change that the catalog showed at the start.
+    :param remembered: recorded in the position; None if the table was never fed.
+    :ivar read_at: LSN up to which the log has all changes visible in the catalog at the start.
     :raises InputError: rows may have changed without events.
     """
 
@@ -174,17 +174,17 @@ class StorageWatch:
         now = _read(session, table)
         self._remembered = Remembered.decode(remembered) if remembered else Remembered.of(now)
         self.read_at = now.lsn
-        # leaves with a new file that a TRUNCATE of the whole table may explain, once the log has come to it
+        # leaves with a new file, which a TRUNCATE of the table, later in the log, may explain
         self._unexplained = self._compare(now, None)
 
     def encode(self) -> dict[str, Any]:
-        """Encode for the position of a batch that :meth:`follow` has passed."""
+        """Encode for the position of a batch accepted by :meth:`follow`."""
         return self._remembered.encode()
 
     def follow(self, to: int, altered: bool, truncated_by: int | None) -> None:
-        """Compare again where a batch of the log describes the table, and judge what the log must have explained.
+        """Compare again if a batch of the log describes the table, and check that the log explains new files.
 
-        :param to: LSN up to which the batch goes.
+        :param to: LSN at the end of the batch.
         :param altered: the log describes the table, as it does before its first event and after DDL.
         :param truncated_by: transaction of its last TRUNCATE in the batch.
         :raises InputError: rows may have changed without events.
@@ -193,22 +193,22 @@ class StorageWatch:
             self._unexplained &= self._compare(_read(self._session, self._table), truncated_by)
         if self._unexplained and to >= self.read_at:
             raise self._table.full_load_needed(
-                f"A partition of {self._table.label} has another file now and no row from before the last run: it may "
-                "have been truncated (VACUUM FULL and CLUSTER of a partition without older rows look the same)"
+                f"A partition of {self._table.label} has another file and no row from before the last run: it may have "
+                "been truncated (VACUUM FULL and CLUSTER of a partition without older rows look the same)"
             )
 
     def _compare(self, now: _Storage, truncated_by: int | None) -> set[int]:
-        """Remember what is there now, and return the leaves whose rows may have changed without an event."""
+        """Record the current storage, and return the leaves whose rows may have changed without an event."""
         before, leaves, label = self._remembered, now.leaves, self._table.label
         if before.files.keys() - leaves.keys():
             raise self._table.full_load_needed(
-                f"A partition of {label} was detached or dropped, which is not in the log"
+                f"A partition of {label} was detached or dropped, and the log does not show it"
             )
         changed = {leaf for leaf, file in before.files.items() if leaves[leaf].file != file}
         if changed and now.columns(before.files) != before.columns:
             raise self._table.full_load_needed(
-                f"The rows of {label} were rewritten and its columns altered, and the log does not have values that "
-                "ALTER TABLE has computed"
+                f"The rows of {label} were rewritten and its columns altered, and the log lacks values computed by "
+                "ALTER TABLE"
             )
         if now.links(before.files) != before.links:
             raise self._table.full_load_needed(f"A partition of {label} was detached and attached again")
@@ -217,19 +217,19 @@ class StorageWatch:
         for leaf in leaves.keys() - before.files.keys():
             self._check_new(now, leaf, known)
         unexplained = {leaf for leaf in changed if self._may_be_truncated(now, leaves[leaf], truncated_by)}
-        found = Remembered.of(now)
+        current = Remembered.of(now)
         if unexplained:
-            files = {**found.files, **{leaf: before.files[leaf] for leaf in unexplained}}
-            found = replace(found, files=files, xmin=before.xmin)
-        self._remembered = found
+            files = {**current.files, **{leaf: before.files[leaf] for leaf in unexplained}}
+            current = replace(current, files=files, xmin=before.xmin)
+        self._remembered = current
         return unexplained
 
     def _check_labels(self, now: _Storage) -> None:
         for enum, (last, digest) in self._remembered.labels.items():
             if enum in now.labels and _labels(now.labels[enum][1], last) != digest:
                 raise self._table.full_load_needed(
-                    f"Labels of the enum type {now.labels[enum][0]} of {self._table.label} were renamed, also in "
-                    "rows that the log does not have"
+                    f"Labels of the enum type {now.labels[enum][0]} of {self._table.label} were renamed, also in rows "
+                    "that the log lacks"
                 )
 
     def _check_new(self, now: _Storage, leaf: int, known: set[int]) -> None:
@@ -238,8 +238,8 @@ class StorageWatch:
         if self._any_row(now.nodes[leaf], " OR ".join(links)):
             node = now.nodes[leaf]
             raise self._table.full_load_needed(
-                f"The partition {node.schema}.{node.name} may have been attached to {self._table.label} with rows, "
-                "which are not in the log"
+                f"The partition {node.schema}.{node.name} may have been attached to {self._table.label} with rows that "
+                "the log lacks"
             )
 
     def _may_be_truncated(self, now: _Storage, leaf: _Node, truncated_by: int | None) -> bool:
@@ -261,14 +261,14 @@ class StorageWatch:
         except errors.InsufficientPrivilege as error:
             name = f"{leaf.schema}.{leaf.name}"
             raise InputError(
-                f"Cannot check whether the partition {name} brought rows that the log does not have: "
-                "the login may not read it.",
+                f"Cannot check whether the partition {name} was attached with rows that the log lacks: the login may "
+                "not read it.",
                 hint=f"Run GRANT SELECT ON {name} TO {self._session.info.user} at the source.",
             ) from error
 
 
 def is_unchanged(session: Session, table: SourceTable, remembered: Mapping[str, Any]) -> bool:
-    """Check that the catalog shows a table as a position remembers it, so that it was not altered in any way."""
+    """Check that a table's storage is the one recorded in a position, so the table was not altered."""
     now, before = Remembered.of(_read(session, table)), Remembered.decode(remembered)
     return replace(now, xmin=before.xmin) == before
 
@@ -284,7 +284,7 @@ def _read(session: Session, table: SourceTable) -> _Storage:
 
 
 def _labels(labels: Mapping[int, str], last: int) -> str:
-    """Return a digest of an enum's labels up to one; new ones come behind it."""
+    """Return a digest of an enum's labels up to one; new labels follow it."""
     return _digest(repr(sorted((oid, label) for oid, label in labels.items() if oid <= last)))
 
 

@@ -1,4 +1,4 @@
-"""Postgres types as Spark SQL types, and values from their text; full load and log share both.
+"""Map Postgres types to Spark SQL types, and convert texts to values, for full load and log.
 
 ================================================  =======================================================
 Postgres                                          target
@@ -23,9 +23,9 @@ domains                                           as their base type
 ================================================  =======================================================
 
 Everything else (geometric, range, composite, tsvector, money, interval, oid, hstore and other extension types) stops
-the table with an error, unless the target's ``columns`` names a type for it, as which its text is read, or
-``exclude_columns`` leaves it out. A value is read exactly or not at all: an event with one that its type cannot hold,
-such as the date ``infinity``, a year BC or the numeric ``NaN``, goes to the quarantine; the value never becomes null.
+the table with an error, unless the target's ``columns`` sets a type to parse its text as, or ``exclude_columns`` leaves
+it out. A value is read exactly or not at all: an event with a value that does not fit its type, such as the date
+``infinity``, a year BC or the numeric ``NaN``, goes to the quarantine; the value never becomes null.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class PgType:
 
 
 class TypeCatalog:
-    """Looks types up at the source, each once.
+    """Look up types at the source, each once.
 
     :param infinity: see :class:`Texts`.
     """
@@ -95,7 +95,7 @@ class TypeCatalog:
         self._known: dict[int, PgType | None] = {}
 
     def find(self, oid: int) -> PgType | None:
-        """Return the type of an oid; None if the source has dropped it."""
+        """Return the type of an oid; None if it was dropped."""
         if oid not in self._known:
             row = self._session.execute(_LOOKUP, ([oid],)).fetchone()
             self._known[oid] = PgType(*row) if row else None
@@ -104,29 +104,29 @@ class TypeCatalog:
     def spark_type(self, oid: int, modifier: int) -> str | None:
         """Return the Spark SQL type for a column's type; None without a counterpart.
 
-        :param modifier: the type modifier as ``pg_attribute`` keeps it, -1 for none.
+        :param modifier: the type modifier in ``pg_attribute``, -1 for none.
         """
-        found = self.find(oid)
-        if found is None:
+        pg_type = self.find(oid)
+        if pg_type is None:
             return None
-        if found.kind == "d":
-            return self.spark_type(found.base, found.base_modifier if modifier < 0 else modifier)
-        if found.kind == "e" or found.name == "citext":
+        if pg_type.kind == "d":
+            return self.spark_type(pg_type.base, pg_type.base_modifier if modifier < 0 else modifier)
+        if pg_type.kind == "e" or pg_type.name == "citext":
             return "string"
-        if found.schema != "pg_catalog" or found.kind != "b":
-            return self._array(found)
-        if found.name == "numeric":
+        if pg_type.schema != "pg_catalog" or pg_type.kind != "b":
+            return self._array(pg_type)
+        if pg_type.name == "numeric":
             return numeric(modifier)
-        return _SIMPLE.get(found.name) or self._array(found)
+        return _SIMPLE.get(pg_type.name) or self._array(pg_type)
 
     def name(self, oid: int) -> str:
-        found = self.find(oid)
-        return found.name if found else f"of oid {oid}, which no longer exists"
+        pg_type = self.find(oid)
+        return pg_type.name if pg_type else f"of oid {oid}, which no longer exists"
 
     def base_name(self, oid: int) -> str:
-        """Return the name of the type, of a domain's base type."""
-        found = self.find(oid)
-        return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
+        """Return the name of the type, or of a domain's base type."""
+        pg_type = self.find(oid)
+        return self.base_name(pg_type.base) if pg_type and pg_type.kind == "d" else self.name(oid)
 
     def type_rows(self, table: SourceTable, columns: Iterable[Column]) -> TypeRows:
         """Return the converter of a table's rows to the target's columns."""
@@ -134,13 +134,13 @@ class TypeCatalog:
         text_columns = tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
         return TypeRows(text_columns, table.key, Texts(self.infinity))
 
-    def _array(self, found: PgType) -> str | None:
-        is_array = found.category == "A" and found.element
-        return "string" if is_array and self.spark_type(found.element, -1) else None
+    def _array(self, pg_type: PgType) -> str | None:
+        is_array = pg_type.category == "A" and pg_type.element
+        return "string" if is_array and self.spark_type(pg_type.element, -1) else None
 
 
 def numeric(modifier: int) -> str:
-    """Return the type for ``numeric`` with a modifier: precision in its upper half, below a signed scale of 11 bits."""
+    """Return the type for ``numeric`` with a modifier: precision in the upper half, a signed scale of 11 bits below."""
     if modifier < 0:
         return "string"
     precision = ((modifier - 4) >> 16) & 0xFFFF
@@ -152,9 +152,9 @@ def numeric(modifier: int) -> str:
 
 
 def is_parsed_by_arrow(base: str, kind: str) -> bool:
-    """Check whether Arrow reads each text of a type in the CSV of a full load exactly or refuses it.
+    """Check whether Arrow parses each text of a type in a full load's CSV exactly or refuses it.
 
-    :param base: name of the Postgres type, a domain's base.
+    :param base: name of the Postgres type, or of a domain's base type.
     :param kind: Spark SQL type of the column.
     """
     return kind == "boolean" if base == "bool" else is_read_by_arrow(_own(base), kind)
@@ -166,12 +166,12 @@ def _own(base: str) -> str:
 
 @dataclass(frozen=True)
 class Texts:
-    """Turns texts into values, see :data:`lakecdc.ingest.formats.text_columns.Convert`.
+    """Convert texts to values, see :data:`lakecdc.ingest.formats.text_columns.Convert`.
 
     The texts are those of the types' output functions under the settings of ``connect``.
 
-    :param infinity: what infinite dates and times become: ``quarantine`` leaves their texts, ``null`` makes them null,
-        ``bounds`` the outermost values of the type.
+    :param infinity: how infinite dates and times are converted: ``quarantine`` leaves their texts, ``null`` makes them
+        null, ``bounds`` the outermost values of the type.
     """
 
     infinity: str = "quarantine"

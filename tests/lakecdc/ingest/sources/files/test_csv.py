@@ -34,7 +34,7 @@ def test_later_files_and_lines_win_and_new_columns_are_added(fed: Fed) -> None:
     fed.write("e.csv", "id,Extra", "1,y")
     assert "'Extra' differs from the table's 'extra' only in case" in (fed.run(outcome="failed").reason or "")
     fed.write("f.csv", "id,extra", "1,z")
-    assert "Extra, extra differ in case alone" in (fed.run(outcome="failed").reason or "")
+    assert "Extra, extra differ only in case" in (fed.run(outcome="failed").reason or "")
     assert len(fed.rows("*")[0]) == 5
 
 

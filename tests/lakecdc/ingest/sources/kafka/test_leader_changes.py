@@ -48,6 +48,6 @@ def test_a_leader_change_is_awaited() -> None:
 
 def test_other_errors_are_raised_at_once() -> None:
     answers = Answers(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(SourceUnavailableError, match="cannot be asked"):
+    with pytest.raises(SourceUnavailableError, match="cannot be queried"):
         cluster_with(answers).offsets([("t", 0)], "latest")
     assert len(answers.errors) == 1

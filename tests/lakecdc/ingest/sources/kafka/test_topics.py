@@ -207,7 +207,7 @@ def test_a_recreated_topic_is_refused_until_accepted(topics: Topics) -> None:
     again.delete(min(history.rows))
     topics.produce(topic, again.events)
     reason = refused(topics.ingest(target, topics=[topic]))
-    assert "is not the one that fed it" in reason and before in reason
+    assert "is not the one that fed the table" in reason and before in reason
     assert topics.rows(name) == history.expected()
     topic_id = topics.admin_id(topic)
     report = only(topics.ingest(target, topics=[topic], accept_topic_ids=[topic_id]))

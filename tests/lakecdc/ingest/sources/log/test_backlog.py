@@ -38,7 +38,7 @@ def test_a_table_applies_rounds_that_continue_its_position(
     backlog: Backlog[Any] = Backlog(spark, "lake")
     position = Position("postgres", "a", {"lsn": lsn_text(at)}) if at else None
     assert [p.through for p in backlog._usable("shop.t", position, rounds, "a")] == usable
-    assert backlog._taken.get("shop.t") == forgotten
+    assert backlog._settled.get("shop.t") == forgotten
 
 
 def test_a_parked_round_is_read_as_it_was_written() -> None:

@@ -103,7 +103,7 @@ ODD: list[tuple[str, str, dict[str, Any], str | None]] = [
     ("date", "'2024-02-31'), (3, '2024-01-00'", {}, None),
     ("blob", "'x'", {"columns": {"v": "string"}}, None),
     ("int", "5", {"columns": {"v": "decimal(3,1)"}}, None),
-    ("text", "'x'", {"clean": {"rename": {"v": "w"}}}, "the rows are cleaned on the way"),
+    ("text", "'x'", {"clean": {"rename": {"v": "w"}}}, "the rows are cleaned"),
 ]
 
 

@@ -100,7 +100,7 @@ def test_unsupported_encryption_is_reported(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "then", "why"),
     [
-        ("binlog_format", "MIXED", "ROW", "does not tell the rows"),
+        ("binlog_format", "MIXED", "ROW", "lacks the rows"),
         ("binlog_row_image", "MINIMAL", "FULL", "leaves out columns"),
         ("log_bin_compress", "ON", "OFF", "compressed"),
     ],
@@ -127,7 +127,7 @@ def test_tables_that_cannot_be_fed_do_not_stop_the_others(shop: Shop) -> None:
     expected = {
         shop.target("missing"): 'no table .*missing.*"source_table"',
         shop.target("keyless"): "no primary key .*mode upsert .*mode append or history",
-        shop.target("old"): "kept by MyISAM.*ENGINE = InnoDB",
+        shop.target("old"): "uses the engine MyISAM.*ENGINE = InnoDB",
         shop.target("seen"): "is not an ordinary table",
         shop.target("versioned"): "is not an ordinary table",
         shop.target("child"): "ON DELETE CASCADE.*allow_cascades",
@@ -201,7 +201,7 @@ def test_a_purged_log_needs_a_full_load(shop: Shop) -> None:
         time.sleep(0.1)
     refused = shop.start()
     assert set(refused) == {name}
-    assert "is gone from the source (purged" in str(refused[name]) and "a full load is needed" in str(refused[name])
+    assert "(it was purged" in str(refused[name]) and "a full load is needed" in str(refused[name])
 
 
 def test_a_reset_or_restored_log_is_detected(shop: Shop) -> None:
@@ -226,7 +226,7 @@ def test_a_restarted_log_does_not_continue_the_old_one(shop: Shop) -> None:
     assert position is not None and position.offsets["file"].endswith("000001")
     # log files record whole seconds
     shop.sql("DO SLEEP(1.1)", reset, *["INSERT INTO s.t VALUES (2, 0)", "DELETE FROM s.t WHERE id = 2"] * 40)
-    assert re.search("(whose log was reset|it was reset or restored): a full load", str(shop.start()[name]))
+    assert re.search("(its log was reset|it was reset or restored): a full load", str(shop.start()[name]))
 
 
 @pytest.mark.soak
@@ -261,9 +261,9 @@ def test_changes_that_need_a_full_load_stop_their_table(shop: Shop) -> None:
         "dropped": (["DROP TABLE s.dropped", "CREATE TABLE s.dropped (id int PRIMARY KEY, v int)"], "was dropped"),
         "renamed": (["RENAME TABLE s.renamed TO s.t2, s.t2 TO s.renamed"], "was renamed"),
         "swapped": (["CREATE TABLE s.n LIKE s.swapped", "RENAME TABLE s.swapped TO s.t3, s.n TO s.swapped"], "renamed"),
-        "replaced": (["CREATE OR REPLACE TABLE s.replaced (id int PRIMARY KEY)"], "was made anew"),
-        "w": (["ALTER TABLE s.w RENAME COLUMN v TO w"], "renamed the column 'v', and what its columns were before is"),
-        "c": (["ALTER TABLE s.c ADD u varchar(40) DEFAULT uuid()"], "'u' was added .* with a default that is computed"),
+        "replaced": (["CREATE OR REPLACE TABLE s.replaced (id int PRIMARY KEY)"], "was recreated"),
+        "w": (["ALTER TABLE s.w RENAME COLUMN v TO w"], "renamed the column 'v', and its columns before are unknown"),
+        "c": (["ALTER TABLE s.c ADD u varchar(40) DEFAULT uuid()"], "'u' was added .* with a computed default"),
         "minimal": (["SET binlog_row_image = MINIMAL", "UPDATE s.minimal SET v = 5"], "not whole"),
         "x": (["XA START 'x'", "UPDATE s.x SET v = 6", "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"], "XA trans"),
     }

@@ -258,7 +258,7 @@ def test_renamed_columns_are_named(statement: str, renamed: list[tuple[str, str]
 )
 def test_ambiguous_renames_are_not_guessed(statement: str) -> None:
     lost, altered = effects(statement, "db", STRICT)
-    assert lost.kind == "lost" and "cannot be read for sure" in lost.detail
+    assert lost.kind == "lost" and "cannot be parsed reliably" in lost.detail
     assert not altered.change.renamed
 
 

@@ -109,7 +109,7 @@ def test_both_ways_leave_the_same_table(
     assert_the_same(shop.lake, shop.schema, reports, columns, shop.sql("SELECT count(*) FROM s.t")[0][0])
 
 
-CLEANED = "the rows are cleaned on the way"
+CLEANED = "the rows are cleaned"
 # column type, value of the second row, settings of the target, why Spark has to write, rows that arrive
 ODD: list[tuple[str, str, dict[str, Any], str | None, int]] = [
     ("date", "10000-01-01", {}, None, 1),

@@ -38,7 +38,7 @@ def test_a_dropped_source_table_is_reported_with_the_log_its_slot_retains() -> N
     error = admitted({"pg_replication_slots": [SLOT]}, POSITION)
     assert "The source table shop.orders was dropped." in error.message
     assert "The slot 's' keeps the log from 0/1000 on for its target, 12 MB by now." in error.message
-    assert "Take the target out of the configuration" in str(error.hint)
+    assert "Remove the target from the configuration" in str(error.hint)
     assert error.table == "shop.orders"
 
 

@@ -116,7 +116,7 @@ def test_an_unreadable_parking_form_refuses_only_its_table(shop: Shop, monkeypat
         shop.run(failing=bad)
     insert(shop, "good", 2)
     refused = shop.run().refused
-    assert set(refused) == {bad} and "parked by an earlier build" in str(refused[bad])
+    assert set(refused) == {bad} and "written by an earlier version" in str(refused[bad])
     assert ids(shop, good) == [0, 1, 2] and ids(shop, bad) == [0]
 
 

@@ -13,7 +13,7 @@ from tests.lakecdc.ingest.sources.model import differs, field_ids, run
 from .conftest import Shop
 
 DOC = "repeat('x', 5000)"
-USED_NAME = "a name that a column still has"
+USED_NAME = "the name of a column in the table"
 
 
 def make(shop: Shop, constraint: str = "PRIMARY KEY (id)", **target: object) -> str:
