@@ -172,7 +172,7 @@ class _Run:
         groups = self._groups if folds else None
         buffering = Buffering.of(decoding, groups, plan.marks, every=every, alone=alone)
         task = DecodeTask(decoding, scan.read if scan else None, buffering, plan.void_below)
-        typed = run_tasks((scan.numbers() if scan else self.messages()), task, packing.SCHEMA)
+        typed = run_tasks(scan.numbers() if scan else self.messages(), task, packing.SCHEMA)
         # a scan reads one log, or files treated as one
         one_log = scan is not None and not decoding.traits.many_rows
         types = {f.name: f.type for f in decoding.fields}
