@@ -100,8 +100,12 @@ class Merge:
 
     def group_of(self, source_table: str) -> MergeGroup | None:
         """Return the group that one source table alone feeds, in the order of its events; None without one."""
+        return next(iter(self.groups_of(source_table)), None)
+
+    def groups_of(self, source_table: str) -> list[MergeGroup]:
+        """Return the groups that one source table alone feeds, in the order of its events."""
         named = (g for g in self.groups if g.source_table and not g.sequence)
-        return next((g for g in named if f".{source_table}".endswith(f".{g.source_table}")), None)
+        return [g for g in named if f".{source_table}".endswith(f".{g.source_table}")]
 
     def rule_of(self, column: str) -> Rule:
         """Return the rule of a column outside groups."""

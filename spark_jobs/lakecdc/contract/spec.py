@@ -281,4 +281,4 @@ def _select(targets: tuple[Target, ...], tables: tuple[str, ...]) -> tuple[Targe
 def _split_aggregated(targets: tuple[Target, ...]) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
     """Return the targets that a source feeds, and those that are aggregated from the history tables among them."""
     aggregated = tuple(target for target in targets if target.is_aggregated)
-    return tuple(target.fed_history() if target.is_aggregated else target for target in targets), aggregated
+    return tuple(target.history() if target.is_aggregated else target for target in targets), aggregated

@@ -18,16 +18,17 @@ from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form, equ
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
 ORDER_COLUMN = "_lakecdc_order"
 TIME_COLUMN = "_lakecdc_source_time"
-#: further columns of a change log: the kind of event, its columns whose value the source left out because it had not
-#: changed, and the key (JSON) that the row had before the event gave it another one
+#: further columns of a change log: the kind of event, its columns whose unchanged value the source left out, the key
+#: (JSON) that the row had before the event gave it another one, and, for groups of ``merge``, its source table
 OP_COLUMN = "_lakecdc_op"
 UNCHANGED_COLUMN = "_lakecdc_unchanged"
 OLD_KEY_COLUMN = "_lakecdc_old_key"
+SOURCE_TABLE_COLUMN = "_lakecdc_source_table"
 
 
 def is_own_column(name: str) -> bool:
-    """Check whether lakecdc adds a column of this name to tables of current rows."""
-    return name in (ORDER_COLUMN, TIME_COLUMN, ROWS_COLUMN) or name.startswith(ORDER_PREFIX)
+    """Check whether a column of this name is one that lakecdc adds, other than those of every change log."""
+    return name in (ORDER_COLUMN, TIME_COLUMN, ROWS_COLUMN, SOURCE_TABLE_COLUMN) or name.startswith(ORDER_PREFIX)
 
 
 Encoding = Literal[
@@ -121,8 +122,8 @@ class Target:
         ``epoch_nanos``, ``time_millis``, ``time_micros`` or ``time_nanos``.
     :param exclude_columns: source columns to leave out.
     :param clean: rename, compute, filter and select columns; event time.
-    :param on_truncate: effect of a TRUNCATE at the source: ``apply`` empties the table, ``mark`` keeps its rows and
-        notes it in snapshot summary and report, ``stop`` fails the table.
+    :param on_truncate: effect of a TRUNCATE at the source: ``apply`` empties the table, or with ``feed`` its groups,
+        ``mark`` keeps its rows and notes it in snapshot summary and report, ``stop`` fails the table.
     :param on_dropped_column: effect of a column dropped at the source, if the source reports it: ``keep`` keeps it,
         null in later rows; ``drop`` drops it; ``stop`` fails the table.
     :param properties: further properties of a new table.
@@ -201,6 +202,11 @@ class Target:
         """Name of its only source table, or the end of that name."""
         return self.source_table or self.table.rpartition(".")[2]
 
+    @property
+    def only_source(self) -> str | None:
+        """Name of the source table of events that name none; None if several tables feed it."""
+        return None if self.source_tables else self.source_name
+
     def wants(self, source_table: str) -> bool:
         """Whether ``source_tables`` match a source table.
 
@@ -218,22 +224,24 @@ class Target:
         """Return the target of one source table."""
         parts = ["", *source_table.split(".")]
         names = {"schema": parts[-2], "table": parts[-1]}
-        history = self.history_table.format(**names) if self.history_table else None
         return replace(
             self,
             table=self.table.format(**names),
-            history_table=history,
+            history_table=self.history_table.format(**names) if self.history_table else None,
             source_table=source_table,
             source_tables=(),
             exclude_source_tables=(),
         )
 
     def history(self) -> Target:
-        """Return the target's change log as a target of its own."""
+        """Return the target's change log as a target of its own, with no promised freshness."""
         assert self.history_table
         return replace(
             self,
             table=self.history_table,
+            source_table=self.only_source,
+            source_column=SOURCE_TABLE_COLUMN if self.merge and self.merge.by_source_table else self.source_column,
+            freshness=None,
             mode="history",
             deletes="equality",
             on_dropped_column="keep",
@@ -247,10 +255,6 @@ class Target:
             checks=(),
             table_checks=(),
         )
-
-    def fed_history(self) -> Target:
-        """Return the target's change log as a target of its own, fed from the same source tables and not promised."""
-        return replace(self.history(), source_table=None if self.source_tables else self.source_name, freshness=None)
 
 
 def parse_targets(document: Any) -> tuple[Target, ...]:

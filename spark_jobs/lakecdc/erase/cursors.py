@@ -6,13 +6,14 @@ rather than never; an order key moves up, which costs at most an unnecessary loo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.table import IcebergTable, source_position
+from lakecdc.iceberg.table import IcebergTable, source_positions
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Position, SideOf, decode, idle_positions, read_side_of
 from lakecdc.model.order import WIDTH, order_key
@@ -24,8 +25,7 @@ _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 
 def refuse_unfinished_load(table: IcebergTable) -> None:
     """Refuse a table whose first full load is still running, because its position contains a key value."""
-    position = source_position(table)
-    if position is not None and _load_bound(position) is not None:
+    if any(_load_bound(position) is not None for position in source_positions(table)):
         raise InputError(
             "Its full load has not finished, and its position contains the last key value that was loaded.",
             table=table.name,
@@ -35,15 +35,13 @@ def refuse_unfinished_load(table: IcebergTable) -> None:
 
 def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
     """Check whether the source's cursor column may be a key column."""
-    position = source_position(table)
-    if position is None or "through" not in position.offsets:
-        return False
+    cursors = [position.identity for position in source_positions(table) if "through" in position.offsets]
     # a cursor that is not a column of the table may be any column, renamed
-    return position.identity in key or position.identity not in table.column_names
+    return any(cursor in key or cursor not in table.column_names for cursor in cursors)
 
 
 def position_without(position: Position, values: Set[int]) -> Position:
-    """Return the position without ``values``, the integers of keys."""
+    """Return the position, with those of other feeds, without ``values``, the integers of keys."""
     offsets = {name: _orders_without(value, values) for name, value in position.offsets.items()}
     through = offsets.get("through")
     if isinstance(through, int) and values & {through, *(offsets.get("last") or ())}:
@@ -51,7 +49,13 @@ def position_without(position: Position, values: Set[int]) -> Position:
             through -= 1
         offsets |= {"through": through, "last": [through, through]}
     high, truncate = (each and order_without(each, values) for each in (position.high_order, position.truncate_order))
-    return replace(position, offsets=offsets, high_order=high, truncate_order=truncate)
+    others = {feed: each | {"position": _without(each["position"], values)} for feed, each in position.others.items()}
+    return replace(position, offsets=offsets, high_order=high, truncate_order=truncate, others=others)
+
+
+def _without(document: Mapping[str, Any], values: Set[int]) -> Any:
+    """Return a position's JSON without ``values``."""
+    return json.loads(position_without(decode(json.dumps(document)), values).encode())
 
 
 def order_without(order: str, values: Set[int]) -> str:
@@ -76,7 +80,9 @@ def cursor_entries(entries: Mapping[str, str], values: Set[int]) -> list[str]:
 
 
 def _holds(position: Position, values: Set[int]) -> bool:
-    return _load_bound(position) is not None or position_without(position, values) != position
+    of_others = (decode(json.dumps(each["position"])) for each in position.others.values())
+    every = (position, *of_others)
+    return any(_load_bound(each) is not None or position_without(each, values) != each for each in every)
 
 
 def side_of_without(entries: Mapping[str, Any], values: Set[int]) -> dict[str, str]:

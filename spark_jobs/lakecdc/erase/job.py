@@ -17,8 +17,8 @@ from lakecdc.erase.mentions import Mentions, documents_with_keys
 from lakecdc.erase.pins import Pins, find_pins, refuse_pinned, release
 from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
-from lakecdc.iceberg.definition import refuse_aggregated, refuse_several_feeds
-from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position
+from lakecdc.iceberg.definition import refuse_aggregated
+from lakecdc.iceberg.table import IcebergTable, carrier_of, source_positions
 from lakecdc.ingest.api import newest_quarantined_order, remember_erased
 from lakecdc.maintain.findings import NOT_APPROVED, Findings, approved_entry
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
@@ -58,7 +58,6 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     head = table.refresh().head()
     refuse_aggregated(table, "Erase the rows from its history table, then run ingestion, which aggregates it again.")
-    refuse_several_feeds(table, "order keys of different sources do not show which late events belong to erased rows")
     if head is None:
         return empty(table)
     history = named_history(table, options.history_tables.get(table.name))
@@ -71,6 +70,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     for place in searched:
         refuse_unsupported(place)
     _refuse_interrupted(table, history)
+    _refuse_waiting(table, searched)
     refuse_unfinished_load(table)
     pinned = [(place.table, find_pins(place.table, options)) for place in searched]
     _refuse_unapproved(table, options, _erasure(table, keys, searched), _drops(pinned))
@@ -171,9 +171,11 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
     if history is None:
         return
     notes = (read_side_of(snapshot.summary) for snapshot in history.ancestors())
-    note = next((note for note in notes if note is not None), None)
+    note, fed = next((note for note in notes if note is not None), None), carrier_of(history.ancestors())
     # refreshed after the history table was loaded
-    if note is not None and note.is_ahead_of(table.uuid, carrier_of(table.refresh().ancestors())):
+    newest = carrier_of(table.refresh().ancestors())
+    carrier = newest.of(fed.position.feed) if newest and fed else newest
+    if note is not None and note.is_ahead_of(table.uuid, carrier):
         raise InputError(
             f"Its history table {history.name} has a batch that is not yet in the table.",
             table=table.name,
@@ -181,16 +183,31 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
         )
 
 
+def _refuse_waiting(table: IcebergTable, searched: Sequence[Place]) -> None:
+    """Refuse a table that several jobs feed while messages wait, since their orders are of one unknown job each."""
+    if len(source_positions(table)) > 1 and _newest_waiting(table, searched):
+        raise InputError(
+            "Several jobs feed it, and it has messages in quarantine that may be newer than everything applied.",
+            table=table.name,
+            hint="Replay them (replay_quarantine) or dismiss them (clean_side_tables); nothing was erased.",
+        )
+
+
+def _newest_waiting(table: IcebergTable, searched: Sequence[Place]) -> str | None:
+    """Return the highest order key in quarantine; None without messages that have one."""
+    newest = [newest_quarantined_order(place.table, table.name) for place in searched if place.kind == "quarantine"]
+    return max(filter(None, newest), default=None)
+
+
 def _remember(fed: Sequence[IcebergTable], keys: Keys, searched: Sequence[Place]) -> None:
-    """Remember the keys, so that ingestion commits no batch with them that it read before."""
-    table = fed[0]
-    position = source_position(table.refresh())
-    # quarantined messages may be newer than everything applied
-    waiting = [newest_quarantined_order(place.table, table.name) for place in searched if place.kind == "quarantine"]
-    order = max(filter(None, [position.high_order if position else None, *waiting]), default=None)
-    if order:
-        order = order_without(order, searched[0].integers)
-        remember_erased(table, keys.frame.select(key_text(keys.columns).alias("text")), order)
+    """Remember the keys for each job that feeds the table, so that none commits a batch that it read before."""
+    table, texts = fed[0], keys.frame.select(key_text(keys.columns).alias("text"))
+    of_jobs = {position.feed: position.high_order for position in source_positions(table.refresh())} or {"": None}
+    # quarantined messages may be newer than everything applied; of several jobs, those that come now are new
+    waiting = _newest_waiting(table, searched) if len(of_jobs) == 1 else None
+    for feed, high in of_jobs.items():
+        if order := max(filter(None, (high, waiting)), default=None):
+            remember_erased(table, texts, order_without(order, searched[0].integers), feed)
     for each in fed:
         each.update_properties(dict(erasure_begun(keys.digest)))
 

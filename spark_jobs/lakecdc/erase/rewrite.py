@@ -30,7 +30,7 @@ from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.protected import refuse_lost_partitions, refuse_shared_files
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import ErasedAfter, erased_after
-from lakecdc.metadata.positions import Carrier, current_position
+from lakecdc.metadata.positions import Carrier, beside_others, current_position
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
@@ -226,10 +226,11 @@ def _carried(place: Place, erased: int = 0) -> dict[str, str]:
         own = {key: value for key, value in snapshot.summary.items() if key.startswith("lakecdc.") and key not in _OWN}
         entries = own | entries
     carrier = carrier_of(table.ancestors())
-    position = current_position(carrier, table.properties)
+    feed = carrier.position.feed if carrier else ""
+    position = current_position(carrier, table.properties, feed)
     if carrier is not None and position is not None:
-        position = position_without(position, place.integers)
-        through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
+        position = position_without(beside_others(position, feed, carrier, table.properties), place.integers)
+        through = {names.READ_THROUGH: position.table_through} if position.table_through else {}
         # the history table may be one batch ahead of one of these snapshots
         entries |= {names.POSITIONS: position.encode(), names.CARRIED_BEFORE: ",".join(carrier.ids), **through}
     entries |= side_of_without(entries, place.integers)

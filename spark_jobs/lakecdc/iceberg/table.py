@@ -266,6 +266,13 @@ def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
     return nearest_carrier((each.id, each.summary) for each in snapshots)
 
 
+def source_positions(table: IcebergTable) -> list[Position]:
+    """Return the current position of each job that feeds the table."""
+    carrier = carrier_of(table.ancestors())
+    feeds = [each.position.feed for each in carrier.feeds] if carrier else []
+    return [position for feed in feeds if (position := current_position(carrier, table.properties, feed))]
+
+
 def source_position(table: IcebergTable, feed: str | None = None) -> Position | None:
     """Return the position in its source up to which a table is known to be fed; see :func:`current_position`."""
     return current_position(carrier_of(table.ancestors()), table.properties, feed)

@@ -1,7 +1,8 @@
 """Remember erased keys as hashes, so that earlier events do not bring their rows back.
 
 One Iceberg table per target, ``<table>_lakecdc_erased``: the hash of the key, salted with the target's UUID, and the
-target's highest order key at that time. An event above it is new: the source has the row again.
+target's highest order key at that time, for each job that feeds it (the setting ``feed``). An event above it is new:
+the source has the row again.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from lakecdc.metadata.names import ERASED_SUFFIX
 from lakecdc.sql import EXACT_JSON, exact_json, quoted_column
 
 _HASH = "key_hash"
+_FEED = "feed"
 
 
 def key_in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
@@ -40,21 +42,23 @@ def erased_key_hash(uuid: str, text: Column) -> Column:
     return F.sha2(F.concat(F.lit(uuid), text), 256)
 
 
-def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
-    """Remember keys, see :func:`erased_key_hash`, and the highest order key applied to the target."""
+def remember_erased(target: IcebergTable, texts: DataFrame, order: str, feed: str = "") -> None:
+    """Remember keys, see :func:`erased_key_hash`, and the highest order key that a feed has applied to the target."""
     table = _open(target) or _create(target)
-    rows = texts.select(erased_key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
-    known = table.read().where(F.col(ORDER_COLUMN) >= order).select(_HASH)
+    definition.evolve(table, [(_FEED, "string")])
+    values = {_HASH: erased_key_hash(target.uuid, F.col("text")), ORDER_COLUMN: F.lit(order), _FEED: F.lit(feed)}
+    rows = texts.select(*[value.alias(name) for name, value in values.items()])
+    known = _of_feed(table, feed).where(F.col(ORDER_COLUMN) >= order).select(_HASH)
     rows.join(known, _HASH, "left_anti").coalesce(1).writeTo(table.sql_name).append()
 
 
-def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -> DataFrame | None:
-    """Return the keys of ``key, order`` that were erased later: ``key``; None if none was ever erased."""
+def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str], feed: str = "") -> DataFrame | None:
+    """Return the keys of a feed's ``key, order`` that were erased later: ``key``; None if none was ever erased."""
     table = _open(target)
     if table is None:
         return None
     hashed = _hashed(suspects, target, key)
-    return hashed.join(_newest(table), _HASH).where(F.col("order") <= F.col("erased")).select("key")
+    return hashed.join(_newest(table, feed), _HASH).where(F.col("order") <= F.col("erased")).select("key")
 
 
 def without_erased(batch: Batch, target: IcebergTable) -> Batch:
@@ -66,21 +70,22 @@ def without_erased(batch: Batch, target: IcebergTable) -> Batch:
         return batch
     events = batch.rows.every_event()
     changes = events.frame
-    hashed = _hashed(with_late(changes), target, batch.key).join(F.broadcast(_newest(table)), _HASH, "left")
+    newest = F.broadcast(_newest(table, batch.target.feed))
+    hashed = _hashed(with_late(changes), target, batch.key).join(newest, _HASH, "left")
     is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
     remaining = hashed.where(~is_erased).select(*changes.columns)
     return replace(batch, rows=events.with_frame(remaining))
 
 
-def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
-    """Drop late messages of erased keys, and remove the content of messages that may be of one.
+def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str], feed: str = "") -> DataFrame:
+    """Drop a feed's late messages of erased keys, and remove the content of messages that may be of one.
 
     :param key: of the target, in the order of ``row_key``.
     """
     table = _open(target)
     if table is None:
         return messages
-    newest, order = _newest(table).localCheckpoint(), F.col("order_key")
+    newest, order = _newest(table, feed).localCheckpoint(), F.col("order_key")
     (row,) = newest.agg(F.max("erased")).collect()
     text = _in_field_order(target, key)
     judged = messages.withColumn(_HASH, erased_key_hash(target.uuid, text)).join(F.broadcast(newest), _HASH, "left")
@@ -143,12 +148,18 @@ def _hashed(rows: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFr
     return rows.withColumn(_HASH, erased_key_hash(target.uuid, row_key("key", key_in_field_order(target, key))))
 
 
-def _newest(table: IcebergTable) -> DataFrame:
-    return table.read().groupBy(_HASH).agg(F.max(ORDER_COLUMN).alias("erased"))
+def _newest(table: IcebergTable, feed: str) -> DataFrame:
+    return _of_feed(table, feed).groupBy(_HASH).agg(F.max(ORDER_COLUMN).alias("erased"))
+
+
+def _of_feed(table: IcebergTable, feed: str) -> DataFrame:
+    """Read what was remembered for a feed; a table of before feeds were told apart has the column only once written."""
+    of = F.coalesce(_FEED, F.lit("")) if _FEED in table.column_names else F.lit("")
+    return table.read().where(of == feed)
 
 
 def _create(target: IcebergTable) -> IcebergTable:
-    columns = [(_HASH, "string", True), (ORDER_COLUMN, "string", True)]
+    columns = [(_HASH, "string", True), (ORDER_COLUMN, "string", True), (_FEED, "string", False)]
     return definition.create_side_table(target.spark, target.catalog, target.name + ERASED_SUFFIX, columns)
 
 

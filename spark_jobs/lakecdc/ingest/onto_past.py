@@ -96,7 +96,8 @@ def _merged(past: PastBranch, batch: Batch, events: DataFrame, merge: Merge) -> 
     """Merge events with the branch's rows and remembered deletes, by the rules of the table."""
     branch, key = past.branch, batch.key
     events = without_void(events, past.position.truncate_order)
-    events = without_erased(events, branch, key, past.position.high_order or "").localCheckpoint()
+    mark, feed = past.position.high_order or "", past.position.feed
+    events = without_erased(events, branch, key, mark, feed).localCheckpoint()
     contributions = Contributions(branch, Rules(merge, batch.columns, key), events.count())
     with ExitStack() as stack:
         of_events = contributions.of_events(Rows(events))

@@ -9,7 +9,14 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
+from lakecdc.contract.target import (
+    OLD_KEY_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    SOURCE_TABLE_COLUMN,
+    TIME_COLUMN,
+    UNCHANGED_COLUMN,
+)
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.sql import quoted_column
@@ -34,6 +41,7 @@ def changes_of(events: DataFrame, columns: Sequence[Column], key: Sequence[str])
         F.from_json(OLD_KEY_COLUMN, kind).alias("old_key"),
         F.col(ORDER_COLUMN).alias("order"),
         F.col(TIME_COLUMN).alias("source_time"),
+        *([F.col(SOURCE_TABLE_COLUMN).alias("source_table")] if SOURCE_TABLE_COLUMN in events.columns else []),
     )
 
 

@@ -202,7 +202,7 @@ def keep(table: IcebergTable, batch: Batch, target: IcebergTable | None, format_
     known = table.spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
     new = _rows(batch.rejected.messages, batch.target.table).withColumn("epoch", epoch)
     new = _without_excluded(new, batch.target, format_name)
-    new = withhold_erased(new, target, batch.key) if target is not None else new
+    new = withhold_erased(new, target, batch.key, batch.target.feed) if target is not None else new
     stored = known.select(*same, F.lit(True).alias("held"), F.col("order_key").alias("held_order"))
     is_newer = f"startswith(place, '{_READ}') AND held_order < order_key"
     rows = new.join(stored, list(same), "left").where(f"held IS NULL OR {is_newer}").localCheckpoint()

@@ -31,6 +31,7 @@ from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import Stats, fold, measure_folded, without_void
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.merging.batch import Merging
+from lakecdc.ingest.merging.truncate import emptied_groups, with_groups_emptied
 from lakecdc.ingest.reconciliation import Reconciliation
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.metadata import names
@@ -230,13 +231,14 @@ class TableRun:
     def _commit_rows(self, batch: Batch) -> None:
         feed = self.feed
         mark = feed.position.high_order if feed.position else None
+        merge, has_rows = batch.target.merge, batch.rows is not None or (feed.is_shared and batch.truncate_order)
+        if merge is not None and has_rows and not batch.full_load:
+            self._commit_merged(batch, merge, mark)
+            return
         if batch.full_load or batch.rows is None:
             # a full load has every key once: folding it would shuffle and store the whole table needlessly
             position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
             self._write(batch, self._choose_mode(batch, mark), position)
-            return
-        if batch.target.merge is not None:
-            self._commit_merged(batch, batch.target.merge, mark)
             return
         with _measured(batch, batch.rows) as (folded, measured):
             feed.count_events(measured)
@@ -257,6 +259,9 @@ class TableRun:
         low = measured.low_order
         has_late = bool(low and mark and low <= mark) and not batch.source.in_order
         count = sum(measured.events.values())
+        if feed.is_shared and batch.truncate_order:
+            batch, deletes = with_groups_emptied(feed.existing, batch)
+            count += deletes
         with Merging(feed, batch, merge, mark, has_late, count, self._keep_incomplete).merged() as whole:
             full_load.keep_misfits(batch)
             self._write(whole, self._choose_mode(whole, mark), position)
@@ -367,7 +372,8 @@ def _check_truncate(batch: Batch, *, shared: bool) -> None:
             table=batch.target.table,
             hint="Set on_truncate of the target to 'apply' to empty the table too, or to 'mark' to keep its rows.",
         )
-    if policy == "apply" and batch.target.keyed and (batch.target.source_tables or shared):
+    others = batch.target.keyed and (batch.target.source_tables or shared)
+    if policy == "apply" and others and not (shared and emptied_groups(batch.target)):
         raise InputError(
             f"One of the source tables that share this table was truncated at {_moment(order)}; applied here, it would "
             "remove the rows of the others too.",

@@ -10,7 +10,15 @@ from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.merging import ORDER_PREFIX
-from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, UNCHANGED_COLUMN, Target, is_own_column
+from lakecdc.contract.target import (
+    OLD_KEY_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    SOURCE_TABLE_COLUMN,
+    UNCHANGED_COLUMN,
+    Target,
+    is_own_column,
+)
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, carrier_of
 from lakecdc.ingest import source_columns
@@ -73,8 +81,8 @@ def prepare(
     # the source fills older rows, and so does a table of rows; past events are unchanged
     to_fill = _columns_to_fill(table, batch) if batch.target.mode != "history" else set()
     columns = [(c.name, c.type) for c in batch.columns]
-    order_columns = _orders(batch, [*source_types(table, batch.target), *(name for name, _ in columns)])
-    changes += definition.evolve(table, [*columns, *((name, "string") for name in order_columns)])
+    text_columns = _text_columns(batch, [*source_types(table, batch.target), *(name for name, _ in columns)])
+    changes += definition.evolve(table, [*columns, *((name, "string") for name in text_columns)])
     if changes or names.VIEW_BEHIND in table.properties:
         _make_view(table, batch.target)
     if names.VIEW_BEHIND in table.properties:
@@ -168,7 +176,7 @@ def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
     # the row of a TRUNCATE in a change log has no key
     required = () if target.mode == "history" else batch.key
     columns = [(c.name, c.type, c.name in required) for c in batch.columns] + own_columns(target)
-    columns += [(name, "string", False) for name in _orders(batch, [c.name for c in batch.columns])]
+    columns += [(name, "string", False) for name in _text_columns(batch, [c.name for c in batch.columns])]
     properties = {
         "format-version": str(target.format_version),
         "write.delete.mode": "merge-on-read",
@@ -210,7 +218,8 @@ def source_types(table: IcebergTable, target: Target) -> dict[str, str]:
 def own_columns(target: Target) -> list[tuple[str, str, bool]]:
     """Return the columns that lakecdc adds to a target's table: name, SQL type, NOT NULL.
 
-    A merged table has further ones for the order of values, see ``model.merge_slots``.
+    A merged table has further ones for the order of values, see ``model.merge_slots``, and its history table may have
+    one for source tables.
     """
     if target.mode != "history":
         return definition.own_columns()
@@ -224,9 +233,11 @@ def _make_view(table: IcebergTable, target: Target) -> None:
         definition.make_view(table, [name for name in table.column_names if is_own_column(name)])
 
 
-def _orders(batch: Batch, columns: Iterable[str]) -> list[str]:
-    """Return the order columns of a merged table."""
+def _text_columns(batch: Batch, columns: Iterable[str]) -> list[str]:
+    """Return the order columns of a merged table, and the source table's column of its history table."""
     merge = batch.target.merge
+    if batch.target.source_column == SOURCE_TABLE_COLUMN:
+        return [SOURCE_TABLE_COLUMN]
     return order_columns(merge, dict.fromkeys(columns), batch.key) if merge else []
 
 
@@ -264,7 +275,7 @@ def _refuse_renamed_rules(batch: Batch, moves: Mapping[str, str]) -> None:
     merge = batch.target.merge
     if merge is None:
         return
-    known = {name for name in moves if f"{ORDER_PREFIX}{name}" in _orders(batch, [name])}
+    known = {name for name in moves if f"{ORDER_PREFIX}{name}" in _text_columns(batch, [name])}
     known |= {*moves} & {*merge.columns, *(name for group in merge.groups for name in group.members)}
     for name in sorted(known):
         raise InputError(
@@ -290,7 +301,7 @@ def check_columns(batch: Batch) -> None:
         raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
     if batch.target.keyed:
         _check_key_types(batch)
-    reserved = (*[own[0] for own in own_columns(batch.target)], *_orders(batch, names_), *_METADATA)
+    reserved = (*[own[0] for own in own_columns(batch.target)], *_text_columns(batch, names_), *_METADATA)
     twice = {name.lower() for name in alike((*names_, *reserved))}
     if twice:
         raise InputError(

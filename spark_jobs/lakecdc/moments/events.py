@@ -7,14 +7,14 @@ from pyspark.sql import functions as F
 
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, Target
+from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, SOURCE_TABLE_COLUMN, TIME_COLUMN, Target
 from lakecdc.iceberg.definition import merge_of, source_types
 from lakecdc.ingest.api import Batch, Column, Rows, SourceFacts, changes_of
-from lakecdc.moments.stretch import UNTIMED, Stretch, micros, untimed
+from lakecdc.moments.stretch import UNTIMED, Stretch, micros, of_no_table, untimed
 
 
 def batch_of(stretch: Stretch) -> tuple[Batch, int]:
-    """Read the events to add to the base as a batch, and count them; refuse lost and untimed events."""
+    """Read the events to add to the base as a batch, and count them; refuse lost and incomplete events."""
     with changes.between(stretch.history, stretch.since, stretch.until, key=()) as rows:
         events = rows.where((F.col(TIME_COLUMN) <= micros(stretch.moment)) | F.expr(UNTIMED)).localCheckpoint()
     if not events.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
@@ -25,12 +25,16 @@ def batch_of(stretch: Stretch) -> tuple[Batch, int]:
         )
     if count := events.where(UNTIMED).count():
         raise untimed(stretch.table, stretch.history, stretch.moment, count)
-    table = stretch.table
+    table, merge = stretch.table, merge_of(stretch.table)
+    if merge is not None and merge.by_source_table:
+        named = f"{SOURCE_TABLE_COLUMN} IS NOT NULL" if SOURCE_TABLE_COLUMN in events.columns else "false"
+        if count := events.where(F.col(OP_COLUMN) != "t").where(f"NOT {named}").count():
+            raise of_no_table(table, stretch.history, stretch.moment, count)
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     key = tuple(table.identifier_columns)
     newest = emptying(events, stretch.truncated).agg(F.max(ORDER_COLUMN)).first()
     batch = Batch(
-        Target(table.name, key, merge=merge_of(table)),
+        Target(table.name, key, merge=merge),
         key,
         columns,
         Rows(changes_of(events, columns, key)),

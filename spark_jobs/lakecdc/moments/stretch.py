@@ -54,9 +54,8 @@ class Stretch:
 
 def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
     """Return the stretch of a moment of a table, in UTC; raise InputError unless it can be restored with certainty."""
-    merge = merge_of(table)
-    if merge is None or merge.by_source_table:
-        refuse_merged(table, "its history table does not name the source tables of events, which its groups need")
+    if merge_of(table) is None:
+        refuse_merged(table, "it follows its history table, and moments of that are not kept")
     refuse_several_feeds(table, "a moment of one source is not a moment of the others")
     carrier = carrier_of(table.refresh().ancestors())
     position = current_position(carrier, table.properties)
@@ -212,6 +211,12 @@ def untimed(table: IcebergTable, history: IcebergTable, moment: datetime, count:
         f"{count} events in its history table {history.name} have no source time, so they may be from before the "
         "moment or from after it."
     )
+    return _refusal(table, moment, what, "Restore a moment from after their ingestion, or read one of these snapshots.")
+
+
+def of_no_table(table: IcebergTable, history: IcebergTable, moment: datetime, count: int) -> InputError:
+    """Create the error for events of before the history table named their source tables."""
+    what = f"{count} events in its history table {history.name} name no source table, which the table's groups need."
     return _refusal(table, moment, what, "Restore a moment from after their ingestion, or read one of these snapshots.")
 
 

@@ -10,7 +10,7 @@ import pytest
 from lakecdc.erase.cursors import cursor_entries, order_without, position_without
 from lakecdc.erase.mentions import Mentions
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, SideOf, encode_idle
+from lakecdc.metadata.positions import Carrier, Position, SideOf, beside_others, encode_idle
 from lakecdc.model.order import order_key
 
 SIGNED = 1 << 63
@@ -34,8 +34,10 @@ def test_cursors_move_below_the_key_and_order_keys_above_it(offsets: dict[str, A
     assert position_without(position, KEYS).offsets == after
     reported = {names.POSITIONS: position.encode()}
     idle = {names.of_feed(names.IDLE_POSITION, feed): encode_idle(1, position) for feed in ("", "shop")}
-    cursors = [cursor_entries(entries, KEYS) for entries in (reported, idle)]
-    assert cursors == ([[], []] if offsets == after else [[*reported], [*idle]])
+    beside = beside_others(Position("kafka", "k"), "crm", Carrier(1, position.encode()), {})
+    assert position_without(beside, KEYS).others[""]["position"]["offsets"] == after
+    cursors = [cursor_entries(entries, KEYS) for entries in (reported, {names.POSITIONS: beside.encode()}, idle)]
+    assert cursors == ([[], [], []] if offsets == after else [[*reported], [*reported], [*idle]])
 
 
 @pytest.mark.parametrize(

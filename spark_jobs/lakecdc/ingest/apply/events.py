@@ -3,7 +3,7 @@
 ``history`` keeps one row per change event: the columns in the event (for a delete usually only the key),
 ``_lakecdc_op`` (``r`` full load, ``c``, ``u``, ``d``, ``t`` TRUNCATE), the unchanged columns that the source left out
 (null in the row, named in ``_lakecdc_unchanged``), the row's old key (``_lakecdc_old_key``, JSON), order key and source
-time. ``append`` keeps only the row images.
+time; next to a table with groups of source tables also ``_lakecdc_source_table``. ``append`` keeps only the row images.
 
 A repeated event is recognized by its order key and values; only late events that are not above the table's highest
 order key are looked up.
@@ -17,7 +17,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
+from lakecdc.contract.target import (
+    OLD_KEY_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    SOURCE_TABLE_COLUMN,
+    TIME_COLUMN,
+    UNCHANGED_COLUMN,
+)
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
@@ -116,7 +123,8 @@ def events_of(table: IcebergTable, batch: Batch) -> DataFrame | None:
     """Return the events in the table's columns; None if there are none."""
     rows = None
     if batch.rows is not None:
-        rows = batch.rows.every_event().frame.select(*columns_of(table, _values(batch)))
+        events = batch.rows.every_event().frame
+        rows = events.select(*columns_of(table, _values(batch, names_tables="source_table" in events.columns)))
     if batch.truncate_order and batch.target.mode == "history":
         order, moment = F.lit(batch.truncate_order), F.timestamp_millis(F.lit(time_of(batch.truncate_order)))
         values = {OP_COLUMN: F.lit("t"), ORDER_COLUMN: order, TIME_COLUMN: moment}
@@ -125,9 +133,12 @@ def events_of(table: IcebergTable, batch: Batch) -> DataFrame | None:
     return rows
 
 
-def _values(batch: Batch) -> dict[str, Column]:
-    """Return the expression of each column of the table."""
-    values = {}
+def _values(batch: Batch, *, names_tables: bool) -> dict[str, Column]:
+    """Return the expression of each column of the table.
+
+    :param names_tables: the events have a column for their source tables.
+    """
+    values, source_table = {}, F.lit(batch.target.only_source)
     for name in (c.name for c in batch.columns):
         left_out = F.coalesce(F.array_contains("open", name), F.lit(False))
         value = F.when(~left_out, F.col("row")[name])
@@ -138,6 +149,7 @@ def _values(batch: Batch) -> dict[str, Column]:
         TIME_COLUMN: F.col("source_time"),
         UNCHANGED_COLUMN: F.when(F.size("open") > 0, F.col("open")),
         OLD_KEY_COLUMN: exact_json("old_key") if batch.key else F.lit(None),
+        SOURCE_TABLE_COLUMN: F.coalesce("source_table", source_table) if names_tables else source_table,
     }
 
 

@@ -13,13 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
+from lakecdc.contract.target import (
+    OLD_KEY_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    SOURCE_TABLE_COLUMN,
+    TIME_COLUMN,
+    UNCHANGED_COLUMN,
+)
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import columns, left_out_in, may_have_been
 from lakecdc.ingest.engine.packed import PackedRows
+from lakecdc.ingest.merging.tasks import Origin
 from lakecdc.key_search.row_ids import COLUMN
 from lakecdc.runtime.worker import open_duckdb, settle
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
@@ -39,7 +47,7 @@ _FEW_ROWS = 20_000
 # rows per file without partitions; more files would only be smaller
 _ROWS_PER_FILE = 250_000
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
-_EVENT = {**_OWN, OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
+_EVENT = {**_OWN, OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was", SOURCE_TABLE_COLUMN: "of_table"}
 # own columns that a table may be partitioned by
 _EVENT_TYPES = {ORDER_COLUMN: "string", TIME_COLUMN: "timestamp", OP_COLUMN: "string"}
 # types of key columns whose JSON is equal in Spark and Python
@@ -204,7 +212,8 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
     fields = {name: sources[name] for name in packed.layout.types}
     cells = packed.cells.select("packed").coalesce(packed.layout.grouping.tasks)
     with folder_of_work(table, "events") as folder:
-        task = EventsTask(FileLayout.of(table, folder, sources, by), fields, batch.key)
+        layout, origin = FileLayout.of(table, folder, sources, by), Origin(batch.target.only_source)
+        task = EventsTask(layout, fields, batch.key, origin)
         staged.data_files += iceberg_files(table, run_tasks(cells, task, RESULT).collect(), "events")
 
 
@@ -215,6 +224,7 @@ class EventsTask:
     layout: FileLayout
     fields: Mapping[str, str]
     key: tuple[str, ...]
+    origin: Origin = Origin()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one slice after another, each in event order."""
@@ -236,8 +246,12 @@ class EventsTask:
             piece = piece.set_column(piece.column_names.index(column), column, values)
         piece = with_partitions(piece, self.layout.partitioning)
         piece = piece.sort_by([(name, "ascending") for name in (*columns_of(self.layout.partitioning), "order")])
-        if any(column.source == "was" for column in self.layout.columns):
+        sources = {column.source for column in self.layout.columns}
+        if "was" in sources:
             piece = piece.append_column("was", self._old_keys(piece))
+        if "of_table" in sources:
+            at = {name: piece[name].combine_chunks() for name in ("partition", "source_table")}
+            piece = piece.append_column("of_table", self.origin.tables(at))
         return piece
 
     def _without_left_out(self, piece: pa.Table) -> pa.Table:

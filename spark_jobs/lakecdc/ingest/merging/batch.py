@@ -84,7 +84,7 @@ class Merging:
         target = self.batch.target
         feeding = tuple(group.source_table for group in self.merge.groups if group.source_table)
         # rows and a database's log are from the target's only table
-        return Origin(None if target.source_tables else target.source_name, feeding if target.feed else ())
+        return Origin(target.only_source, feeding if target.feed else ())
 
     def _of_events(self, stack: ExitStack, contributions: Contributions, events: Rows) -> EventContributions:
         """Return the contributions of events; refuse events without a source table if groups need source tables."""
@@ -141,7 +141,7 @@ class Merging:
             if order and (lowest is None or lowest < order):
                 events = without_void(events, order)
         if self.has_late and self.mark:
-            events = without_erased(events, self.feed.existing, batch.key, self.mark)
+            events = without_erased(events, self.feed.existing, batch.key, self.mark, batch.target.feed)
         return rows.with_frame(events)
 
     def _without_moved_open(self, events: Rows) -> Rows:

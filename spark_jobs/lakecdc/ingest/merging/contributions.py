@@ -31,10 +31,10 @@ from lakecdc.sql import parsed_type
 _ROWS_PER_TASK = 500_000
 
 
-def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> DataFrame:
-    """Remove events of erased keys up to an order key."""
+def without_erased(events: DataFrame, table: IcebergTable, key: Sequence[str], mark: str, feed: str) -> DataFrame:
+    """Remove a feed's events of erased keys up to an order key."""
     suspects = events.where(is_suspect(mark)).select("key", "order")
-    erased = erased_keys(table, suspects, key)
+    erased = erased_keys(table, suspects, key, feed)
     if erased is None:
         return events
     void = F.broadcast(erased.distinct().withColumn("erased", F.lit(True)))

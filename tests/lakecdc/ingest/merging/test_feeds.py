@@ -25,10 +25,12 @@ from lakecdc.metadata.positions import Position
 from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
+from tests.lakecdc.ingest.histories import PLACEHOLDER
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.ingest.merging.test_ingest import Log
 from tests.lakecdc.maintain.support import meanwhile
 from tests.lakecdc.maintain.support import run as run_job
+from tests.lakecdc.moments.support import iso, restored
 
 _COLUMNS = "id, name, mail, city"
 _GROUPS = [
@@ -59,6 +61,11 @@ class Wide:
 
     def address(self, key: int, city: str, op: str = "u") -> dict[str, Any]:
         return self.log.event("address", op, {"id": key, "city": city})
+
+    def truncate(self, table: str) -> dict[str, Any]:
+        event = self.log.event(table, "t", {"id": 0})
+        event["key"] = event["value"]["after"] = None
+        return event
 
     @property
     def rows(self) -> list[Row]:
@@ -255,11 +262,55 @@ def test_random_histories_survive_repeats_and_kills(wide: Wide, monkeypatch: pyt
     assert wide.rows == [(k, people.get(k), mails.get(k), places.get(k)) for k in keys]
 
 
+def test_erased_rows_stay_away_whichever_job_feeds_them(wide: Wide) -> None:
+    history, keys = f"{wide.table}_history", f"{wide.table}_keys"
+    wide.places.target["history_table"] = history
+    # no part of an order key
+    late = [wide.address(7, "Rome"), wide.person(7, "Eve")]
+    wide.places.take([wide.address(7, "Bonn"), wide.address(2, "Nice")])
+    # above all that this job has read, below what the other one has
+    new = wide.address(7, "Oslo")
+    wide.people.take([wide.person(7, "Ada"), wide.person(2, "Bob")])
+    wide.lake.sql(f"CREATE TABLE lake.{keys} USING iceberg AS SELECT 7L AS id")
+    options = {"keys_table": keys, "history_tables": {wide.table: history}}
+    assert run_job(wide.lake, erase_rows, wide.table, **options).outcome == "done"
+    assert wide.places.rows(history, "id, city") == [(2, "Nice")]
+    assert [feed.run().outcome for feed in (wide.people, wide.places)] == ["nothing", "nothing"]
+    wide.places.take([late[0], wide.address(3, "Bern")])
+    wide.people.take([late[1]])
+    assert wide.rows == [(2, "Bob", "Bob@x", "Nice"), (3, None, None, "Bern")]
+    wide.places.take([new])
+    assert wide.rows[-1] == (7, None, None, "Oslo"), "the source has the row again"
+    wide.places.options["max_quarantined_fraction"] = 1.0
+    wide.places.take([wide.address(4, PLACEHOLDER)])
+    with pytest.raises(InputError, match="messages in quarantine"):
+        run_job(wide.lake, erase_rows, wide.table, **options, quarantine_table="{namespace}.places_quarantine")
+
+
+def test_a_truncate_empties_the_groups_of_its_source_table(wide: Wide) -> None:
+    del wide.places.target["source_tables"]
+    wide.places.target["source_table"] = "shop.address"
+    late = wide.address(4, "Lyon")
+    wide.places.take([wide.address(1, "Bonn"), wide.address(2, "Nice")])
+    wide.people.take([wide.person(1, "Ada")])
+    before = wide.address(5, "Kiel")
+    wide.places.take([before, wide.truncate("address"), wide.address(3, "Oslo")])
+    assert wide.rows == [(1, "Ada", "Ada@x", None), (3, None, None, "Oslo")]
+    wide.places.take([late])
+    wide.people.take([wide.person(2, "Bob"), wide.person(1, "", "d")])
+    assert wide.rows == [(2, "Bob", "Bob@x", None), (3, None, None, "Oslo")]
+    wide.places.take([wide.truncate("address")])
+    assert wide.rows == [(2, "Bob", "Bob@x", None)]
+    # several tables feed this job
+    wide.people.write([wide.truncate("person")])
+    assert "remove the rows of the others" in str(wide.people.run().reason)
+    assert wide.rows == [(2, "Bob", "Bob@x", None)]
+
+
 def test_jobs_and_columns_for_one_source_are_refused(wide: Wide) -> None:
     wide.people.take([wide.person(1, "Ada")])
     wide.places.take([wide.address(1, "Bonn")])
-    with pytest.raises(InputError, match="Several jobs feed it"):
-        run_job(wide.lake, erase_rows, wide.table, keys_table="test.keys")
+    assert "Several jobs feed it" in str(restored(wide.lake, wide.table, moment=iso(1_700_000_000_000))[0].reason)
     wide.places.write([wide.log.event("address", "c", {"id": 1, "city": "Rome", "street": "x"})])
     assert "street are in no group" in str(wide.places.run().reason)
 

@@ -12,7 +12,7 @@ import pytest
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.spec import parse_spec
-from lakecdc.contract.target import parse_targets
+from lakecdc.contract.target import SOURCE_TABLE_COLUMN, parse_targets
 from lakecdc.ingest.apply import merge
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime import failpoints
@@ -250,3 +250,38 @@ def test_merged_rows_can_be_restored_to_a_moment(lake: Lake, tmp_path: Path) -> 
     assert report.outcome == "done", report.reason
     assert lake.duckdb_rows(name, "id, name, n", report.metrics["branch"]) == [(1, "a", 9)]
     assert sorted(feed.rows(columns="id, name, n")) == [(1, "after", 99), (2, "x", 0)]
+    assert SOURCE_TABLE_COLUMN not in lake.table(f"{name}_history").column_names
+
+
+def test_a_moment_of_a_wide_row(lake: Lake, tmp_path: Path) -> None:
+    name, log = lake.new_name("wide"), Log()
+    groups = [
+        {"columns": ["name"], "source_table": "shop.person"},
+        {"columns": ["city"], "source_table": "shop.address"},
+    ]
+    settings = {"source_tables": ["shop\\..*"], "history_table": f"{name}_history"}
+    feed = Feed(lake, tmp_path, {"merge": {"groups": groups}, **settings}, name)
+    late = log.event("address", "u", {"id": 2, "city": "late"})
+    feed.take([log.event("person", "c", {"id": i, "name": f"n {i}"}) for i in (1, 2)])
+    feed.take([log.event("address", "c", {"id": i, "city": "Bonn"}) for i in (1, 2)])
+    before = [
+        log.event("person", "d", {"id": 1}),
+        log.event("person", "d", {"id": 2}),
+        log.event("address", "d", {"id": 2}),
+        log.event("address", "u", {"id": 1, "city": "Rome"}),
+    ]
+    moment = 1_700_000_000_000 + log.lsn
+    after = [log.event("address", "d", {"id": 1}), log.event("person", "c", {"id": 2, "name": "new"})]
+    feed.take([late, *before, *after])
+    written = {(row[0], row[1]) for row in lake.duckdb_rows(f"{name}_history", f"{SOURCE_TABLE_COLUMN}, city")}
+    assert written == {("shop.person", None), *(("shop.address", city) for city in ("Bonn", "Rome", "late", None))}
+    report = restored(lake, name, moment=iso(moment))[0]
+    assert report.outcome == "done", report.reason
+    assert lake.duckdb_rows(name, "id, name, city", report.metrics["branch"]) == [(1, None, "Rome")]
+    # as a release wrote it that did not know the column
+    lake.sql(f"ALTER TABLE lake.{name}_history DROP COLUMN {SOURCE_TABLE_COLUMN}")
+    feed.take([log.event("person", "u", {"id": 2, "name": "newer"})])
+    report = restored(lake, name, moment=iso(moment), branch="again")[0]
+    assert "events in its history table" in str(report.reason) and "name no source table" in str(report.reason)
+    now = [(row[1], row[0]) for row in lake.duckdb_rows(f"{name}_history", f"{SOURCE_TABLE_COLUMN}, name")]
+    assert ("newer", "shop.person") in now and ("new", None) in now
