@@ -45,7 +45,7 @@ JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:
 # of sources that only some specs have, and of the tests, whose processes must not fetch them at the same time
 SOURCE_JARS = ("org.postgresql:postgresql:42.7.7", "org.apache.spark:spark-avro_2.13:4.1.1")
 SERVICE_JARS = ("org.apache.iceberg:iceberg-aws-bundle:1.12.0", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1")
-# what Spark's Kafka source depends on and Spark has
+# dependencies of Spark's Kafka source that Spark includes
 UNWANTED_JARS = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime", "org.lz4:lz4-java")
 
 
@@ -54,14 +54,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--services", action="store_true", help="also fetch the jars that the service tests need")
     parser.add_argument("--cluster-env", action="store_true", help="also pack what executors on other machines need")
-    parser.add_argument("--prune", action="store_true", help="also remove what nothing refers to from uv's cache")
+    parser.add_argument("--prune", action="store_true", help="also remove unused entries from uv's cache")
     parser.add_argument("--wheel", action="store_true", help="only build the wheel into dist/, without .venv and Java")
     arguments = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036
         sys.exit(f"Python 3.11 or newer is needed, this is {platform.python_version()}: make setup PYTHON=python3.11")
     TOOLS.mkdir(parents=True, exist_ok=True)
     if arguments.wheel:
-        say(f"built {build_wheel(find_uv(), ROOT / 'dist')}")
+        report_progress(f"built {build_wheel(find_uv(), ROOT / 'dist')}")
         return
     with one_at_a_time(TOOLS / ".setup.lock"):
         ensure_java()
@@ -75,7 +75,7 @@ def main() -> None:
         warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())))
 
 
-def say(text: str) -> None:
+def report_progress(text: str) -> None:
     """Print one line of progress."""
     print(f"setup: {text}", flush=True)
 
@@ -99,7 +99,7 @@ def fingerprint() -> str:
 def build_wheel(uv: str, folder: Path) -> Path:
     """Build the wheel from a copy of the sources; the same sources give the same bytes.
 
-    :param uv: path of uv, which fetches setuptools alone, in the locked version
+    :param uv: path of uv, which only fetches setuptools, in the locked version
     :param folder: where the wheel is put
     :return: the wheel
     """
@@ -133,12 +133,12 @@ def wheel_version() -> str:
     if not (ROOT / ".git").exists():
         return f"{release}.dev0"
     if not shutil.which("git"):
-        sys.exit("setup: git is needed to tell the version of this checkout: install it")
+        sys.exit("setup: git is needed to determine the version of this checkout: install it")
     describe = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--abbrev=8", "--dirty")
     done = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True)
     described = re.fullmatch(r"(?:v(.+)-(\d+)-g)?([0-9a-f]+)(-dirty)?", done.stdout.strip())
     if not described:
-        sys.exit(f"setup: git cannot tell the version of this checkout: {done.stderr.strip() or done.stdout.strip()}")
+        sys.exit(f"setup: git cannot determine the version: {done.stderr.strip() or done.stdout.strip()}")
     tag, commits, commit, dirty = described.groups()
     if commits != "0" or dirty:
         return f"{release}.dev{commits or 0}+g{commit}"
@@ -177,7 +177,7 @@ def install_java() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
     for package in JAVA_PACKAGES:
-        say(f"installing {package}")
+        report_progress(f"installing {package}")
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
         if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0:
             return
@@ -194,7 +194,7 @@ def find_uv() -> str:
     folder = TOOLS / f"uv-{UV_VERSION}"
     local = str(folder / "bin" / "uv")
     if not works(local):
-        say(f"fetching uv {UV_VERSION}")
+        report_progress(f"fetching uv {UV_VERSION}")
         shutil.rmtree(folder, ignore_errors=True)
         if not uv_by_pip(folder):
             uv_by_hand(folder)
@@ -277,7 +277,7 @@ def pip_setting() -> str | None:
 
 
 def get(url: str) -> bytes:
-    """Download a URL, with the user and password in it."""
+    """Download a URL, with the login in the URL."""
     parts = urllib.parse.urlsplit(url)
     headers = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1, */*;q=0.01"}
     if parts.username:
@@ -290,7 +290,7 @@ def get(url: str) -> bytes:
 
 
 def trusted_certificates() -> str | None:
-    """Return the machine's list of certificate authorities; uv's own lacks those of a company's network."""
+    """Return the machine's list of certificate authorities; uv's own list lacks a company's own authorities."""
     places = (os.environ.get("PIP_CERT"), ssl.get_default_verify_paths().cafile, "/etc/ssl/certs/ca-certificates.crt")
     return next((place for place in places if place and os.path.exists(place)), None)
 
@@ -303,12 +303,12 @@ def install(uv: str) -> None:
     started = time.monotonic()
     if not (VENV / "bin" / "python").exists():
         run_uv(uv, VENV, "venv", "-q", "--python", sys.executable, str(VENV))
-    say("installing the packages of requirements.lock, 1 GB the first time")
-    # the lock is complete but for what it leaves out on purpose
+    report_progress("installing the packages of requirements.lock, 1 GB the first time")
+    # the lock is complete except for intended omissions
     run_uv(uv, VENV, "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", "requirements.lock")
     # setuptools is in the lock: an isolated build would fetch one that is not pinned.
     run_uv(uv, VENV, "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ".")
-    say(f".venv is ready after {time.monotonic() - started:.0f} s")
+    report_progress(f".venv is ready after {time.monotonic() - started:.0f} s")
 
 
 def pack_cluster_environment(uv: str) -> None:
@@ -322,7 +322,7 @@ def pack_cluster_environment(uv: str) -> None:
     declared.read(ROOT / "setup.cfg")
     lines = declared["options.extras_require"]["executor"].splitlines()
     requirements = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    say("packing the environment of executors")
+    report_progress("packing the environment of executors")
     run_uv(uv, folder, "venv", "-q", "--python", sys.executable, str(folder))
     # each executor would compile what its tasks import
     install = ("pip", "install", "-q", "--compile-bytecode", "-c", "requirements.lock")
@@ -331,7 +331,7 @@ def pack_cluster_environment(uv: str) -> None:
     if subprocess.run(pack).returncode:
         sys.exit(f"setup: {' '.join(pack)} failed")
     stamp.write_text(fingerprint())
-    say(f"{archive.relative_to(ROOT)}: {archive.stat().st_size // 2**20} MB")
+    report_progress(f"{archive.relative_to(ROOT)}: {archive.stat().st_size // 2**20} MB")
 
 
 def run_uv(uv: str, folder: Path, *arguments: str) -> None:
@@ -359,7 +359,7 @@ def prune(uv: str) -> None:
 
 def fetched(coordinates: str) -> Path:
     """Return the path of a jar that Spark downloads."""
-    # Java takes the home folder from the account, whatever HOME says.
+    # Java takes the home folder from the account, not from HOME.
     cache = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ivy2.5.2" / "jars"
     return cache / "{}_{}-{}.jar".format(*coordinates.split(":"))
 
@@ -368,7 +368,7 @@ def warm_jars(coordinates: tuple[str, ...]) -> None:
     """Let Spark download its jars now, so that no test or demo waits for it."""
     if all(fetched(jar).exists() for jar in coordinates):
         return
-    say("fetching Spark's jars")
+    report_progress("fetching Spark's jars")
     with tempfile.TemporaryDirectory() as scratch:
         script = Path(scratch, "nothing.py")
         script.touch()

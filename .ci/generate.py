@@ -2,7 +2,7 @@
 
 The dataclasses in ``lakecdc.contract`` are the only list of options that people edit; ``make generate`` writes the rest
 as plain source, and a test fails where it differs. In an operator's file the summary of the docstring and every method
-but ``__init__`` are written by hand. The map of the architecture comes from import-linter's contracts and from the
+except ``__init__`` are written by hand. The map of the architecture comes from import-linter's contracts and from the
 docstrings of packages. Tables of docs/reference are made in ``reference_pages``.
 """
 
@@ -190,7 +190,7 @@ def docstring_source(summary: str, job: str, options: list[Option]) -> str:
 
 
 def shared_options(described: type[JobOptions]) -> list[type[JobOptions]]:
-    """Return the classes of options that a job shares with others, without those that are bases of one of them."""
+    """Return the classes of options that a job shares with others, without bases of these classes."""
     jobs = list(OPTIONS.values())
     shared = [owner for owner in described.__mro__ if sum(owner in of_job.__mro__ for of_job in jobs) > 1]
     shared = [owner for owner in shared if dataclasses.is_dataclass(owner)]
@@ -235,7 +235,7 @@ def between_marks(page: str, generated: str) -> str:
 
 def operator_table(classes: Mapping[str, str]) -> str:
     """Return the table of operators and their arguments."""
-    rows = ["| operator, below `airflow_provider_lakecdc.operators` | arguments of its own |", "|---|---|"]
+    rows = ["| operator, below `airflow_provider_lakecdc.operators` | its own arguments |", "|---|---|"]
     common = {each.name for each in dataclasses.fields(JobOptions)}
     for job, name in classes.items():
         own = [each.name for each in options_of(OPTIONS[job]) if each.name not in common]
@@ -271,7 +271,7 @@ def house_map(contracts: list[dict[str, Any]]) -> str:
 
 
 def package_map(contract: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the parts of the map that are about one package.
+    """Yield the parts of the map for one package.
 
     :param contract: its contract of layers.
     """

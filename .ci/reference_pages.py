@@ -30,9 +30,9 @@ from lakecdc.contract.rewriting import StorageClass
 from lakecdc.contract.sources import Source
 from lakecdc.contract.sources.formats import MessageFormat, RowFormat
 from lakecdc.contract.target import Encoding, Target
+from lakecdc.metadata.alert_state import Alerts
 from lakecdc.metadata.cost import Prices
 from lakecdc.metadata.debt import DebtLimits
-from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.policy import GOVERNED, TablePolicy, Window
 from lakecdc.metadata.readers import ReaderName
 
@@ -72,7 +72,7 @@ class Option:
 
     @property
     def is_mapping(self) -> bool:
-        """Return whether the option is an object with arbitrary keys."""
+        """Check whether the option is an object with arbitrary keys."""
         return typing.get_origin(self.hint) in (dict, Mapping)
 
     def row(self, section: str) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def kind(hint: Any, name: str) -> str:
 
 
 def objects_in(hint: Any) -> Iterator[type[Any]]:
-    """Yield the dataclasses in a type, but for checks, which have a table of their own."""
+    """Yield the dataclasses in a type, except checks, which have a separate table."""
     if hint in _NAMED:
         return
     if dataclasses.is_dataclass(hint):
@@ -239,7 +239,7 @@ def settings_of(described: type[Any]) -> Iterator[tuple[str, str, str]]:
 def setting_default(field: dataclasses.Field[Any]) -> str:
     """Return the default of a setting, as a cell of a table."""
     if field.default_factory is not dataclasses.MISSING:
-        # nested settings have a table of their own
+        # nested settings have a separate table
         return "`{}`" if isinstance(field.default_factory(), dict) else "see below"
     if field.default is dataclasses.MISSING:
         return "required"
@@ -276,13 +276,15 @@ def error_classes() -> dict[str, ErrorClass]:
     paths = sorted((ROOT / "spark_jobs").rglob("*.py"))
     nodes = [node for path in paths for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
     base = LakecdcError.__name__
-    found = {base: ErrorClass(LakecdcError.failure_class, *_cause_and_remedy(inspect.getdoc(LakecdcError) or ""))}
-    while new := [each for each in nodes if each.name not in found and _parent(each) in found]:
+    classes = {base: ErrorClass(LakecdcError.failure_class, *_cause_and_remedy(inspect.getdoc(LakecdcError) or ""))}
+    while new := [each for each in nodes if each.name not in classes and _parent(each) in classes]:
         for node in new:
-            parent = found[_parent(node)]
+            parent = classes[_parent(node)]
             cause, remedy = _cause_and_remedy(ast.get_docstring(node) or "")
-            found[node.name] = ErrorClass(_failure_class(node) or parent.failure_class, cause, remedy or parent.remedy)
-    return {name: each for name, each in found.items() if not name.startswith("_") and name != base}
+            classes[node.name] = ErrorClass(
+                _failure_class(node) or parent.failure_class, cause, remedy or parent.remedy
+            )
+    return {name: each for name, each in classes.items() if not name.startswith("_") and name != base}
 
 
 def _parent(node: ast.ClassDef) -> str:
@@ -322,7 +324,7 @@ def error_page() -> str:
             cell(each.cause),
             cell(each.remedy),
         )
-        for name, each in sorted(error_classes().items(), key=lambda found: (found[1].failure_class, found[0]))
+        for name, each in sorted(error_classes().items(), key=lambda item: (item[1].failure_class, item[0]))
     ]
     symptoms = table(("the output has", "what to do"), *((f"`{cell(words)}`", remedy) for words, remedy in SYMPTOMS))
     return f"{table(*rows)}\n## A job that left no report\n\n{symptoms}"

@@ -69,8 +69,8 @@ def _options() -> dict[str, Any]:
         ),
         "catalog_conn_id": _option("Connection of type iceberg of the jobs' catalog.", default="iceberg_default"),
         "page_config_files": _option(
-            "Comma-separated paths of further configuration files, whose lakes the page Lakehouse shows besides "
-            "that of config_file. The API server reads them.",
+            "Comma-separated paths of further configuration files, whose lakes the page Lakehouse shows in "
+            "addition to that of config_file. The API server reads them.",
             example="/opt/airflow/crm.json,/opt/airflow/warehouse.json",
             default="",
         ),

@@ -32,7 +32,7 @@ from benchmarks.folders import emptied
 from benchmarks.lakes import JOB, SIZES, Lake, shapes
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
-from lakecdc.metadata.calibration import Run, calibrated
+from lakecdc.metadata.calibration import Run, calibrate
 from lakecdc.metadata.plan import Action, choose
 from lakecdc.metadata.policy import TablePolicy
 from lakecdc.runtime.run import run, work_of
@@ -101,9 +101,9 @@ def predicted(actions: Iterable[Action], done: Sequence[Done]) -> list[Action]:
     :param done: finished jobs, the newest last.
     """
     runs = (Run(JOB, d.action.table, d.action.guessed_core_seconds or 0.0, d.core_seconds) for d in reversed(done))
-    known = calibrated(runs)
+    known = calibrate(runs)
     return [
-        replace(action, core_seconds=known.corrected(JOB, action.table, action.guessed_core_seconds or 0.0))
+        replace(action, core_seconds=known.predict(JOB, action.table, action.guessed_core_seconds or 0.0))
         for action in actions
     ]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from benchmarks.lakes import JOB, SIZES, Shape, commits, shapes
 from benchmarks.plan import Bench, Done, contest, facts
 from lakecdc.metadata.file_facts import Content, LiveFile, by_partition
-from lakecdc.metadata.health import measured
+from lakecdc.metadata.health import measure_health
 from lakecdc.metadata.plan import Action, choose
 from lakecdc.metadata.work import of_delete_files
 
@@ -92,7 +92,7 @@ def _files(shape: Shape) -> list[LiveFile]:
 
 
 def _action(table: str, files: Sequence[LiveFile]) -> Action:
-    health = measured(files, target_file_bytes=2**25, snapshots=3, manifests=())
+    health = measure_health(files, target_file_bytes=2**25, snapshots=3, manifests=())
     work = of_delete_files(health, by_partition(files)[_SCOPE], 3)
     return Action(table, JOB, work.reason, work.benefit, work.core_seconds, work.core_seconds, work.bytes)
 

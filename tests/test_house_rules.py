@@ -32,6 +32,8 @@ VAGUE_NAMES = {
     *("say", "says", "taken", "tell", "tells", "told", "wanted"),
 }
 VAGUE_PARTS = {"nobody", "say", "says", "tell", "tells", "told", "whoever"}
+#: methods that Python's protocol of files prescribes
+PROTOCOL_METHODS = {"tell"}
 GATEWAY_NAMES = {"_jvm", "_jsparkSession", "_jsc", "_jdf"}
 HEAVY = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "duckdb", "pyroaring"}
 
@@ -232,7 +234,7 @@ def test_names_describe_the_value() -> None:
         f"{where(path, node)} {name}"
         for path in modules(*(ROOT / name for name in (*FOLDERS, "docker")))
         for node, name in bindings(parsed(path))
-        if is_vague(name)
+        if is_vague(name) and not (isinstance(node, ast.FunctionDef) and name in PROTOCOL_METHODS)
     ]
     assert violations == [], "name it after its content, such as rows, errors or expected"
 

@@ -238,7 +238,7 @@ def test_wheel_is_a_release_at_its_tag_and_a_development_version_elsewhere(
     setup.write_text("[metadata]\nversion = 0.2.0\n")
     assert bootstrap.wheel_version() == "0.2.0.dev0"
     git("init", "-q")
-    with pytest.raises(SystemExit, match="git cannot tell the version of this checkout: fatal"):
+    with pytest.raises(SystemExit, match="git cannot determine the version: fatal"):
         bootstrap.wheel_version()
     git("add", "setup.cfg")
     git("commit", "-qm", "a")

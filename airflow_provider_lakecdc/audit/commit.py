@@ -1,10 +1,10 @@
 """Append rows exactly once, with any number of writers and lost answers of the catalog.
 
-Each commit carries its batch's id in the snapshot summary, and requires the head in whose history that id was looked
-for. Of two writers of one batch, or of two requests with one delayed, at most one commits.
+Each commit carries its batch's id in the snapshot summary, and requires the head whose history lacked that id. Of two
+writers of one batch, or of two requests with one delayed, at most one commits.
 
-pyiceberg's own retries are not enough: after a conflict they look only for their own snapshot, not for that of another
-writer of the batch, and after the last failure they delete manifests of a commit that may have succeeded.
+pyiceberg's own retries are not enough: after a conflict they look only for their own snapshot, not for another
+writer's, and after the last failure they delete manifests of a commit that may have succeeded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def append_once(catalog: Catalog, batch: Batch, seconds: float) -> None:
 def holds(table: Table, batch: Batch) -> bool:
     """Check whether a batch's rows are in the table's history.
 
-    Snapshots are checked first; if those of the batch's time have expired, the rows are.
+    Snapshots are checked first, and the rows if the snapshots of the batch's time have expired.
     """
     snapshot = None
     for snapshot in branch_snapshots(table):
@@ -86,7 +86,7 @@ def _attempt(catalog: Catalog, batch: Batch) -> None:
 
 
 class _Trial:
-    """A table that commits once and alone deletes the files of a failed commit."""
+    """A table that commits once, and keeps the files of a failed commit until :meth:`remove_files`."""
 
     def __init__(self, table: Table) -> None:
         from pyiceberg.io import FileIO, InputFile, OutputFile

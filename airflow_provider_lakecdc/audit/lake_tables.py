@@ -35,7 +35,7 @@ class AuditRow:
     started_at: Annotated[datetime, "when the job began; without a report, when it was submitted"]
     finished_at: Annotated[datetime, "when the job ended; the rows are partitioned by its day (UTC)"]
     outcome: Annotated[str, "done, nothing, skipped, unsupported, conflict or failed"]
-    is_dry_run: Annotated[bool, "nothing was changed, whatever the outcome says"]
+    is_dry_run: Annotated[bool, "nothing was changed, regardless of the outcome"]
     dag_id: Annotated[str, "DAG that the application belongs to"]
     run_id: Annotated[str, "its run"]
     task_id: Annotated[str, "its task"]
@@ -43,13 +43,13 @@ class AuditRow:
     map_index: Annotated[int | None, "of a mapped task"] = None
     owner: Annotated[str | None, "owner of the task"] = None
     triggering_user_name: Annotated[str | None, "who triggered the run, if any user did"] = None
-    spark_application_id: Annotated[str | None, "as Spark calls the application"] = None
+    spark_application_id: Annotated[str | None, "id of the application in Spark"] = None
     failure_class: Annotated[str | None, "conflict, bad input, cluster or unknown"] = None
     reason: Annotated[str | None, "why, unless it is plainly done"] = None
     snapshot_before: Annotated[str | None, "id of the head before"] = None
     snapshot_after: Annotated[str | None, "id of the head after"] = None
     predicted_core_seconds: Annotated[float | None, "core_seconds that the plan expected"] = None
-    guessed_core_seconds: Annotated[float | None, "the same before it was corrected by what jobs have taken"] = None
+    guessed_core_seconds: Annotated[float | None, "the same before correction by measured runs"] = None
     core_seconds: Annotated[float | None, "CPU seconds of Spark's tasks"] = None
     bytes_read: Annotated[int | None, "bytes of the files that were rewritten"] = None
     bytes_written: Annotated[int | None, "bytes of all new files"] = None
@@ -79,7 +79,7 @@ class HealthRow:
     deletion_vectors: Annotated[int | None, "live deletion vectors"] = None
     snapshots: Annotated[int | None, "snapshots that the table keeps"] = None
     manifests: Annotated[int | None, "manifests of the head"] = None
-    facts: Annotated[Mapping[str, Any], "all else that was measured, as JSON"] = field(default_factory=dict)
+    facts: Annotated[Mapping[str, Any], "all other measurements, as JSON"] = field(default_factory=dict)
 
     @classmethod
     def of(cls, row_id: str, table: str, measured_at: datetime, facts: Mapping[str, Any]) -> HealthRow:

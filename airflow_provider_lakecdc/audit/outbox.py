@@ -21,7 +21,7 @@ from lakecdc.contract.spec import loads
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
 VERSION = 1
-#: folder among those of DAGs
+#: folder beside the DAGs' folders
 FOLDER = "lakecdc_outbox"
 _TIME = "%Y%m%dT%H%M%S"
 _NAME = re.compile(r"(\d{8}T\d{6})_[\w-]+\.json\Z")
@@ -71,7 +71,7 @@ class Outbox:
 
     @classmethod
     def of(cls, catalog: CatalogConnection, documents_uri: str) -> Outbox:
-        """Return a catalog's outbox; catalogs with the same name but another address have another."""
+        """Return a catalog's outbox; catalogs with the same name and different addresses have different ones."""
         place = json.dumps([catalog.references.get(name) for name in ("uri", "warehouse")])
         digest = hashlib.sha256(place.encode()).hexdigest()[:8]
         return cls(f"{documents_uri.rstrip('/')}/{FOLDER}/{catalog.name}-{digest}")

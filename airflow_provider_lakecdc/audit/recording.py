@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 log = logging.getLogger(__name__)
-#: seconds: for the own rows, for rows of earlier writers, and for the task to wait in all
+#: seconds: for this run's rows, for rows of earlier writers, and for the task's whole wait
 _OWN, _LEFT, _ALL = 20.0, 5.0, 30.0
 #: a younger document may still be in use by its writer
 _YOUNG = timedelta(minutes=10)
 
 
 def record_application(catalog: CatalogConnection, application: Application) -> bool:
-    """Write an application's rows to ``lakecdc.audit`` in one commit, exactly once however often this is called.
+    """Write an application's rows to ``lakecdc.audit`` in one commit, exactly once over any number of calls.
 
     Its measurements go to ``lakecdc.health`` the same way. Never raises, and takes at most half a minute.
 
@@ -114,7 +114,7 @@ def _deliver_left(catalog: Catalog, outbox: Outbox) -> None:
             append_once(catalog, batch, left)
             outbox.remove(name)
         except Exception:
-            # go on with the others
+            # continue with the others
             log.warning("Leaving %s/%s in the outbox.", outbox.folder, name, exc_info=True)
         else:
             log.info("Delivered rows of %s from %s.", batch.table.name, batch.made_at)

@@ -9,10 +9,10 @@ from datetime import UTC, date, datetime
 from typing import TypeVar
 
 from airflow_provider_lakecdc.audit.lake_tables import AuditRow, HealthRow
-from lakecdc.metadata.cost import spared_requests
+from lakecdc.metadata.cost import saved_requests
 
 R = TypeVar("R", AuditRow, HealthRow)
-#: jobs that spare readers files without removing rows
+#: jobs that save readers files without removing rows
 _SPARING = ("rewrite_delete_files", "sort_data_files", "compact_data_files", "rebucket")
 
 
@@ -66,13 +66,13 @@ class RunCost:
 
 @dataclass(frozen=True)
 class TableCost:
-    """CPU time that jobs have used on a table, and what it spared readers.
+    """CPU time that jobs have used on a table, and the savings of its readers.
 
     :param unmeasured: steps whose CPU time is not known.
-    :param files_spared: files that a scan of the whole table opened less after jobs than before, summed over the jobs;
+    :param files_spared: files fewer that a scan of the whole table opened after jobs than before, summed over the jobs;
         measured where a job changed a table of at most 10,000 live files. Delete files count once per data file.
     :param reads_per_day: of the table, from the query log; None without one.
-    :param requests_spared: estimated, see :func:`lakecdc.metadata.cost.spared_requests`; None without a query log.
+    :param requests_spared: estimated, see :func:`lakecdc.metadata.cost.saved_requests`; None without a query log.
     """
 
     table: str
@@ -146,7 +146,7 @@ def table_costs(rows: Iterable[AuditRow], reads_per_day: Mapping[str, float], no
     for table, each in groups.items():
         spared = [(row.finished_at, _files_spared(row)) for row in each]
         reads = reads_per_day.get(table, 0.0) if reads_per_day else None
-        requests = None if reads is None else round(spared_requests(spared, reads, now))
+        requests = None if reads is None else round(saved_requests(spared, reads, now))
         files = sum(count for _, count in spared)
         summed.append(TableCost(table, _core_seconds(each), _unmeasured(each), files, reads, requests))
     return sorted(summed, key=lambda cost: (-cost.core_seconds, cost.table))
@@ -161,7 +161,7 @@ def _unmeasured(rows: Iterable[AuditRow]) -> int:
 
 
 def _files_spared(row: AuditRow) -> float:
-    """Return how many files less a scan of the whole table opened after a job that keeps all rows."""
+    """Return how many files fewer a scan of the whole table opened after a job that keeps all rows."""
     if row.job not in _SPARING or row.outcome != "done" or row.is_dry_run:
         return 0.0
     return _saved([row], "data_files") + _saved([row], "delete_file_reads")

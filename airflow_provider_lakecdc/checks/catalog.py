@@ -12,7 +12,7 @@ from airflow_provider_lakecdc.exceptions import JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.fields import nearest
-from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.findings import Finding, merge_passed, run_check
 from lakecdc.contract.runtime import OBJECT_STORE, catalog_type
 from lakecdc.contract.secrets import resolve
 
@@ -28,21 +28,21 @@ _REMEDY = "Give the login the right to create and alter tables there."
 def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()) -> Iterator[Finding]:
     """Check a catalog, with writes that are undone at once: namespaces to write to, and tables that no job creates."""
     connections: list[CatalogConnection] = []
-    yield tried("catalog connection", _connection, conn_id, connections)
+    yield run_check("catalog connection", _connection, conn_id, connections)
     opened: list[Catalog] = []
     for catalog in connections:
         if catalog_type(catalog.properties) == OBJECT_STORE:
-            yield tried("object store", _conditional_writes, catalog)
-        yield tried("catalog", _opened, catalog, opened)
+            yield run_check("object store", _conditional_writes, catalog)
+        yield run_check("catalog", _opened, catalog, opened)
     for each in opened:
         with closing(each):
-            written = [tried(f"namespace {name}", _namespace, each, name) for name in namespaces]
-            yield from summed("namespaces", written, "take writes")
+            written = [run_check(f"namespace {name}", _namespace, each, name) for name in namespaces]
+            yield from merge_passed("namespaces", written, "take writes")
             # a missing namespace has its own finding
             known = [name for name in tables if each.namespace_exists(name.rpartition(".")[0])]
-            existing = [tried(f"table {name}", _table, each, name) for name in known]
-            yield from summed("tables", existing, "exist")
-            yield tried("warehouse", _warehouse, each)
+            existing = [run_check(f"table {name}", _table, each, name) for name in known]
+            yield from merge_passed("tables", existing, "exist")
+            yield run_check("warehouse", _warehouse, each)
 
 
 def _connection(conn_id: str, connections: list[CatalogConnection]) -> str:
@@ -72,7 +72,7 @@ def _conditional_writes(connection: CatalogConnection) -> str:
 
     properties = resolve(connection.properties, f"catalog {connection.name}")
     proven = try_conditions(open_storage(properties["warehouse"], properties), properties["warehouse"])
-    return f"it keeps the conditions of writes, as was tried now: {'; '.join(proven)}"
+    return f"it keeps the conditions of writes, as just tested: {'; '.join(proven)}"
 
 
 def _namespace(catalog: Catalog, name: str) -> Finding | str:

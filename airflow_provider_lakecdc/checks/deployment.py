@@ -38,7 +38,7 @@ def spark_connection(conn_id: str, deploy_mode: str | None, targets: list[SparkT
     text = f"{conn_id}, master {target.master}, {mode} mode"
     if target.platform != SPARK_SUBMIT:
         open_platform(target.platform, conn_id)
-        return f"{conn_id}, {target.platform}; whether it answers is seen when a job is submitted"
+        return f"{conn_id}, {target.platform}; only submitting a job shows whether it answers"
     if target.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & {*os.environ}:
         return Finding("spark connection", "fail", text, "Set HADOOP_CONF_DIR or YARN_CONF_DIR, so that YARN is found.")
     for place in _places(target.master):

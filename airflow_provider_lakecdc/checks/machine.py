@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.submit.launcher import SparkTarget, submit_binary
-from lakecdc.contract.findings import Finding, tried
+from lakecdc.contract.findings import Finding, run_check
 from lakecdc.contract.runtime import ICEBERG_VERSION, JAVA_NEWEST, JAVA_OLDEST, SPARK_MINOR
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
@@ -44,15 +44,15 @@ def packages() -> Finding:
 
 def java() -> Finding:
     """Check the Java that spark-submit would start."""
-    return tried("java", _java)
+    return run_check("java", _java)
 
 
 def spark(target: SparkTarget) -> Iterator[Finding]:
     """Check spark-submit and its Spark."""
-    submit = tried("spark-submit", lambda: submit_binary(target) or shutil.which(target.binary) or "")
+    submit = run_check("spark-submit", lambda: submit_binary(target) or shutil.which(target.binary) or "")
     yield submit
     yield _pyspark()
-    if submit.state == "ok" and (version := _spark_version(submit.found)):
+    if submit.state == "ok" and (version := _spark_version(submit.result)):
         yield _fitting(version)
 
 

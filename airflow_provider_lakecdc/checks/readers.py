@@ -9,7 +9,7 @@ from airflow_provider_lakecdc.governance.discovery import TableSelection, select
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.lake.status import misfit_of, recorded_readers
 from airflow_provider_lakecdc.lake.tables import read_tables
-from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.findings import Finding, merge_passed, run_check
 from lakecdc.contract.secrets import mask
 from lakecdc.contract.target import Target, parse_targets
 from lakecdc.metadata.policy import matching, pattern_of
@@ -26,15 +26,15 @@ Fed = tuple[Sequence[str], Deletes]
 
 
 def findings(config: LakeConfig) -> Iterator[Finding]:
-    """Say which form each target's readers choose and why, and which existing tables do not fit their readers."""
+    """Report which form each target's readers choose and why, and which existing tables do not fit their readers."""
     targets = parse_targets(config.complete_targets) if config.targets else ()
     for target in targets:
         if target.readers:
             reason = explain_form(target.readers, target.form, target.kinds_of_deletes)
             yield Finding(f"{_CHECK} {target.table}", "ok", f"{', '.join(target.readers)}: {reason}")
     existing: list[Finding] = []
-    whole = tried("readers", _existing, config, targets, existing)
-    yield from [whole] if whole.state == "fail" else summed("readers", existing, "tables fit their readers")
+    whole = run_check("readers", _existing, config, targets, existing)
+    yield from [whole] if whole.state == "fail" else merge_passed("readers", existing, "tables fit their readers")
 
 
 def _existing(config: LakeConfig, targets: Sequence[Target], answers: list[Finding]) -> str:
@@ -59,7 +59,7 @@ def _existing(config: LakeConfig, targets: Sequence[Target], answers: list[Findi
 
 
 def _finding(config: LakeConfig, fed: Mapping[str, Fed], name: str, table: Table) -> Finding | None:
-    """Compare a table with the readers of its target, else of its policy, else with those recorded in it."""
+    """Compare a table with the readers of its target, else of its policy, else in its properties."""
     # the pattern of a history table is longer than that of its target
     patterns = sorted((pattern for pattern in fed if matching([pattern], [name])), key=len)
     configured, deletes = fed[patterns[-1]] if patterns else (config.readers_of(name), "none")

@@ -14,7 +14,7 @@ from airflow_provider_lakecdc.lake.tables import read_positions
 from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.submit.failures import one_line
 from airflow_provider_lakecdc.submit.submission import check_spec, spec_document
-from lakecdc.contract.findings import Finding, tried
+from lakecdc.contract.findings import Finding, run_check
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.templates.config import LakeConfig
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 def findings(config: LakeConfig, specs: list[JobSpec]) -> Iterator[Finding]:
     """Check a configuration's source; ``specs`` receives the spec of an ingest job."""
     answers: list[Finding] = []
-    whole = tried("source", _ask, config, specs, answers)
+    whole = run_check("source", _ask, config, specs, answers)
     # the findings are more specific than the exit of the process
     yield from answers or [whole]
 

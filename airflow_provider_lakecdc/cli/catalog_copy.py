@@ -1,4 +1,4 @@
-"""``catalog copy``: make tables of one catalog known to another one."""
+"""``catalog copy``: register tables of one catalog in another one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
 from airflow_provider_lakecdc.governance.discovery import tables_in
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.copied import chosen, open_copying
+from airflow_provider_lakecdc.lake.table_copy import open_copier, select_tables
 from lakecdc.contract.errors import SpecError
 
 
@@ -18,11 +18,11 @@ def main(args: Namespace) -> int:
     if args.source == args.target:
         raise SpecError("--from and --to are one connection.", hint="Name the connection of the other catalog by --to.")
     source, target = get_catalog(args.source), get_catalog(args.target)
-    with open_copying(source, target) as (copying, opened):
-        tables = chosen(sorted(tables_in(opened)), args.tables)
-        outcomes = copying.plan(tables)
+    with open_copier(source, target) as (copier, opened):
+        tables = select_tables(sorted(tables_in(opened)), args.tables)
+        outcomes = copier.plan(tables)
         if not args.dry_run:
-            outcomes |= copying.write()
+            outcomes |= copier.write()
     if args.json:
         print_json(outcomes)
     else:

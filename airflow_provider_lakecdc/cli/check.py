@@ -1,4 +1,4 @@
-"""``check``: check everything that jobs need, and say what to do where it is missing."""
+"""``check``: check everything that jobs need, and show what to do if it is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_lakecdc.submit.launcher import SparkTarget
 from airflow_provider_lakecdc.submit.platforms import SPARK_SUBMIT
 from airflow_provider_lakecdc.templates.config import LakeConfig, SparkConfig
 from lakecdc.contract import runtime
-from lakecdc.contract.findings import Finding, tried
+from lakecdc.contract.findings import Finding, run_check
 from lakecdc.contract.spec import JobSpec
 from lakecdc.metadata.policy import is_pattern, matching
 
@@ -38,7 +38,7 @@ def _findings(args: Namespace) -> Iterator[Finding]:
     configs: list[LakeConfig] = []
     makes_dags = False
     if not args.catalog:
-        whole = tried("configuration", _configuration, args, configs)
+        whole = run_check("configuration", _configuration, args, configs)
         yield whole
         makes_dags = whole.state == "ok"
         if whole.state == "fail" and not configs:
@@ -48,11 +48,11 @@ def _findings(args: Namespace) -> Iterator[Finding]:
     spark = config.spark if config else SparkConfig()
     targets: list[SparkTarget] = []
     conn_id = spark.conn_id or settings.spark_conn_id()
-    yield tried("spark connection", deployment.spark_connection, conn_id, spark.deploy_mode, targets)
+    yield run_check("spark connection", deployment.spark_connection, conn_id, spark.deploy_mode, targets)
     for target in targets:
         if target.platform == SPARK_SUBMIT:
             yield from machine.spark(target)
-    yield tried("documents", deployment.documents, targets[0] if targets else None)
+    yield run_check("documents", deployment.documents, targets[0] if targets else None)
     conn_id = config.catalog if config else args.catalog or settings.catalog_conn_id()
     catalog_findings = [*catalog.findings(conn_id, _namespaces(config), _existing(config))]
     yield from catalog_findings
@@ -62,7 +62,7 @@ def _findings(args: Namespace) -> Iterator[Finding]:
         yield from readers.findings(config)
     if config and config.source and config.targets and makes_dags and catalog_findings[0].state == "ok":
         yield from source.findings(config, specs)
-    yield tried("jars", _jars, conn_id, spark, specs)
+    yield run_check("jars", _jars, conn_id, spark, specs)
 
 
 def _configuration(args: Namespace, configs: list[LakeConfig]) -> Finding | str:
@@ -103,7 +103,7 @@ def _jars(conn_id: str, spark: SparkConfig, specs: Sequence[JobSpec]) -> Finding
 def _show(findings: Sequence[Finding]) -> None:
     rows, styles = [], []
     for finding in findings:
-        rows.append([finding.state, finding.check, finding.found])
+        rows.append([finding.state, finding.check, finding.result])
         styles.append(_STYLES[finding.state])
         if finding.remedy:
             rows.append(["", "", f"→ {finding.remedy}"])

@@ -1,4 +1,4 @@
-"""``costs``: show what jobs cost by DAG run and by table, and what they spared readers."""
+"""``costs``: show what jobs cost by DAG run and by table, and what they saved readers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _show(costs: Costs) -> None:
     print_grid(_TABLES, tables)
     print_lines(
         "",
-        f"Costs are those of the CPU time of Spark's tasks. A month is extrapolated from {costs.days:.1f} days.",
+        f"Costs are for the CPU time of Spark's tasks. A month is extrapolated from {costs.days:.1f} days.",
         "unknown: steps on tables without a measured CPU time; files spared: files that a scan of the whole table",
         "opened less after jobs than before, measured; spared: estimated, as if each read had scanned the whole table.",
     )

@@ -31,7 +31,7 @@ _PARTITIONS = Arg(
 
 _SINCE = Arg(("--since",), metavar="MOMENT", help="ISO-8601 (UTC without a zone), or an age such as 36h or 7d.")
 _LIMIT = Arg(
-    ("--limit",), type=positive_int(allow_zero=False), default=100, metavar="N", help="Rows at most; default 100."
+    ("--limit",), type=positive_int(allow_zero=False), default=100, metavar="N", help="Maximum of rows; default: 100."
 )
 _JOB = Arg(("job",), metavar="JOB", help="Such as compact_data_files; see docs/reference/job-contract.md for all.")
 _ONLY = Arg(
@@ -55,7 +55,7 @@ _SERVE = (
         ("--host",), default="127.0.0.1", help="Address to serve on; default: 127.0.0.1. Any other needs a certificate."
     ),
     Arg(("--port",), type=positive_int(allow_zero=True), default=8181, help="Default: 8181; 0 is a free one."),
-    Arg(("--write",), action="store_true", help="Take commits and other changes; default: reads only."),
+    Arg(("--write",), action="store_true", help="Accept commits and other changes; default: reads only."),
     Arg(("--certificate",), metavar="FILE", help="Certificate chain for TLS, as PEM."),
     Arg(("--key",), metavar="FILE", help="Key of the certificate, as PEM; default: in the file of the certificate."),
     Arg(("--token-env",), metavar="NAME", help="Environment variable with the token that clients send."),
@@ -63,7 +63,7 @@ _SERVE = (
 )
 _COPY = (
     Arg(("--from",), dest="source", required=True, metavar="CONN_ID", help="Connection that has the tables."),
-    Arg(("--to",), dest="target", required=True, metavar="CONN_ID", help="Connection that is to have them too."),
+    Arg(("--to",), dest="target", required=True, metavar="CONN_ID", help="Connection to register them in."),
     Arg(
         ("tables",),
         nargs="*",
@@ -78,7 +78,7 @@ def get_lakecdc_commands() -> list[GroupCommand]:
     commands: tuple[ActionCommand | GroupCommand, ...] = (
         _command(
             "check",
-            "Check that everything jobs need is there, and say what to do if not",
+            "Check everything that jobs need, and show what to do if it is missing",
             "Checks this machine, the connections, the catalog, the source and the configuration, without Spark.\n"
             "Exit code 1: something is missing.",
             (_CONFIG, _CATALOG),
@@ -98,7 +98,7 @@ def get_lakecdc_commands() -> list[GroupCommand]:
         ),
         _command(
             "costs",
-            "Show what jobs cost by DAG run and table, and what they spared readers",
+            "Show what jobs cost by DAG run and table, and what they saved readers",
             "Reads the audit in the lake; money needs prices in the configuration. Default: the last 30 days.",
             (_SINCE, _CONFIG, _CATALOG),
         ),
@@ -129,7 +129,7 @@ def get_lakecdc_commands() -> list[GroupCommand]:
             subcommands=(
                 _command(
                     "copy",
-                    "Make tables of one catalog known to another one",
+                    "Register tables of one catalog in another one",
                     "Registers the current metadata of tables in another catalog of any type; no data is copied.\n"
                     "Stop their writers first: afterwards only one of the two may be written.\n"
                     "Exit code 1: a table cannot be copied.",

@@ -63,7 +63,7 @@ def parse_since(text: str) -> datetime:
 
 
 def _cells(row: AuditRow) -> list[str]:
-    taken = "-" if row.core_seconds is None else f"{row.core_seconds:,.2f}"
+    core_seconds = "-" if row.core_seconds is None else f"{row.core_seconds:,.2f}"
     predicted = "" if row.predicted_core_seconds is None else f" of {row.predicted_core_seconds:,.2f}"
     outcome = f"{row.outcome} (dry)" if row.is_dry_run else row.outcome
-    return [age(row.finished_at), row.job, row.table, outcome, f"{taken}{predicted}", row.reason or ""]
+    return [age(row.finished_at), row.job, row.table, outcome, f"{core_seconds}{predicted}", row.reason or ""]

@@ -16,7 +16,7 @@ def main(args: Namespace) -> int:
     config = configuration(args)
     if config is None:
         raise SpecError(
-            "No configuration is set; it says which jobs may run on which tables.",
+            "No configuration is set, which defines the jobs allowed on each table.",
             hint="Set one by --config, the environment variable LAKECDC_CONFIG or [lakecdc] config_file.",
         )
     result = plan_run(config, args.dag, args.tables)

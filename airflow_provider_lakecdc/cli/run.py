@@ -158,7 +158,7 @@ def _operator(job: str, config: LakeConfig, arguments: Mapping[str, Any]) -> Lak
     operator = job_operator(job)(
         task_id=job,
         catalog_conn_id=config.catalog,
-        # resuming needs a next try, and there is none
+        # resuming needs a further try
         durable=False,
         **{**config.spark.arguments(), **arguments},
     )
@@ -222,5 +222,5 @@ def _print_result(args: Namespace, result: Result) -> None:
 
 
 def _row(name: str, facts: Mapping[str, Any]) -> list[str]:
-    taken = facts.get("metrics", {}).get("core_seconds")
-    return [name, facts["outcome"], "-" if taken is None else f"{taken:,.2f}", details(facts)]
+    core_seconds = facts.get("metrics", {}).get("core_seconds")
+    return [name, facts["outcome"], "-" if core_seconds is None else f"{core_seconds:,.2f}", details(facts)]

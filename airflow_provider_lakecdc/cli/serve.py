@@ -44,7 +44,7 @@ def main(args: Namespace) -> int:
 
 
 def _token(args: Namespace) -> str | None:
-    """Return the token of the options; None if one may be generated, as a person reads it."""
+    """Return the token of the options; None if one may be generated and shown on a terminal."""
     if args.token_env and args.token_file:
         raise SpecError("Both --token-env and --token-file are given.", hint="Remove one.")
     if args.token_env:
@@ -53,7 +53,7 @@ def _token(args: Namespace) -> str | None:
         return str(resolve({"file": args.token_file}, "--token-file"))
     if not sys.stdout.isatty():
         raise SpecError(
-            "No token is given, and one that is generated is only shown on a terminal: a log would keep it.",
+            "No token is given, and a generated one is shown only on a terminal, since a log would keep it.",
             hint="Name the environment variable that has it by --token-env, or its file by --token-file.",
         )
     return None

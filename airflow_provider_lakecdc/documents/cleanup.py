@@ -22,11 +22,11 @@ _WRITTEN = ("mtime", "LastModified", "last_modified", "updated")
 
 @dataclass
 class Removal:
-    """Counts of removed documents and of newer ones that were kept."""
+    """Counts of removed documents and of retained newer ones."""
 
     documents: int = 0
     bytes: int = 0
-    kept: int = 0
+    retained: int = 0
 
 
 def remove_documents(base: str, before: datetime, *, dry_run: bool = False) -> Removal:
@@ -44,7 +44,7 @@ def remove_documents(base: str, before: datetime, *, dry_run: bool = False) -> R
     for dag in [info["name"].rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]:
         for folder, documents in _tries(fs, dag):
             if max(_modified_at(fs, name, info) for name, info in documents.items()) >= before:
-                removal.kept += len(documents)
+                removal.retained += len(documents)
                 continue
             removal.documents += len(documents)
             removal.bytes += sum(int(info.get("size") or 0) for info in documents.values())

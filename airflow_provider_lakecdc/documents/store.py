@@ -20,7 +20,7 @@ from lakecdc.contract.spec import JobSpec, loads, parse_spec
 class Documents:
     """The documents of one try: spec, report, and the id of their application.
 
-    Every try has its own folder, so that a late report of an earlier try is never taken for that of the current one.
+    Every try has its own folder, so that a late report of an earlier try is never mistaken for the current one's.
 
     :param folder: a URI without a trailing slash; ``connection_id@`` may precede the host.
     """

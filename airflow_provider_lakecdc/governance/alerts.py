@@ -13,12 +13,12 @@ from airflow.sdk import DAG, Context
 from airflow_provider_lakecdc.governance.assessment import Assessment
 from airflow_provider_lakecdc.observe.assets import lake_asset
 from lakecdc.contract.secrets import resolve
-from lakecdc.metadata.hurts import Alerts, News, low_scores, missed_promises, unpaid_debts
+from lakecdc.metadata.alert_state import Alerts, News, low_scores, missed_promises, unpaid_debts
 from lakecdc.metadata.plan import Action, Plan
 
 log = logging.getLogger(__name__)
 #: XCom with the alerts
-HURTS_KEY = "hurts"
+ALERTS_KEY = "hurts"
 #: outcomes of jobs that have no work left
 _PAID = ("done", "nothing")
 _LOW, _LATE = "low_scores", "missed_freshness"
@@ -68,7 +68,7 @@ def send_alerts(
 
 
 def _alerted_tables(stored: Any, assessment: Assessment, dag_id: str) -> dict[str, list[str]]:
-    """Add this DAG to the alerted tables that it assesses; leave out tables that no configuration has any longer.
+    """Add this DAG to the alerted tables that it assesses; drop tables that are in no configuration any more.
 
     :param stored: the DAGs that have assessed a table since it was alerted about, by table; earlier releases stored a
         list of the tables.
@@ -102,7 +102,7 @@ def _paid(results: Results, assessment: Assessment) -> set[tuple[str, str]]:
 
 
 def _notify(context: Context, alerts: Alerts, news: News) -> None:
-    context["ti"].xcom_push(key=HURTS_KEY, value={"began": list(news.began), "over": list(news.over)})
+    context["ti"].xcom_push(key=ALERTS_KEY, value={"began": list(news.began), "over": list(news.over)})
     for line in news.began:
         log.warning("Unhealthy: %s", line)
     for line in news.over:
@@ -127,4 +127,4 @@ async def alert_missed_deadline(
 def _send(notifier: str, arguments: Mapping[str, Any], context: dict[str, Any], text: str) -> None:
     # a wrong path fails the task, so that it is noticed
     sender = pkgutil.resolve_name(notifier)(**resolve(arguments, "alerts.arguments"))
-    sender({**context, HURTS_KEY: text})
+    sender({**context, ALERTS_KEY: text})

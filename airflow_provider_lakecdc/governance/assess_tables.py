@@ -22,7 +22,7 @@ from airflow_provider_lakecdc.governance.table_assessment import (
 from airflow_provider_lakecdc.lake.tables import read_tables
 from lakecdc.metadata import names
 from lakecdc.metadata.freshness import judge_table
-from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, tighter
+from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, combine_policies
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -74,7 +74,7 @@ def assess(
 
 
 def _assess(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candidate]) -> list[Result]:
-    """Assess tables; those that do not exist are left out unless the configuration names them."""
+    """Assess tables; omit missing ones unless the configuration names them."""
     by_name = {each.table: each for each in candidates}
 
     def read(name: str, table: Table | None) -> Result | None:
@@ -124,7 +124,9 @@ def _side_tables(
 def _main_tables(results: Sequence[Result]) -> MainTables:
     """Combine the main tables of a side table into one with the tightest of their policies."""
     # a main table that cannot be read may allow no job; nothing is removed from what it shares with others
-    governed = reduce(tighter, (each.governed if each.governed.jobs else EVERYTHING.keeping() for each in results))
+    governed = reduce(
+        combine_policies, (each.governed if each.governed.jobs else EVERYTHING.keeping() for each in results)
+    )
     # options and priorities of main tables do not apply to side tables
     governed = replace(governed, own_options={}, reads=None, max_wait=None, min_score=None)
     tables = tuple(each.assessed.table for each in results)
@@ -132,7 +134,7 @@ def _main_tables(results: Sequence[Result]) -> MainTables:
 
 
 def _skip_needless_cleaning(results: Sequence[Result], shared: Collection[str]) -> list[Result]:
-    """Remove ``clean_side_tables`` from tables without side tables of their own or shared ones."""
+    """Remove ``clean_side_tables`` from tables without own or shared side tables."""
     existing = {each.assessed.table for each in results if each.assessed.beside}
     return [
         each if existing & {*names.side_tables(each.assessed.table), *shared} else _without(each, _CLEAN)

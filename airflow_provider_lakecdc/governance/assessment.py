@@ -41,7 +41,7 @@ class Assessed:
     :param table: ``namespace.name``.
     :param beside: the table whose side table it is, if any.
     :param jobs: the allowed jobs.
-    :param approve: those that need approval.
+    :param approve: the jobs that need approval.
     :param health: facts of its health; None if the table cannot be read, or is too large for a worker and not yet
         measured by a job.
     :param measured_at: ISO-8601 time of a job's measurement; None if measured now.

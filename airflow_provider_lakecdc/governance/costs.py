@@ -1,4 +1,4 @@
-"""What jobs cost and what they spared readers, from the audit, in core-seconds and by prices."""
+"""Costs of jobs and savings of readers, from the audit, in core-seconds and by prices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_ROWS = 20_000
 class Costs:
     """Costs by DAG run and table.
 
-    :param days: days of history that they are from, and months are extrapolated from.
+    :param days: days of history that they cover, and months are extrapolated from.
     """
 
     days: float
@@ -73,8 +73,8 @@ def costs_of(
 ) -> Costs:
     """Read the costs of jobs that ended since a time.
 
-    :param query_log: how often tables are read; without it, what readers are spared is not estimated.
-    :param shows: which tables count.
+    :param query_log: how often tables are read; without it, savings of readers are not estimated.
+    :param shows: selects the tables that count.
     """
     now, recorded = datetime.now(UTC), history(catalog, since=since, limit=_MOST_ROWS)
     # the newest rows cover fewer days than asked for if the audit is young, or has more of them

@@ -24,7 +24,7 @@ from airflow_provider_lakecdc.submit.submission import Submission
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import RECONCILE, JobSpec
 from lakecdc.contract.target import Target
-from lakecdc.metadata.freshness import judge
+from lakecdc.metadata.freshness import judge_freshness
 from lakecdc.metadata.names import parked_of
 from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState
@@ -64,7 +64,7 @@ def precheck_source(
     try:
         return _idle(catalog, job.spec, positions, state)
     except Exception as error:
-        log.warning("The source has nothing new, which cannot be recorded from here: %s", one_line(error))
+        log.warning("The source has nothing new, but this worker cannot record that: %s", one_line(error))
         return Precheck()
 
 
@@ -97,14 +97,14 @@ def _report(target: Target, head: str | None, position: Position, facts: Mapping
     metrics = {**facts, "commits": 0, "position": position.offsets, "read_through": position.read_through}
     reason = "the source has no changes for it"
     if target.freshness is not None:
-        freshness = judge(target.freshness, position.read_through, datetime.now(UTC))
+        freshness = judge_freshness(target.freshness, position.read_through, datetime.now(UTC))
         metrics |= freshness.facts()
         reason = "; ".join(filter(None, (reason, freshness.problem)))
     return TableReport(target.table, "nothing", reason, None, head, head, metrics)
 
 
 def _has_parked(catalog: CatalogConnection, name: str) -> bool:
-    """Check whether rounds of a log wait in a table of parked ones."""
+    """Check whether parked rounds of a log wait for a table."""
     with open_table(catalog, name) as loaded:
         head = loaded.current_snapshot() if loaded is not None else None
         return head is not None and summary_of(head).get("total-records") != "0"
@@ -127,5 +127,5 @@ def _positions(catalog: CatalogConnection, spec: JobSpec) -> dict[str, Position]
     try:
         return read_positions(catalog, {target.table: target.feed for target in spec.targets})
     except Exception as error:
-        log.warning("The positions of tables cannot be read from here: %s", one_line(error))
+        log.warning("Cannot read the positions of tables from this worker: %s", one_line(error))
         return None

@@ -12,7 +12,7 @@ from airflow_provider_lakecdc.audit.reading import LATELY, latest_health
 from airflow_provider_lakecdc.governance.assessment import Assessed, Steps
 from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Undecided, assess_job
-from airflow_provider_lakecdc.lake.tables import is_fed, is_kept_fresh, standing_position
+from airflow_provider_lakecdc.lake.tables import is_fed, is_kept_fresh, source_position
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.job_options import JobOptions
@@ -23,9 +23,9 @@ from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.freshness import judge_table
 from lakecdc.metadata.health import REGAINED_BY
-from lakecdc.metadata.last_write import standing
+from lakecdc.metadata.last_write import describe_writes
 from lakecdc.metadata.plan import Action, Skipped
-from lakecdc.metadata.policy import NOTHING, Governed, inherited, matching, tightened, tighter
+from lakecdc.metadata.policy import NOTHING, Governed, combine_policies, inherit_policy, matching, tighten
 from lakecdc.metadata.work import Work
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Scope:
-    """What holds for every table of an assessment.
+    """Settings of an assessment that apply to all of its tables.
 
     :param moment: now, in the time zone of the policies' windows.
     :param is_dry: run all jobs dry.
@@ -99,18 +99,18 @@ class Scope:
         may alter a table can set one, and copies of a table inherit it.
         """
         is_named = self.is_named(candidate) or (bool(matching(self.selection.fed, [candidate.table])) and is_fed(table))
-        own = tightened(self._inherited(candidate, is_named=is_named), candidate.table, table.properties)
-        return own if candidate.main is None else tighter(candidate.main.governed, own)
+        own = tighten(self._inherited(candidate, is_named=is_named), candidate.table, table.properties)
+        return own if candidate.main is None else combine_policies(candidate.main.governed, own)
 
     def governed_unreadable(self, candidate: Candidate, error: Exception) -> Governed:
         """Return the policy of a table that cannot be loaded, or whose properties are invalid."""
         known = self._inherited(candidate, is_named=True)
         if isinstance(error, SpecError) or not self.is_named(candidate):
             return replace(NOTHING, owner=known.owner)
-        return (known if candidate.main is None else tighter(candidate.main.governed, known)).keeping()
+        return (known if candidate.main is None else combine_policies(candidate.main.governed, known)).keeping()
 
     def _inherited(self, candidate: Candidate, *, is_named: bool) -> Governed:
-        return inherited(self.selection.policies, candidate.table, is_named=is_named)
+        return inherit_policy(self.selection.policies, candidate.table, is_named=is_named)
 
     def options(self, candidate: Candidate, governed: Governed) -> dict[str, dict[str, Any]]:
         """Return the allowed jobs of a table with their options."""
@@ -145,7 +145,7 @@ def assess_loaded(table: Table, scope: Scope, candidate: Candidate) -> Result:
     verdicts = {job: _assess_job(opened, job, typed[job]) for job in options}
     idle = {job: verdict.reason for job, verdict in verdicts.items() if isinstance(verdict, Idle)}
     needed = {job: verdict for job, verdict in verdicts.items() if not isinstance(verdict, Idle)}
-    position = standing_position(table)
+    position = source_position(table)
     source_time = position.read_through if position else None
     freshness = judge_table(
         scope.selection.promises, candidate.table, source_time, scope.moment, is_fed=is_kept_fresh(table)
@@ -207,7 +207,7 @@ def _health(opened: OpenTable, now: datetime, freshness: Mapping[str, Any]) -> d
         if row is None:
             return {}
         facts, measured_at = row.as_facts(), iso(int(row.measured_at.timestamp() * 1000))
-    moments = standing(opened.snapshots, opened.table.properties, now)
+    moments = describe_writes(opened.snapshots, opened.table.properties, now)
     return {"health": {**facts, **moments, **freshness}, "measured_at": measured_at}
 
 

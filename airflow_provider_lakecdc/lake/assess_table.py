@@ -1,6 +1,6 @@
 """Assess from one table's metadata what each job would have to do.
 
-The rules are those of the jobs themselves (``lakecdc.metadata``). What metadata cannot decide for certain is left to
+The jobs themselves use the same rules (``lakecdc.metadata``). What metadata cannot decide for certain is left to
 the job.
 """
 
@@ -20,8 +20,8 @@ from airflow_provider_lakecdc.lake.tables import (
     branch_snapshots,
     snapshot_facts,
     sorted_columns,
+    source_position,
     specs_by_dropped_columns,
-    standing_position,
     summary_of,
 )
 from lakecdc.contract.errors import SourceUnavailableError
@@ -36,10 +36,10 @@ from lakecdc.contract.rewriting import (
 )
 from lakecdc.metadata import names, totals, work
 from lakecdc.metadata.cold import ColdRules, cold_counts, cold_remark, partition_end
-from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
+from lakecdc.metadata.compaction_reasons import Reasons, no_reason_to_compact, reasons
 from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.debt import NOTHING, are_settled
-from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_enough, row_cutoff
+from lakecdc.metadata.expiry import cutoff_ms, no_row_expires, no_snapshot_expires, old_enough, row_cutoff
 from lakecdc.metadata.exports import EXPORTED, exported_snapshot
 from lakecdc.metadata.file_facts import (
     UNSORTED,
@@ -55,7 +55,7 @@ from lakecdc.metadata.file_facts import (
     warm_files,
 )
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
-from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, TableHealth, measured
+from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, TableHealth, measure_health
 from lakecdc.metadata.manifests import (
     Manifest,
     manifest_counts,
@@ -64,7 +64,7 @@ from lakecdc.metadata.manifests import (
     refusal,
     worthwhile_specs,
 )
-from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
+from lakecdc.metadata.periodic_tags import UP_TO_DATE, periodic_tags
 from lakecdc.metadata.work import Work
 from lakecdc.object_store.s3 import storage_classes
 
@@ -181,7 +181,7 @@ class OpenTable:
     @cached_property
     def health(self) -> TableHealth:
         """Return the read cost of the table's layout."""
-        return measured(
+        return measure_health(
             self.files,
             target_file_bytes=self.target_file_bytes,
             snapshots=len(self.table.metadata.snapshots),
@@ -246,11 +246,13 @@ def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Verdict:
         return work.of_compaction(chosen, target)
     partitions = rules.mark(opened.partitions)
     counts = Reasons.counts(reasons(files, options, target, large) for files in partitions.values())
-    return _idle(none_speaks(options, target, large), {"partitions_examined": len(partitions), **counts}, partitions)
+    return _idle(
+        no_reason_to_compact(options, target, large), {"partitions_examined": len(partitions), **counts}, partitions
+    )
 
 
 def _idle(reason: str, metrics: dict[str, Any], partitions: Partitions) -> Idle:
-    """Return that a job has nothing to do, also because of the cold ones among files."""
+    """Report that a job has nothing to do, with the cold files that it leaves alone."""
     cold = cold_counts(partitions)
     return Idle("; ".join(filter(None, (reason, cold_remark(cold)))), metrics | cold)
 
@@ -296,12 +298,12 @@ def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Verdict:
     if retained or any(name.startswith(names.JOB_TAG_PREFIX) for name in refs):
         return Undecided("tags of jobs, or refs with retention, decide which snapshots expire")
     last = (itertools.islice(branch_snapshots(table, name), options.retain_last) for name in refs)
-    kept = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}
-    kept |= {ref.snapshot_id for ref in refs.values()}
+    protected = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}
+    protected |= {ref.snapshot_id for ref in refs.values()}
     moments, cutoff = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots}, cutoff_ms(options, time.time())
-    if expired := old_enough(moments, kept, cutoff):
+    if expired := old_enough(moments, protected, cutoff):
         return work.of_expiry(len(expired))
-    return Idle(none_can_go(cutoff), {"snapshots": len(moments)})
+    return Idle(no_snapshot_expires(cutoff), {"snapshots": len(moments)})
 
 
 def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Verdict:
@@ -309,7 +311,7 @@ def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Verdict:
     oldest = oldest_day(opened.table, opened.manifests, options.time_column)
     if cutoff is None or oldest is None or datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC) < cutoff:
         return Undecided("only the job can decide which rows are old enough")
-    return Idle(no_row_can_go(cutoff.isoformat()))
+    return Idle(no_row_expires(cutoff.isoformat()))
 
 
 def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Verdict:
@@ -317,7 +319,7 @@ def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Verdict:
         return Undecided("the options change tags or branches")
     ancestors = [(s.id, s.timestamp_ms) for s in opened.snapshots]
     missing = periodic_tags(options, ancestors, opened.table.metadata.refs, datetime.now(UTC))
-    return work.of_tags(len(missing)) if missing else Idle(AS_WANTED)
+    return work.of_tags(len(missing)) if missing else Idle(UP_TO_DATE)
 
 
 def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
@@ -331,7 +333,7 @@ def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
         return undecided
     if not opened.table.catalog.table_exists(given.table):
         return undecided
-    position = standing_position(opened.table.catalog.load_table(given.table))
+    position = source_position(opened.table.catalog.load_table(given.table))
     exported = exported_snapshot(position, name, str(opened.table.metadata.table_uuid), given.table)
     return Idle(EXPORTED) if exported == head else undecided
 

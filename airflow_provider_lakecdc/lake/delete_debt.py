@@ -37,7 +37,8 @@ def debt_of(table: Table, branch: str = MAIN) -> DeleteDebt:
 def removable_debt(table: Table, branch: str, debt: DeleteDebt) -> DeleteDebt:
     """Subtract the equality deletes that no run of rewrite_delete_files can convert; reads the delete manifests.
 
-    The rules are those of the job (``lakecdc.maintain.delete_files.leftovers``), applied to delete manifests.
+    The job uses the same rules (``lakecdc.maintain.delete_files.leftovers``); here they are applied to delete
+    manifests.
 
     :param debt: the branch's whole debt, which is not 0.
     """

@@ -49,7 +49,7 @@ def _all_entries(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[li
 
 
 def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Read entries with all fields of version 3; pyiceberg itself drops those that version 2 lacks."""
+    """Read entries with all fields of version 3; pyiceberg itself drops the fields that version 2 lacks."""
     from pyiceberg.avro.file import AvroFile
     from pyiceberg.manifest import (
         MANIFEST_ENTRY_SCHEMAS,

@@ -89,7 +89,7 @@ def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, hea
 
 
 def recorded_readers(table: Table) -> list[str]:
-    """Return the readers that ``set_readers`` has recorded in a table, without those that are unknown by now."""
+    """Return the known readers that ``set_readers`` has recorded in a table."""
     recorded = table.properties.get(names.READERS, "").split(",")
     return [name for name in recorded if name in readers.SHORT_NAMES]
 
@@ -97,9 +97,9 @@ def recorded_readers(table: Table) -> list[str]:
 def misfit_of(
     table: Table, engines: Sequence[str], branch: str = MAIN, deletes: readers.Deletes = "none"
 ) -> readers.Misfit | None:
-    """Find out whether a table does not fit its readers.
+    """Return why a table does not fit its readers; None if it does.
 
-    :param deletes: those that will be written to it.
+    :param deletes: the kind that will be written to it.
     """
     head = next(branch_snapshots(table, branch), None)
     summary = summary_of(head) if head else {}

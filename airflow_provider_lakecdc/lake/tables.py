@@ -64,7 +64,7 @@ def load_table(catalog: Catalog, table: str) -> Table | None:
         raise UnsupportedError(
             f"PyIceberg, which Airflow's workers read metadata with, cannot read format version {unknown[1]}.",
             table=table,
-            hint="Jobs in Spark work on it all the same; its health is not measured.",
+            hint="Spark jobs still work on it; its health is not measured.",
         ) from error
 
 
@@ -118,23 +118,23 @@ def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
         snapshot = table.snapshot_by_id(parent) if parent is not None else None
 
 
-def standing_position(table: Table, feed: str | None = None) -> Position | None:
-    """Return a table's position in its source, or in that of one of its feeds; None if it was never fed."""
+def source_position(table: Table, feed: str | None = None) -> Position | None:
+    """Return a table's position in its source, or in one feed's source; None if it was never fed."""
     return current_position(_carrier(table), table.properties, feed)
 
 
 def position_in(table: Table, source: str) -> Position | None:
-    """Return a table's position in a source of a type, of several jobs' that of such a source; None without one.
+    """Return a table's position in its source; of several sources, in the one of a type, or None.
 
     :raises InputError: several jobs feed it from such sources.
     """
     carrier = _carrier(table)
     if carrier is None or not (carrier.position.feed or carrier.position.others):
-        return standing_position(table)
+        return source_position(table)
     feeds = [each.position.feed for each in carrier.feeds if each.position.source == source]
     if len(feeds) > 1:
         raise InputError(f"{len(feeds)} of the jobs that feed it have a source of type {source!r}.")
-    return standing_position(table, feeds[0]) if feeds else None
+    return source_position(table, feeds[0]) if feeds else None
 
 
 def _carrier(table: Table) -> Carrier | None:
@@ -142,7 +142,7 @@ def _carrier(table: Table) -> Carrier | None:
 
 
 def read_positions(catalog: CatalogConnection, feeds: Mapping[str, str]) -> dict[str, Position]:
-    """Read the positions of tables in their source, without those that were never fed; raise a table's error.
+    """Read the positions of fed tables in their source; raise a table's error.
 
     :param feeds: by table, the feed to read the position of.
     """
@@ -151,7 +151,7 @@ def read_positions(catalog: CatalogConnection, feeds: Mapping[str, str]) -> dict
         raise error
 
     def position(name: str, table: Table | None) -> Position | None:
-        return standing_position(table, feeds[name]) if table else None
+        return source_position(table, feeds[name]) if table else None
 
     positions = read_tables(catalog, [*feeds], position, failed)
     return {table: position for table, position in positions.items() if position is not None}
@@ -164,7 +164,7 @@ def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
     table's properties, left by a run over an idle source, counts if it continues the newest position of a snapshot.
     """
     with open_table(catalog, table) as loaded:
-        position = standing_position(loaded) if loaded is not None else None
+        position = source_position(loaded) if loaded is not None else None
     return parse_moment(position.read_through, READ_THROUGH) if position and position.read_through else None
 
 
@@ -184,7 +184,7 @@ def record_idle_position(catalog: CatalogConnection, table: str, before: Positio
 
 
 def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
-    """Commit a change of a table's metadata, repeatedly while other writers come first; nothing if it changes nothing.
+    """Commit a change of a table's metadata, retrying while other writers are faster; skip a change without effect.
 
     :param change: adds its changes to the transaction.
     :raises InputError: the table does not exist.
@@ -202,7 +202,7 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
 
 
 def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -> Retrying:
-    """Return a caller that repeats a commit while other writers come first, after a random time.
+    """Return a caller that repeats a commit after random times while other writers are faster.
 
     :param seconds: no attempt starts later than this.
     """
@@ -234,12 +234,12 @@ def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:
 
 def is_fed(table: Table) -> bool:
     """Check whether ingestion has committed to a table; an export of changes leaves a position of another kind."""
-    position = standing_position(table)
+    position = source_position(table)
     return position is not None and position.source != EXPORT_SOURCE
 
 
 def is_kept_fresh(table: Table) -> bool:
-    """Check whether ingestion feeds a table or makes it from its history table; a copy or an export stays as it is."""
+    """Check whether ingestion feeds a table or aggregates it from its history table, unlike a copy or an export."""
     return is_fed(table) or names.AGGREGATED in table.properties
 
 

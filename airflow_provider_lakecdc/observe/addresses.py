@@ -9,7 +9,7 @@ PREFIX = "lakehouse"
 
 
 def link(page: str, **arguments: str | int | None) -> str:
-    """Return the address of a page, relative to the other pages; query parameters that are None are left out."""
+    """Return the address of a page, relative to the other pages; query parameters that are None are omitted."""
     query = urlencode({name: value for name, value in arguments.items() if value is not None})
     return f"{page}?{query}" if query else page
 

@@ -23,5 +23,5 @@ def tables_alias(catalog_conn_id: str) -> AssetAlias:
 
 
 def lake_asset(catalog_conn_id: str) -> Asset:
-    """Return the asset of all tables of a catalog, whose state store holds what runs remember."""
+    """Return the asset of all tables of a catalog, whose state store holds state between runs."""
     return Asset(name=f"lakecdc:{catalog_conn_id}:tables", uri=f"iceberg://{catalog_conn_id}/", group="lakecdc")

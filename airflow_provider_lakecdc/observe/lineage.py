@@ -66,7 +66,7 @@ def _step_of(spec: JobSpec, table: TableReport) -> JobSpec:
 
 
 def _has_changed(table: TableReport) -> bool:
-    """Check whether a table changed, also one that failed after a commit."""
+    """Check whether a table changed, even if it failed after a commit."""
     after = table.snapshot_after
     return table.outcome == "done" or (after is not None and after != table.snapshot_before)
 
@@ -84,7 +84,7 @@ def _inputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> It
 
 
 def _target_of(spec: JobSpec, table: str) -> Target | None:
-    """Return the target of a table, which may be a pattern; None for a table that is made of its history table."""
+    """Return the target of a table, which may be a pattern; None for an aggregated table."""
     if any(target.table == table for target in spec.aggregated):
         return None
     exact = (target for target in spec.targets if target.table == table)

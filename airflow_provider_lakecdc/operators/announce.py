@@ -31,7 +31,7 @@ class AnnounceOperator(BaseOperator):
     announcement, so event and record advance together, and the next run catches up if this task fails. A write may be
     announced twice, but is never missed; maintenance does not count as a write.
 
-    The task succeeds whatever happened before it, so the DAG needs another last task that does not.
+    The task succeeds regardless of earlier failures, so the DAG needs another last task that does not.
 
     :param tables: ``namespace.name`` of each table. (templated)
     :param after: ids of tasks whose reports name further tables and describe their changes.
@@ -114,7 +114,7 @@ def last_announced(asset: Asset) -> str | None:
 
 
 def unannounced_write(catalog: CatalogConnection, table: str, announced: str | None) -> LastWrite | None:
-    """Return the newest write since the announced snapshot, or None; every write is newer than one that is gone."""
+    """Return the newest write since the announced snapshot, or None; every write is newer than an expired one."""
     with open_table(catalog, table) as loaded:
         if loaded is None:
             return None

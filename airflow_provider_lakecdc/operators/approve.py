@@ -45,7 +45,7 @@ class ApproveOperator(HITLOperator):
     ui_color = "#d9ecf2"
 
     def __init__(self, *, job: str, found_by: str, planned_by: str, assessment: Any, **kwargs: Any) -> None:
-        super().__init__(subject=f"What may {job} take away?", options=[NONE], defaults=[NONE], multiple=True, **kwargs)
+        super().__init__(subject=f"What may {job} remove?", options=[NONE], defaults=[NONE], multiple=True, **kwargs)
         self.job = job
         self.found_by = found_by
         self.planned_by = planned_by
@@ -79,7 +79,7 @@ class ApproveOperator(HITLOperator):
         if not shown:
             raise JobBadInputError(
                 "The lists in the question are unknown, so its answer approves nothing.",
-                hint="Clear this task, so that it asks again.",
+                hint="Clear this task to ask again.",
             )
         self.options = [NONE, *shown]
         answer = super().execute_complete(context, event)

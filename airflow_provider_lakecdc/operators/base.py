@@ -71,9 +71,9 @@ class LakecdcJobOperator(SubmitOperator):
     :param deferrable: wait for a run on a platform in the triggerer instead of a worker; default: ``[operators]
         default_deferrable``. With spark-submit the worker waits.
     :param application: the job's script, such as ``local:///opt/jobs/ingest.py``; default: the installed one.
-    :param packages: Maven coordinates besides those that the catalog needs.
-    :param py_files: Python files besides the job library.
-    :param kwargs: arguments of ``SparkSubmitOperator``, of which platforms refuse what they have no use for, and of
+    :param packages: Maven coordinates in addition to those that the catalog needs.
+    :param py_files: Python files in addition to the job library.
+    :param kwargs: arguments of ``SparkSubmitOperator``, where platforms refuse unsupported ones, and of
         ``BaseOperator``.
     """
 
@@ -234,7 +234,7 @@ class LakecdcJobOperator(SubmitOperator):
     def prepare(self, context: Context | None = None) -> Submission:
         """Build and check the spec and what is submitted, without writing anything.
 
-        :param context: the task's context; without one the documents' URIs are those of a preview.
+        :param context: the task's context; without one the documents' URIs are for a preview.
         :raises JobBadInputError: the job would refuse the spec.
         """
         catalog = get_catalog(self.catalog_conn_id)

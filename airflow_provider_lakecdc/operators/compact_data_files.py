@@ -20,7 +20,7 @@ class CompactDataFilesOperator(LakecdcJobOperator):
         may have twice the target size.
     :param max_equality_deletes: limit of equality-delete files that apply to a data file, above which it is rewritten;
         for deletes that ``rewrite_delete_files`` must skip. 0 means no limit.
-    :param quiet_seconds: skip partitions with writes in the last so many seconds; 0 skips none. Tables without
+    :param quiet_seconds: skip partitions that were written to within this many seconds; 0 skips none. Tables without
         partitions are never skipped.
     :param older_specs: rewrite all files of older partition specs to the current one.
     :param add_bloom_filters: rewrite also files without the Bloom filters of the table's property

@@ -16,7 +16,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
     :param max_age: seconds; rows from before the last midnight (UTC) of that age are removed. 0 means no age.
     :param older_than: ISO-8601 timestamp; older rows are removed. Replaces ``max_age``.
     :param max_partitions: maximum of partitions to remove per run, the oldest first: values of the partition field on
-        the column, whatever other fields there are, or days if there is none.
+        the column, regardless of other fields, or days if there is none.
     :param allow_row_deletes: remove rows also from files that have younger rows too, by Spark's ``DELETE``, which reads
         these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
     :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``ApprovableOptions``, ``RemovingOptions`` in

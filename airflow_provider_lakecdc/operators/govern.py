@@ -14,8 +14,8 @@ from lakecdc.contract.job_options import Outcome
 class GovernOperator(LakecdcJobOperator):
     """Run several maintenance jobs one after another, in one Spark application with one report.
 
-    A table for which a step failed is skipped by later steps; the others go on. In the return value each table has the
-    overall outcome of its steps, and below ``steps`` the outcome of each by its job.
+    A table for which a step failed is skipped by later steps; the others continue. In the return value each table has
+    the overall outcome of its steps, and below ``steps`` the outcome of each by its job.
 
     :param steps: the steps in the order of work.
     :param dry_run: run all steps dry; otherwise each step follows its own option.

@@ -11,7 +11,7 @@ from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.source_job import SourceJobOperator
 from lakecdc.contract.job_options import Outcome
 
-#: types of sources that are read from where the last run ended, whatever the run's data interval
+#: types of sources that are read from the end of the last run, regardless of the run's data interval
 CURSOR_SOURCES = frozenset({"files", "kafka", "mysql", "postgres"})
 
 
@@ -65,9 +65,9 @@ class IngestOperator(SourceJobOperator):
         is_cursor = kind in CURSOR_SOURCES or (kind == "jdbc" and self.source["interval"] is None)
         if run is not None and run.run_type == "backfill" and is_cursor:
             raise JobBadInputError(
-                f"A source of type {kind!r} is a cursor: it cannot be asked for the changes of a past interval, "
-                f"so the backfill run {run.run_id} would not load what it stands for.",
+                f"A source of type {kind!r} is a cursor: it cannot return the changes of a past interval, "
+                f"so the backfill run {run.run_id} would load other changes.",
                 hint="Make a full load instead: run this DAG once with the option reload (Postgres, MySQL), drop the "
-                "table, or give the target a new name; a table without a position is loaded whole. Then delete the "
+                "table, or give the target a new name; a table without a position is loaded in full. Then delete the "
                 "backfill.",
             )

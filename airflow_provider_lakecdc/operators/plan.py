@@ -20,7 +20,7 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.rewriting import MaintenanceOptions
 from lakecdc.contract.spec import GOVERN
-from lakecdc.metadata.calibration import Calibration, Run, calibrated
+from lakecdc.metadata.calibration import Calibration, Run, calibrate
 from lakecdc.metadata.plan import Action, Plan, choose
 
 T = TypeVar("T")
@@ -40,8 +40,8 @@ class PlanOperator(BaseOperator):
 
     :param assessment: URI that ``AssessTablesOperator`` returned. (templated)
     :param jobs: jobs to plan.
-    :param asks: jobs that need approval where the policy of a table says so; their dry runs are planned for these
-        tables, under the name of :func:`dry_run_of` the job.
+    :param asks: jobs that need approval if a table's policy requires it; dry runs are planned for such tables, under
+        the name :func:`dry_run_of` the job.
     :param budget_core_seconds: limit of the predicted cost of all chosen work; None means no limit.
     :param tables_per_application: tables per task; 0 puts all tables of a job into one.
     :param options: options of each job for all tables. If given, a single task runs all jobs, as ``steps`` of a
@@ -99,7 +99,7 @@ class PlanOperator(BaseOperator):
         actions = [
             action
             if action.guessed_core_seconds is None
-            else replace(action, core_seconds=known.corrected(action.job, action.table, action.guessed_core_seconds))
+            else replace(action, core_seconds=known.predict(action.job, action.table, action.guessed_core_seconds))
             for action in assessment.actions
         ]
         return choose(actions, assessment.skipped, self.budget_core_seconds, self.asks)
@@ -112,7 +112,7 @@ class PlanOperator(BaseOperator):
             # predictions without calibration are better than none
             self.log.warning("Cannot read the cost of earlier runs; predictions are not calibrated.", exc_info=True)
             return Calibration()
-        return calibrated(
+        return calibrate(
             Run(row.job, row.table, row.guessed_core_seconds, row.core_seconds)
             for row in rows
             if row.outcome == "done" and not row.is_dry_run and row.guessed_core_seconds and row.core_seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -51,7 +50,7 @@ class RemoveDocumentsOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, int]:
         """Remove the documents.
 
-        :return: removed ``documents`` and ``bytes`` (in a dry run, those that would be), documents ``kept``, and
+        :return: removed ``documents`` and ``bytes`` (in a dry run, to be removed), documents ``kept``, and
             ``undelivered`` audit documents of that age.
         :raises JobBadInputError: ``max_age`` is less than a day, or the run's ``conf`` is refused.
         """
@@ -70,7 +69,7 @@ class RemoveDocumentsOperator(BaseOperator):
             undelivered(self.documents_uri, before),
         )
         verb = "Would remove" if dry_run else "Removed"
-        self.log.info("%s %d documents (%d bytes), kept %d", verb, removal.documents, removal.bytes, removal.kept)
+        self.log.info("%s %d documents (%d bytes), kept %d", verb, removal.documents, removal.bytes, removal.retained)
         if waiting:
             self.log.warning(
                 "%d documents with audit rows of that age are undelivered. Their connection's next job delivers them "
@@ -78,4 +77,9 @@ class RemoveDocumentsOperator(BaseOperator):
                 len(waiting),
                 ", ".join(waiting[:_SHOWN]),
             )
-        return {**asdict(removal), "undelivered": len(waiting)}
+        return {
+            "documents": removal.documents,
+            "bytes": removal.bytes,
+            "kept": removal.retained,
+            "undelivered": len(waiting),
+        }

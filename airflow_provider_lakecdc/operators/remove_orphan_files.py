@@ -21,7 +21,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         are skipped too.
     :param delay: seconds between removal and deletion; at least a day.
     :param run: id of a single run to restore or purge, from its report; default: all.
-    :param dry_run: find and count, change nothing, whatever the action.
+    :param dry_run: find and count, change nothing, regardless of the action.
     :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``ApprovableOptions``, ``RemovingOptions``,
         ``MaintenanceOptions`` in ``lakecdc.contract``.
     """

@@ -12,9 +12,9 @@ from lakecdc.contract.job_options import Outcome
 class ReplayQuarantineOperator(SourceJobOperator):
     """Replay quarantined messages and rows, after the feed or the target has been corrected.
 
-    It takes source and targets of the ingest task as they are now. Messages keep their order key, so an old one never
-    overwrites a newer state. What can be applied leaves the quarantine, the rest stays. All of it is one batch,
-    whatever the data interval of the run.
+    It takes the current source and targets of the ingest task. Messages keep their order key, so an old one never
+    overwrites a newer state. Messages that can be applied leave the quarantine, the others stay. All are one batch,
+    regardless of the data interval of the run.
 
     :param rules: replay only messages that broke one of these rules, such as ``type``; default: all.
     :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other

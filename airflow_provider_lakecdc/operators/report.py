@@ -19,8 +19,8 @@ from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
 from airflow_provider_lakecdc.submit.submission import is_true
 from airflow_provider_lakecdc.submit.table_chains import reports_of, steps_of
 from lakecdc.contract.fields import parse
+from lakecdc.metadata.alert_state import Alerts
 from lakecdc.metadata.cost import Prices
-from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Action, Plan, parse_plan
 
 
@@ -39,7 +39,7 @@ class ReportOperator(BaseOperator):
     :param jobs: the steps, in the order of work.
     :param one_task: id of the single task that runs all steps; None if each step has a task of its name.
     :param of_approved: report only the jobs that need approval.
-    :param alerts: fields of ``lakecdc.metadata.hurts.Alerts``; no alert is sent without a limit.
+    :param alerts: fields of ``lakecdc.metadata.alert_state.Alerts``; no alert is sent without a limit.
     :param prices: fields of ``lakecdc.metadata.cost.Prices``; None shows no costs.
     :param assessment: URI of the assessment of the plan, which has the tables' scores; empty if there is none.
         (templated)
@@ -110,7 +110,7 @@ class ReportOperator(BaseOperator):
         """Return the result of an action that no report mentions; an earlier step may have failed for its table."""
         if action.table in failed:
             return {"outcome": _LEFT_OUT}
-        return {"outcome": _ASKED if action.approve and not self.of_approved else _NO_REPORT}
+        return {"outcome": _PENDING if action.approve and not self.of_approved else _NO_REPORT}
 
     def _reports(self, context: Context) -> dict[str, dict[str, Mapping[str, Any]]]:
         """Return the reported results by job and table."""
@@ -133,7 +133,7 @@ def _refuse_unreadable(assessment: Assessment) -> None:
         )
 
 
-_NO_REPORT, _LEFT_OUT, _ASKED, _REFUSED = "no report", "left out", "a person is asked", "not approved"
+_NO_REPORT, _LEFT_OUT, _PENDING, _REFUSED = "no report", "left out", "approval pending", "not approved"
 _FAILED = ("failed", "conflict", _NO_REPORT)
 
 
@@ -150,8 +150,8 @@ def _cost(results: Sequence[tuple[Action, Mapping[str, Any]]], prices: Prices | 
     """Return the price of the CPU time of all results, as far as it was measured; empty without prices."""
     if prices is None:
         return {}
-    taken = sum(facts.get("metrics", {}).get("core_seconds") or 0.0 for _, facts in results)
-    return {"cost": prices.of_cpu(taken), "currency": prices.currency}
+    core_seconds = sum(facts.get("metrics", {}).get("core_seconds") or 0.0 for _, facts in results)
+    return {"cost": prices.of_cpu(core_seconds), "currency": prices.currency}
 
 
 def summary(plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def summary(plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]]) -> 
         for action, facts in results
         if facts["outcome"] == "done" and action.core_seconds and facts.get("metrics", {}).get("core_seconds")
     ]
-    errors = [abs(predicted - taken) / taken for predicted, taken in known]
+    errors = [abs(predicted - actual) / actual for predicted, actual in known]
     return {
         "outcomes": dict(Counter(facts["outcome"] for _, facts in results)),
         "failed": {
@@ -171,6 +171,6 @@ def summary(plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]]) -> 
         },
         "left_out": len(plan.skipped),
         "predicted_core_seconds": round(sum(predicted for predicted, _ in known), 2),
-        "core_seconds": round(sum(taken for _, taken in known), 2),
+        "core_seconds": round(sum(actual for _, actual in known), 2),
         "prediction_error": round(statistics.median(errors), 3) if errors else None,
     }

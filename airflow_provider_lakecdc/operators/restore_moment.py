@@ -13,7 +13,7 @@ class RestoreMomentOperator(LakecdcJobOperator):
     """Restore tables as of one moment of their source, each on a branch or in another table.
 
     :param action: ``restore``, or ``drop`` to remove the moment's branch and tag from the tables.
-    :param moment: ISO-8601 time at the source; everything committed by then is restored.
+    :param moment: ISO-8601 time at the source; everything committed up to it is restored.
     :param history_tables: history table by table.
     :param branch: branch of each table for the restored state; default: ``moment-2026-01-31T00-03-00``, the moment in
         UTC. The tag ``<branch>-as-restored`` does not move if the branch is written to.

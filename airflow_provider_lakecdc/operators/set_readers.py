@@ -13,7 +13,7 @@ from lakecdc.metadata.readers import ReaderName
 class SetReadersOperator(LakecdcJobOperator):
     """Make existing tables readable for engines, in place: convert equality deletes, upgrade the format version.
 
-    :param readers: engines that have to read the tables, such as ``snowflake`` and ``trino``.
+    :param readers: engines that must read the tables, such as ``snowflake`` and ``trino``.
     :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 

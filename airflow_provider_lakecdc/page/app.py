@@ -41,7 +41,7 @@ FileName = Annotated[str, Path(max_length=100)]
 _PATIENCE = 30.0
 _MOST_PLANS, _PLAN_SECONDS = 64, 300
 _HEADERS = {
-    # whatever escapes the templates cannot run, load or send anything
+    # content that escapes the templates cannot run, load or send anything
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -139,7 +139,7 @@ class PageRequest:
     async def part(
         self, name: str, read: Callable[[View], Mapping[str, Any]], *key: Hashable, lookups: Lookups | None = None
     ) -> Response:
-        """Render a part of a page by its template; the key is what the values depend on besides the user's rights."""
+        """Render a part of a page by its template; the key identifies the values, together with the user's rights."""
         known = lookups or self._parts
 
         async def content() -> str:
@@ -151,7 +151,7 @@ class PageRequest:
     def planned(self, lake: Lake, dag: str) -> dict[str, Any]:
         """Return the template's values of a planned run, None without a configuration; called in the thread of plans.
 
-        A plan takes long, is kept for a while, and is for everybody who may see its lake.
+        A plan takes long, is kept for a while, and is shared by all users who may see its lake.
         """
         if lake.config is None:
             return {"planned": None}
@@ -244,7 +244,7 @@ async def running_part(request: PageRequestDep) -> Response:
 
 @router.get("/ingestion")
 async def ingestion(request: PageRequestDep) -> Response:
-    """Serve what ingestion took in."""
+    """Serve the page of ingestion."""
     return await request.page("Ingestion", "ingestion", {"the ingestion": link("parts/ingestion", lake=request.lake)})
 
 
@@ -266,7 +266,7 @@ async def history(request: PageRequestDep, rows: FilterDep) -> Response:
 async def history_part(request: PageRequestDep, rows: FilterDep, alone: bool = False) -> Response:
     """Serve what jobs did to tables by application, with its numbers before and after.
 
-    ``alone`` is set on the page of a table, which has no form of filters.
+    ``alone`` is set on a table's page, which has no filters.
     """
 
     def read(view: View) -> dict[str, Any]:
@@ -283,7 +283,7 @@ async def costs(request: PageRequestDep) -> Response:
 
 @router.get("/parts/costs")
 async def costs_part(request: PageRequestDep) -> Response:
-    """Serve what DAG runs and tables cost, and what readers were spared."""
+    """Serve the costs of DAG runs and tables, and the savings of readers."""
     return await request.part("costs", lambda view: costs_of_lake(view.lake, request.heads))
 
 

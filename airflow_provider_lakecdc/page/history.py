@@ -83,7 +83,7 @@ class Intake:
 
     @classmethod
     def of(cls, metrics: Mapping[str, Any]) -> Intake:
-        """Read the metrics of a table's report; those of other jobs than ingestion count nothing."""
+        """Read the metrics of a table's report; those of jobs other than ingestion count nothing."""
         if "rows_per_second" not in metrics:
             return cls()
         events = sum(int(value) for name, value in metrics.items() if name.startswith("events_"))
@@ -195,7 +195,7 @@ def runs_of(lake: Lake, chosen: HistoryFilter, heads: MetadataCache) -> dict[str
 
 
 def _by_application(lake: Lake, rows: Sequence[AuditRow]) -> list[AuditRow]:
-    """Return visible rows with those of an application together, the newest application first."""
+    """Group visible rows by application, the newest first."""
     shown = [row for row in rows if lake.shows(row.table)]
     places: dict[str, int] = {}
     for row in shown:

@@ -1,4 +1,4 @@
-"""The lakes on the page: those of the configurations, else the catalog of ``[lakecdc] catalog_conn_id``."""
+"""The lakes on the page: from the configurations, else the catalog of ``[lakecdc] catalog_conn_id``."""
 
 from __future__ import annotations
 

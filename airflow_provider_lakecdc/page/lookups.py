@@ -25,7 +25,7 @@ class Lookups:
 
     :param threads: maximum of parallel reads.
     :param seconds: lifetime of an answer.
-    :param patience: seconds before a request stops waiting; the read goes on for later requests.
+    :param patience: seconds before a request stops waiting; the read continues for later requests.
     """
 
     def __init__(self, threads: int, seconds: float, patience: float) -> None:

@@ -43,12 +43,12 @@ def _environment() -> Environment:
 
 
 def _count_of(value: float, name: str) -> str:
-    """Return a number with its noun, which gets an s unless there is one of it."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number(value)} {name}{'' if value == 1 else 's'}"
 
 
 def _remedy(lost: Mapping[str, float]) -> str:
-    """Return what lowers a score most and the job that helps."""
+    """Return the reason that lowers a score most, and the job that helps."""
     reason, points = next(iter(worst_losses(lost)), (None, 0.0))
     if reason is None:
         return "Several small losses."
@@ -57,7 +57,7 @@ def _remedy(lost: Mapping[str, float]) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return a reason as a sentence; a name at its begin, such as that of a table, stays as it is."""
+    """Return a reason as a sentence; a leading name, such as a table's, is not capitalized."""
     text = text.strip()
     first = text.partition(" ")[0]
     text = text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text

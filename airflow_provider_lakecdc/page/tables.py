@@ -25,15 +25,15 @@ from airflow_provider_lakecdc.page.lookups import MetadataCache
 from lakecdc.metadata import names
 from lakecdc.metadata.freshness import judge_table
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, grade
-from lakecdc.metadata.last_write import source_lag_seconds, standing
+from lakecdc.metadata.last_write import describe_writes, source_lag_seconds
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _SNAPSHOTS = 20
-#: the list reads the metadata of so many tables; longer ones show the lags of the last measurement
+#: length up to which a list reads the tables' metadata; longer ones show the lags of the last measurement
 _MOST_READ = 100
-#: the overview names so many tables
+#: maximum of tables that the overview names
 _MOST_NAMED = 3
 
 
@@ -55,7 +55,7 @@ def tables_of(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
 def read_moments(lake: Lake, tables: list[str], known: Mapping[str, Trend]) -> dict[str, dict[str, Any]]:
     """Return last write, lag and freshness of each table as of now.
 
-    A table that is not read has those of the last measurement, and no freshness, because what it got since is unknown.
+    A table that is not read has the values of the last measurement, and no freshness, because later writes are unknown.
     """
     read = read_tables(lake.catalog, tables, _moments, lambda *_: None) if len(tables) <= _MOST_READ else {}
     measured = {name: trend.latest.facts for name, trend in known.items()}
@@ -73,7 +73,7 @@ def _as_measured(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _moments(_: str, table: Table | None) -> dict[str, Any] | None:
     if table is None:
         return None
-    moments = standing(map(snapshot_facts, branch_snapshots(table)), table.properties, datetime.now(UTC))
+    moments = describe_writes(map(snapshot_facts, branch_snapshots(table)), table.properties, datetime.now(UTC))
     return {**moments, "is_kept_fresh": is_kept_fresh(table)}
 
 

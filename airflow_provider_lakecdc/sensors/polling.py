@@ -16,7 +16,7 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.submit.submission import table_list
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
-#: the side of a limit that is waited for
+#: the awaited side of a limit
 Side = Literal["above", "below"]
 #: how many tables must be past the limit
 Until = Literal["some", "none"]

@@ -13,7 +13,7 @@ from airflow_provider_lakecdc.lake.tables import read_watermark
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse_duration, parse_moment
-from lakecdc.metadata.freshness import judge
+from lakecdc.metadata.freshness import judge_freshness
 
 
 class IcebergWatermarkSensor(PollingSensor):
@@ -55,7 +55,11 @@ class IcebergWatermarkSensor(PollingSensor):
         if (watermark := read_watermark(catalog, table)) is None:
             return None
         text = watermark.isoformat()
-        is_over = judge(freshness or "", text, datetime.now(UTC)).is_kept if reached is None else watermark >= reached
+        is_over = (
+            judge_freshness(freshness or "", text, datetime.now(UTC)).is_kept
+            if reached is None
+            else watermark >= reached
+        )
         return text if is_over else None
 
     def check_arguments(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from lakecdc.contract.report import (
 )
 from lakecdc.contract.secrets import mask
 
-# general hints by class; the reason itself says what happened and what to do
+# general hints by class; the reason itself has the details
 _CLASS_HINTS = {
     "conflict": "A retry starts from the current state. If conflicts continue, put the tasks that share the table or "
     "its source into a pool with one slot.",

@@ -32,7 +32,7 @@ class JobRun:
     """A run of a job by a task.
 
     :param tables: the tables to work on, without side tables.
-    :param is_dry_run: whether nothing is changed, whatever the outcomes.
+    :param is_dry_run: whether nothing is changed, regardless of the outcomes.
     :param started_at: ISO-8601 in UTC, like its end.
     :param finished_at: None while the job runs.
     :param spark_application_id: None if Spark was not started.

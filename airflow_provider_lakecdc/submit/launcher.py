@@ -40,7 +40,7 @@ class SparkTarget:
     :param master: master URL of the connection.
     :param cluster_mode: whether the driver runs on the cluster instead of this worker.
     :param binary: name of the connection's submit command.
-    :param platform: what jobs are submitted to; of a platform other than spark-submit the master is its name.
+    :param platform: the platform that jobs are submitted to; for others than spark-submit the master is its name.
     """
 
     master: str
@@ -69,7 +69,7 @@ def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
     platform = platform_of(connection)
     if platform != SPARK_SUBMIT:
         if deploy_mode == "client":
-            raise JobBadInputError(f"{platform} has no client mode.", hint="Leave deploy_mode out.")
+            raise JobBadInputError(f"{platform} has no client mode.", hint="Remove deploy_mode.")
         return SparkTarget(platform, cluster_mode=True, platform=platform)
     if master.startswith("k8s://") and not knows_kubernetes():
         raise JobBadInputError(

@@ -71,7 +71,7 @@ def raise_asset_events(
 
 
 def without_plans(report: JobReport, spec: JobSpec) -> JobReport:
-    """Return the report without changes that dry runs only planned, whatever the outcome."""
+    """Return the report without changes that dry runs only planned, for any outcome."""
     return replace(report, tables=tuple(table for table in report.tables if spec.changes(table.job, table.table)))
 
 

@@ -8,7 +8,7 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, JobConflictError
 
-#: another writer's commit is usually done by then
+#: another writer's commit is usually done after this time
 CONFLICT_RETRY_DELAY = timedelta(seconds=30)
 #: an unavailable cluster needs longer
 CLUSTER_RETRY_DELAY = timedelta(minutes=5)

@@ -57,7 +57,7 @@ def with_uris(application: Application, folder: str, library_suffix: str) -> tup
     """Return the application with its local files in object storage, and the files to :func:`upload` by their URI.
 
     :param folder: URI of the folder of all documents; ``connection_id@`` may precede the host.
-    :param library_suffix: of the job library's file, by which a platform knows what it is.
+    :param library_suffix: of the job library's file, by which a platform recognizes it.
     :raises JobBadInputError: the folder is on this worker.
     """
     if folder.startswith(("file:", "/")):

@@ -124,7 +124,7 @@ class SubmitOperator(SparkSubmitOperator):
         return {name: str(value) for name, value in {**self.with_lineage(context), **given}.items()}
 
     def refuse_spark_submits_own(self, platform: str) -> None:
-        """Refuse arguments that only spark-submit has a use for.
+        """Refuse arguments that only spark-submit supports.
 
         :raises JobBadInputError: one is given.
         """
@@ -149,7 +149,7 @@ class SubmitOperator(SparkSubmitOperator):
     ) -> None:
         """Submit an application, or take over the run of an earlier try, and wait until it ends.
 
-        :param listeners: take log messages that reach this worker, by their prefix.
+        :param listeners: receive log messages that reach this worker, by their prefix.
         :raises SubmitError: the submission or its run failed.
         """
         self.submitter, self.submitted, self.run_id = submitter, application, None
@@ -230,7 +230,7 @@ class SubmitOperator(SparkSubmitOperator):
     def _last_lines(self) -> list[str]:
         """Return the last lines of the output without Spark's chatter.
 
-        There are none if the platform does not answer; the report is still to be read.
+        There are none if the platform does not answer; the report must still be read.
         """
         assert self.submitter is not None
         output = JobOutput()
@@ -258,7 +258,7 @@ class SparkSubmit(Submitter):
 
     In client mode the application runs below this worker's process; in cluster mode the provider watches it.
 
-    :param operator: has the arguments of spark-submit besides the application's.
+    :param operator: has the arguments of spark-submit other than the application's.
     :param binary: the command, unless the operator names another; None for the connection's.
     :param context: of the running task; None for a preview.
     """
@@ -301,7 +301,7 @@ class SparkSubmit(Submitter):
         )
 
     def wait(self, run_id: str, after_poll: Callable[[], None]) -> None:
-        """Wait as the provider does, which also clears away the driver."""
+        """Wait as the provider does, which also removes the driver."""
         SparkSubmitOperator.poll_until_complete(self._operator, run_id, self._context)
 
     def stop(self, run_id: str | None) -> None:

@@ -25,7 +25,7 @@ from lakecdc.contract.spec import GOVERN, VERSION, JobSpec, parse_spec
 
 @dataclass(frozen=True)
 class Submission:
-    """What is submitted, and by what.
+    """A job's spec with everything needed to submit it.
 
     :param document: the spec, with references instead of secrets.
     :param secrets: values of the references by environment variable.
@@ -54,11 +54,11 @@ class Submission:
         packages: Sequence[str],
         context: Context | None,
     ) -> Self:
-        """Put together what an operator submits for a spec.
+        """Assemble an operator's submission of a spec.
 
-        :param document: the spec as it is written.
+        :param document: the spec to write.
         :param packages: Maven coordinates that the job needs.
-        :param context: of the running task; without one the documents' URIs are those of a preview.
+        :param context: of the running task; without one the documents' URIs are for a preview.
         :raises JobBadInputError: it cannot be submitted through the operator's connection.
         """
         target = launcher.spark_target(operator.spark_conn_id, operator.deploy_mode)

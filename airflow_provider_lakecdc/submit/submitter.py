@@ -1,4 +1,4 @@
-"""What is submitted to Spark, and the interface of what it is submitted to."""
+"""Applications for Spark, and the interface of the platforms that run them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Application:
-    """A job as it is submitted.
+    """A job in the form that is submitted.
 
     :param script: the job's script: a URI, or a path on this worker if Spark runs or uploads it from here.
     :param args: URIs of spec and report; never a secret.
@@ -58,7 +58,7 @@ class Application:
                 )
 
     def settings(self, driver_env: str) -> dict[str, str]:
-        """Return the whole application but script and arguments as Spark settings.
+        """Return the whole application as Spark settings, except script and arguments.
 
         :param driver_env: prefix of the settings that give the driver its environment variables.
         """
@@ -79,7 +79,7 @@ class Application:
 class RunStatus:
     """The status of a run.
 
-    :param reason: what the platform says of a run that failed.
+    :param reason: the platform's reason if the run failed.
     """
 
     state: Literal["running", "succeeded", "failed"]
@@ -110,14 +110,14 @@ class Submitter(ABC):
 
     @abstractmethod
     def stop(self, run_id: str | None) -> None:
-        """Stop the run; None is one that has no id yet."""
+        """Stop the run; None if it has no id yet."""
 
     def link(self, run_id: str) -> str | None:
         """Return the address of the run's page, or None if it has none yet."""
         return None
 
     def last_lines(self, run_id: str | None) -> list[str]:
-        """Return the last lines of the run's output, as far as the platform hands them out."""
+        """Return the last lines of the run's output, as far as the platform provides them."""
         return []
 
     def describe(self, error: Exception) -> str:

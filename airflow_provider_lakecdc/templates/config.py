@@ -33,10 +33,10 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, parse_duration, parse_moment, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
+from lakecdc.metadata.alert_state import Alerts
 from lakecdc.metadata.cost import Prices
-from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.names import quarantine_of
-from lakecdc.metadata.policy import TablePolicy, inherited, is_pattern, matching, pattern_of
+from lakecdc.metadata.policy import TablePolicy, inherit_policy, is_pattern, matching, pattern_of
 from lakecdc.metadata.readers import ReaderName
 
 #: seconds; plans are calibrated by rows of that age
@@ -230,13 +230,13 @@ class LakeConfig:
         outside = set(promised).difference(matching(self.tables or promised, promised))
         if self.alerts.missed_freshness and outside:
             raise SpecError(
-                "alerts.missed_freshness is set, but governance does not read this target: tables leaves it out.",
+                "alerts.missed_freshness is set, but governance does not read this target, which is not in tables.",
                 table=min(outside),
                 hint='Add it to tables, or set "freshness": null in the target.',
             )
 
     def _check_patterns(self, setting: str) -> None:
-        """Refuse a setting of some tables of a target that feeds many alike."""
+        """Refuse a setting for some of the tables that one target feeds."""
         for name in (str(target["table"]) for target in self.targets if setting not in target):
             namespace = name.rpartition(".")[0]
             for pattern, policy in self.policy.items():
@@ -245,7 +245,7 @@ class LakeConfig:
                     raise SpecError(
                         f"The policy of {pattern!r} has {setting} for some tables of a target that feeds many.",
                         table=name,
-                        hint=f"Give them a target of their own, or set {setting} in the target.",
+                        hint=f"Give them a separate target, or set {setting} in the target.",
                     )
 
     def _check_approvals(self) -> None:
@@ -284,7 +284,7 @@ class LakeConfig:
         return [self._inherited(str(target["table"])) | target for target in self.targets]
 
     def _inherited(self, table: str) -> dict[str, Any]:
-        promised = inherited(self.policy, table, is_named=True).freshness or self.freshness
+        promised = inherit_policy(self.policy, table, is_named=True).freshness or self.freshness
         known = {"readers": list(self.readers_of(table)), "freshness": promised}
         return {name: value for name, value in known.items() if value}
 
@@ -295,8 +295,8 @@ class LakeConfig:
         return promised if any(each is not None for each in promised.values()) else {}
 
     def readers_of(self, table: str) -> tuple[ReaderName, ...]:
-        """Return the readers of a table without readers of its own."""
-        readers = inherited(self.policy, table, is_named=True).readers
+        """Return the readers of a table without its own setting."""
+        readers = inherit_policy(self.policy, table, is_named=True).readers
         return self.readers if readers is None else readers
 
     @property
@@ -331,7 +331,7 @@ class LakeConfig:
 
     @property
     def quarantine_tables(self) -> list[str]:
-        """Return quarantines with a name of their own, which does not follow from their targets' names."""
+        """Return quarantines with a custom name, which does not follow from their targets' names."""
         fed = self.target_tables or self.tables
         names = dict.fromkeys(quarantine_of(table, name) for name in self.quarantine_names for table in fed)
         # quarantines of tables that a pattern matches are unknown here

@@ -56,8 +56,8 @@ _FAILURES = """
 `assess` reads each table's metadata, `plan` chooses the work, and each step is one task per group of tables, which
 starts Spark only for tables that need it. `report` summarizes the results.
 
-A table for which a step failed is skipped by the later steps of that run; all other tables go on. `finished` then does
-not run, which fails the run.
+A table for which a step failed is skipped by the later steps of that run; all other tables continue. `finished` then
+does not run, which fails the run.
 """
 _HOURLY = """
 Keeps **{tables}** in the catalog `{catalog}` fast between two nightly runs.
@@ -95,7 +95,7 @@ Removes what **{tables}** in the catalog `{catalog}` no longer need, and updates
 - `remove_orphan_files` finds files that no metadata references, also of side tables. It only lists them unless its
   option `dry_run` is false: then they are removed reversibly, and deleted by the run a week later.
 - `compute_statistics` counts distinct values of columns and the contents of partitions after enough rows have changed.
-  The task is left out if `statistics` is false in the configuration.
+  The task is omitted if `statistics` is false in the configuration.
 """
 
 _APPROVALS = """
@@ -313,7 +313,7 @@ def _report_of_approved(
 
 
 def _documents(config: LakeConfig) -> BaseOperator:
-    """Return the task that removes old documents; those of the current run are too new."""
+    """Return the task that removes old documents; the current run's are too new."""
     return RemoveDocumentsOperator(
         task_id="remove_documents",
         max_age=config.documents_max_age,

@@ -47,7 +47,7 @@ _BY_TIME = (
 
 _REPLAY_DOC = """
 Replays quarantined messages of **{tables}** after the feed or the table has been corrected. They keep their order, so
-an old one never overwrites a newer state; what still cannot be applied stays.
+an old one never overwrites a newer state; those that still cannot be applied stay.
 
 It runs when triggered on this page or with a button of the page *Lakehouse*.
 """
@@ -85,7 +85,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
             config,
             {**reload, **config.job_options("ingest", "ingest")},
             size,
-            # runs of a backfill start all at once, whatever the DAG's limit of active runs
+            # runs of a backfill start all at once, regardless of the DAG's limit of active runs
             max_active_tis_per_dag=1 if by_time else None,
         )
         announce = AnnounceOperator(

@@ -26,7 +26,7 @@ _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", floa
 def config_schema() -> dict[str, Any]:
     """Return the schema of the configuration for :func:`airflow_provider_lakecdc.templates.load_config`.
 
-    Of a source only ``type`` is required: the connection ``source_conn_id`` may provide the rest.
+    Only the ``type`` of a source is required, since the connection ``source_conn_id`` may provide the rest.
     """
     root = _of_class(LakeConfig)
     root["properties"]["source"] |= {"$ref": "#/$defs/source"}

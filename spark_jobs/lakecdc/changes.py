@@ -101,7 +101,7 @@ def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, s
         part
         for files in differences(table, since, until)
         for part in (
-            *rows(files.gone, -1, deleted=False),
+            *rows(files.removed, -1, deleted=False),
             *rows(files.added, 1, deleted=False),
             # in files of both snapshots only deleted rows matter: rows deleted in both cancel out
             *rows(files.after, -1, deleted=True),

@@ -45,7 +45,7 @@ def test_maintenance_is_not_a_change_and_untouched_files_are_not_read(lake: Lake
     newest, oldest = (table.snapshot(id) for id in (head(lake, name), first))
     assert newest and oldest
     change = difference(table, compacted, newest.id)
-    assert [list.size() for list in (change.gone, change.added, change.before, change.after)] == [0, 1, 0, 0]
+    assert [list.size() for list in (change.removed, change.added, change.before, change.after)] == [0, 1, 0, 0]
     # the compaction's files are not read either
     assert sum(each.bytes for each in differences(table, oldest, newest)) < difference(table, first, newest.id).bytes
 

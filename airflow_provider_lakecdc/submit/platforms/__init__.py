@@ -1,7 +1,7 @@
 """Platforms that run Spark for their users; each is reached by the hook of its Airflow provider.
 
-The connection decides: by its type, and for AWS, which has three, by ``service``. What a platform needs besides address
-and login is the object ``spark`` in the connection's extra, such as::
+The connection's type decides, and for AWS, which has three platforms, its ``service``. Further settings of a platform
+are the object ``spark`` in the connection's extra, such as::
 
     {"conn_type": "aws", "extra": {"spark": {"service": "emr-serverless", "application_id": "…", "role": "arn:aws:…"}}}
 """
@@ -39,7 +39,7 @@ class Platform:
     extra: str
 
 
-#: by name; of several for a type of connection, the name is the connection's ``service``
+#: by name, which is the connection's ``service`` if its type has several platforms
 PLATFORMS = {
     "databricks": Platform("databricks:DatabricksRuns", "databricks", "databricks"),
     "dataproc": Platform("dataproc:DataprocBatches", "google_cloud_platform", "dataproc"),
@@ -70,7 +70,7 @@ def platform_of(connection: Connection) -> str:
     if (service := _settings(connection).get(_SERVICE)) in names:
         return str(service)
     raise JobBadInputError(
-        f"The connection {connection.conn_id!r} does not say which service jobs are submitted to.",
+        f"The connection {connection.conn_id!r} does not name the service that jobs are submitted to.",
         hint=f'Set "spark": {{"service": …}} in its extra to one of {", ".join(names)}.',
     )
 
@@ -81,7 +81,7 @@ def platform_at(conn_id: str) -> Submitter:
 
 
 def open_platform(name: str, conn_id: str) -> Submitter:
-    """Return what submits to a platform.
+    """Return the submitter of a platform.
 
     :raises JobBadInputError: the connection's settings are wrong, or the platform's Airflow provider is missing.
     """
@@ -94,7 +94,7 @@ def open_platform(name: str, conn_id: str) -> Submitter:
         raise JobBadInputError(str(error)) from error
     except ModuleNotFoundError as error:
         raise JobBadInputError(
-            f"Jobs for {name} need Airflow's provider for it: there is no module {error.name}.",
+            f"Jobs for {name} need Airflow's provider for it, which is missing: no module {error.name}.",
             hint=f"Install airflow-provider-lakecdc[{platform.extra}] on the workers.",
         ) from error
     return submitter

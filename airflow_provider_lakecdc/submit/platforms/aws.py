@@ -135,7 +135,7 @@ class EmrServerless(Submitter):
             self._emr.conn.cancel_job_run(**self._run(run_id))
 
     def link(self, run_id: str) -> str:
-        """Return the address of Spark's page, which is good for an hour."""
+        """Return the address of Spark's page, which is valid for an hour."""
         return str(self._emr.conn.get_dashboard_for_job_run(**self._run(run_id))["url"])
 
     def _run(self, run_id: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ class EmrServerless(Submitter):
 
 
 def _quoted(text: str) -> str:
-    # the service's examples have no quotes, so only what needs them gets them
+    # the service's examples have no quotes, so only values that need them get them
     return shlex.quote(text) if re.search(r"[\s'\"\\]", text) else text
 
 
@@ -170,7 +170,7 @@ class Glue(Submitter):
     def preview(self, application: Application) -> dict[str, Any]:
         """Return the arguments of ``StartJobRun``.
 
-        :raises JobBadInputError: Glue has no way to give the application what it needs.
+        :raises JobBadInputError: Glue cannot provide what the application needs.
         """
         if application.archives or application.env:
             raise JobBadInputError(

@@ -18,10 +18,10 @@ _ENDS = ("TERMINATED", "SKIPPED", "INTERNAL_ERROR")
 class DatabricksSettings:
     """Settings of the connection: one of two clusters.
 
-    :param new_cluster: the cluster of each run, as the Jobs API takes it: ``spark_version``, ``node_type_id``,
+    :param new_cluster: the cluster of each run, as in the Jobs API: ``spark_version``, ``node_type_id``,
         ``num_workers`` and so on. Spark's settings and variables of the job are added to its own.
-    :param existing_cluster_id: a running cluster, which needs Spark's settings already.
-    :param libraries: further libraries of the run, as the Jobs API takes them.
+    :param existing_cluster_id: a running cluster, which must already have Spark's settings.
+    :param libraries: further libraries of the run, as in the Jobs API.
     """
 
     new_cluster: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class DatabricksRuns(Submitter):
     def preview(self, application: Application) -> dict[str, Any]:
         """Return the body of ``jobs/runs/submit``.
 
-        :raises JobBadInputError: Databricks has no way to give the application what it needs.
+        :raises JobBadInputError: Databricks cannot provide what the application needs.
         """
         if application.archives:
             raise JobBadInputError(

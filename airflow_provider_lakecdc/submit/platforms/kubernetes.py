@@ -43,7 +43,7 @@ class SparkApplications(Submitter):
         self._kind = {"group": _GROUP, "version": _VERSION, "plural": _PLURAL, "namespace": settings.namespace}
 
     def preview(self, application: Application) -> dict[str, Any]:
-        """Return the object, but for its name."""
+        """Return the object without its name."""
         env = [{"name": name, "value": value} for name, value in application.env.items()]
         deps = {"pyFiles": application.py_files, "packages": application.packages, "archives": application.archives}
         return {

@@ -15,7 +15,7 @@ _LAST_LINES = 200
 
 @dataclass(frozen=True)
 class LivySettings:
-    """No settings: Airflow's hook sends whatever a Livy connection has in its extra as headers of HTTP."""
+    """No settings: Airflow's hook sends everything in a Livy connection's extra as HTTP headers."""
 
 
 class LivyBatches(Submitter):
@@ -29,7 +29,7 @@ class LivyBatches(Submitter):
         self._livy = LivyHook(livy_conn_id=conn_id)
 
     def preview(self, application: Application) -> dict[str, Any]:
-        """Return the arguments of ``LivyHook.post_batch`` but for the name."""
+        """Return the arguments of ``LivyHook.post_batch`` without the name."""
         return {
             "file": application.script,
             "args": list(application.args),
@@ -38,7 +38,7 @@ class LivyBatches(Submitter):
         }
 
     def start(self, application: Application) -> str:
-        """Start a batch under a name of its own: Livy refuses one that a batch has had that it still remembers."""
+        """Start a batch under a unique name, because Livy refuses the names of batches that it remembers."""
         return str(self._livy.post_batch(**self.preview(application), name=application.unique_name()))
 
     def status(self, run_id: str) -> RunStatus:
@@ -47,13 +47,13 @@ class LivyBatches(Submitter):
         except AirflowException as error:
             if "not found" not in str(error):
                 raise
-            return RunStatus("failed", "Livy has no such batch any more: it was deleted, or ended long ago")
+            return RunStatus("failed", "Livy no longer has the batch: it was deleted, or ended long ago")
         if batch["state"] in _FAILURES:
             return RunStatus("failed", f"{batch['state']}, Spark's application {batch.get('appId') or 'has no id'}")
         return RunStatus("succeeded" if batch["state"] == "success" else "running")
 
     def stop(self, run_id: str | None) -> None:
-        """Delete the batch, by which Livy kills its application."""
+        """Delete the batch, so that Livy kills its application."""
         if run_id is not None:
             self._livy.delete_batch(run_id)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 #: functions of several rows' values
 FUNCTIONS = ("sum", "count", "min", "max", "bool_or", "bool_and", "collect_list", "collect_set")
-#: of these, functions that can take a value back from their result
+#: functions among these that can subtract a value from their result
 RETRACTING = ("sum", "count")
 #: hidden column: number of the source's rows in a row
 ROWS_COLUMN = "_lakecdc_rows"
@@ -31,13 +31,13 @@ class AggregateColumn:
 
     @classmethod
     def parse(cls, name: str, text: str) -> AggregateColumn:
-        """Parse a text such as ``sum(amount)``; ``sum`` alone is of the column of that name."""
+        """Parse a text such as ``sum(amount)``; a bare ``sum`` is of the column of that name."""
         match = _TEXT.fullmatch(text.strip())
         return cls(name, match[1], (match[2] or name).strip()) if match else cls(name, text, name)
 
     @property
     def retracts(self) -> bool:
-        """Return whether its value without one of the rows follows from its value."""
+        """Check whether a row can be subtracted from its value."""
         return self.function in RETRACTING
 
     def type_of(self, kind: str) -> str:
@@ -54,17 +54,17 @@ class AggregateColumn:
         if self.function == "sum" and kind in ("float", "double"):
             return f'a sum of {kind} depends on the order of its rows; set "columns": {{"{self.of}": "decimal(38,6)"}}'
         if self.function == "sum" and kind not in _WHOLE and not _DECIMAL.fullmatch(kind):
-            return f"sum is for whole numbers and decimals, and it is {kind}"
+            return f"sum is for whole numbers and decimals, not for {kind}"
         if self.function.startswith("bool") and kind != "boolean":
-            return f"{self.function} is for boolean columns, and it is {kind}"
+            return f"{self.function} is for boolean columns, not for {kind}"
         compared = self.function in ("min", "max") or self.function.startswith("collect")
         if compared and re.match("map|variant|array|struct", kind):
-            return f"{self.function} compares values, and those of type {kind} have no order"
+            return f"{self.function} compares values, and values of type {kind} have no order"
         return None
 
 
 def aggregate_mistakes(columns: Sequence[AggregateColumn], group_by: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield what is wrong with the columns of an aggregated table, with a hint."""
+    """Yield the mistakes in the columns of an aggregated table, each with a hint."""
     if not group_by or not columns:
         hint = 'Set "group_by": ["country"] and "columns": {"total": "sum(amount)"}, for example.'
         yield f"merge.engine is 'aggregate', and merge has no {'columns' if group_by else 'group_by'}.", hint

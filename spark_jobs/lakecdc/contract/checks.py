@@ -131,8 +131,8 @@ class RowCount(_Check):
             raise SpecError(f"last of row_count is {self.last}, not 1 or more runs.")
         if self.is_of_table and self.where:
             raise SpecError(
-                "row_count has where and max_change, and snapshots tell the number of all rows alone.",
-                hint="Leave one of them out.",
+                "row_count has both where and max_change, but snapshots only count all rows.",
+                hint="Remove one of them.",
             )
 
     @property
@@ -161,7 +161,7 @@ class Freshness(_Check):
         if not self.max_age > 0:
             raise SpecError(f"max_age of freshness is {self.max_age}, not above 0 seconds.")
         if self.where and self.column is None:
-            raise SpecError("freshness has where and no column, and a write is not of some rows alone.")
+            raise SpecError("freshness has where but no column, and a write always counts for all rows.")
 
     @property
     def _name(self) -> str:
@@ -191,4 +191,4 @@ class CheckingOptions:
 
 def _refuse_none(values: Any, message: str) -> None:
     if not list(values):
-        raise SpecError(message, hint="Name at least one, or leave the check out.")
+        raise SpecError(message, hint="Name at least one, or remove the check.")

@@ -1,4 +1,4 @@
-"""Errors of lakecdc: each says what happened to which table and what to do, also as attributes."""
+"""Errors of lakecdc: each names the event, the table and what to do, also as attributes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 # SQL standard: invalid authorization specification, invalid catalog name
 _STATES = re.compile(r"28\w{3}|3D000")
-# where no state comes with the message: libpq before a session exists, drivers of catalogs, SASL
+# for messages without a state: of libpq before a session exists, drivers of catalogs, SASL
 _TEXTS = re.compile(
     r"password authentication failed|no password supplied|(database|role) \"[^\"]*\" does not exist"
     r"|Access denied for user|Unknown database|path to '[^']*': '[^']*' does not exist"
@@ -44,7 +44,7 @@ class LakecdcError(Exception):
 
     @property
     def text(self) -> str:
-        """Message and hint, where the table is named already."""
+        """Message and hint, for places that already name the table."""
         return f"{self.message} {self.hint}" if self.hint else self.message
 
 
@@ -77,16 +77,16 @@ class SpecError(LakecdcError):
 class InputError(LakecdcError):
     """The spec names something that cannot be used: no such table, no key, a lost slot, an unknown type.
 
-    Remedy: Do what the message says, then clear the task. ``airflow lakecdc check`` finds most of these before a run.
+    Remedy: Follow the message, then clear the task. ``airflow lakecdc check`` finds most of these before a run.
     """
 
     failure_class = "bad input"
 
 
 class UnsupportedError(LakecdcError):
-    """The job skips tables of this shape on purpose; the reason says which.
+    """The job skips tables of this shape on purpose; the reason names it.
 
-    Remedy: Change the table or the option that the reason names, or leave the table out of the job.
+    Remedy: Change the table or the option that the reason names, or exclude the table from the job.
     """
 
     outcome = "unsupported"
@@ -129,5 +129,5 @@ class CommitStateUnknownError(LakecdcError):
 
 
 def is_refusal(text: str, state: str | None = None) -> bool:
-    """Whether a server's message or SQLSTATE refuses a wrong login, database or folder: no retry helps."""
+    """Check whether a server's message or SQLSTATE refuses a wrong login, database or folder: no retry helps."""
     return bool(_STATES.fullmatch(state or "") or _TEXTS.search(text))

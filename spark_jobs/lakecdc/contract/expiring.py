@@ -118,7 +118,7 @@ class ExpirePartitionsOptions(ApprovableOptions, RemovingOptions):
     :param max_age: seconds; rows from before the last midnight (UTC) of that age are removed. 0 means no age.
     :param older_than: ISO-8601 timestamp; older rows are removed. Replaces ``max_age``.
     :param max_partitions: maximum of partitions to remove per run, the oldest first: values of the partition field on
-        the column, whatever other fields there are, or days if there is none.
+        the column, regardless of other fields, or days if there is none.
     :param allow_row_deletes: remove rows also from files that have younger rows too, by Spark's ``DELETE``, which reads
         these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
     """
@@ -188,7 +188,7 @@ _SHORTEST_DELAY = 24 * 3600.0
 class RemoveOrphanFilesOptions(ApprovableOptions, RemovingOptions, MaintenanceOptions):
     """Options of ``remove_orphan_files``. A dry run by default: only ``"dry_run": false`` changes anything.
 
-    :param dry_run: find and count, change nothing, whatever the action.
+    :param dry_run: find and count, change nothing, regardless of the action.
     :param action: ``remove`` removes orphan files reversibly, and deletes those that earlier runs removed; ``purge``
         only deletes these; ``restore`` brings them back unless they are deleted.
     :param min_age: seconds since a file was written before it can be an orphan; at least three days.

@@ -24,7 +24,7 @@ class JobOptions:
 
 
 def check_quarantine_table(named: str | None) -> None:
-    """Raise a :class:`SpecError` for a name without namespace, or fields but ``{namespace}`` and ``{table}``."""
+    """Raise a :class:`SpecError` for a name without namespace, or fields other than ``{namespace}`` and ``{table}``."""
     try:
         parts = quarantine_of("namespace.table", named).split(".")
     except (KeyError, IndexError, ValueError):
@@ -32,5 +32,5 @@ def check_quarantine_table(named: str | None) -> None:
     if len(parts) < 2 or not all(parts):
         raise SpecError(
             f"options.quarantine_table is {named!r}.",
-            hint='It must be "namespace.name"; {namespace} and {table} in it are replaced by those of each target.',
+            hint='It must be "namespace.name"; {namespace} and {table} in it become those of each target.',
         )

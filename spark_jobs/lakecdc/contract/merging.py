@@ -25,11 +25,11 @@ _FEED = re.compile(r"[a-z0-9_]+")
 
 @dataclass(frozen=True)
 class MergeGroup:
-    """Columns that one stream feeds, with an order of their own.
+    """Columns that one stream feeds, with their own order.
 
     :param columns: its columns; none is a key column or in another group.
-    :param sequence: column of the event that orders the group: an event with a lower value than the row's leaves the
-        group as it is, and so does one without a value. It belongs to the group.
+    :param sequence: column of the event that orders the group: an event without a value, or with a lower one than the
+        row's, does not change the group. It belongs to the group.
     :param source_table: the one source table, ``schema.table`` or its end, whose events feed the group, in their own
         order; with ``source_tables``.
     :param name: of the group; default: ``sequence``, or the last part of ``source_table``.
@@ -64,7 +64,7 @@ class Merge:
         ``count``, ``min``, ``max``, ``bool_or``, ``bool_and``, ``collect_list`` or ``collect_set`` of a column, such as
         ``sum(amount)``; ``count(*)`` counts rows.
     :param group_by: with ``aggregate``: columns of the source that are the key of the table.
-    :param groups: columns with an order of their own.
+    :param groups: columns with their own order.
     :param deletes: effect of a delete: ``remove`` removes the row and what was merged into it, ``ignore`` leaves it,
         ``group`` empties the groups of its source table, and removes the row once all groups are deleted; default:
         ``group`` if source tables feed groups, else ``remove``.
@@ -99,11 +99,11 @@ class Merge:
         return json.dumps(given | {"deletes": self.on_delete}, sort_keys=True)
 
     def group_of(self, source_table: str) -> MergeGroup | None:
-        """Return the group that one source table alone feeds, in the order of its events; None without one."""
+        """Return the group that only one source table feeds, in the order of its events; None without one."""
         return next(iter(self.groups_of(source_table)), None)
 
     def groups_of(self, source_table: str) -> list[MergeGroup]:
-        """Return the groups that one source table alone feeds, in the order of its events."""
+        """Return the groups that only one source table feeds, in the order of its events."""
         named = (g for g in self.groups if g.source_table and not g.sequence)
         return [g for g in named if f".{source_table}".endswith(f".{g.source_table}")]
 
@@ -125,15 +125,15 @@ class Merge:
                 yield name, why
 
     def mistakes(self, key: Sequence[str], sharded: bool) -> Iterator[tuple[str, str | None]]:
-        """Yield what is wrong, with a hint.
+        """Yield the mistakes, each with a hint.
 
         :param key: of the target, as far as it is set.
         :param sharded: several source tables feed the target.
         """
         if self.engine == "aggregate":
             if self.default != "last" or self.groups or self.deletes:
-                hint = "Remove default, groups and deletes: a row that goes is taken back."
-                yield "merge.engine is 'aggregate', which has group_by and columns alone.", hint
+                hint = "Remove default, groups and deletes: deleted rows are subtracted."
+                yield "merge.engine is 'aggregate', which only has group_by and columns.", hint
             yield from aggregate_mistakes(self.aggregates, self.group_by)
             return
         if self.group_by:
@@ -180,21 +180,24 @@ class Merge:
 def _refusal(rule: Rule, kind: str) -> str | None:
     """Return why a rule does not fit a column of a Spark SQL type; None if it does."""
     if rule in _BOOLEAN and kind != "boolean":
-        return f"{rule} is for boolean columns, and it is {kind}"
+        return f"{rule} is for boolean columns, not for {kind}"
     if rule in ("min", "max") and kind.startswith(("map", "variant", "array", "struct")):
-        return f"{rule} compares values, and those of type {kind} have no order"
+        return f"{rule} compares values, and values of type {kind} have no order"
     return None
 
 
 def merge_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
-    """Yield what is wrong with the setting merge of a target, with a hint."""
+    """Yield the mistakes in the setting merge of a target, each with a hint."""
     merge = target.merge
     if merge is None:
         return
     if not target.keyed:
-        yield f"A target of mode {target.mode!r} has a merge, but no rows of a key.", "Use upsert, merge or auto."
+        yield (
+            f"merge is set, but mode {target.mode!r} has several rows per key.",
+            "Use upsert, merge or auto.",
+        )
     if target.clean and (target.clean.filter or target.clean.compute):
-        hint = "Use rename and select alone, and filter or compute in a view."
+        hint = "Use only rename and select, and filter or compute in a view."
         yield "merge is set, but clean filters or computes single events, not merged rows.", hint
     sharded = bool(target.source_tables or target.feed) and not target.is_pattern
     yield from merge.mistakes(target.key, sharded)
@@ -202,14 +205,14 @@ def merge_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
         yield from _aggregate_mistakes(target)
     for group in merge.groups:
         others_feed = bool(target.feed) or not group.source_table
-        if not others_feed and target.source_tables and not target.wants(str(group.source_table)):
+        if not others_feed and target.source_tables and not target.matches(str(group.source_table)):
             yield f"source_tables do not match {group.source_table!r}, the source of a group of merge.", None
     for column, why in merge.misfits({name: kind for name, kind in target.columns.items() if name not in target.key}):
         yield f"The rule of the column {column!r} in merge does not fit: {why}.", None
 
 
 def feed_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
-    """Yield what is wrong with the setting feed of a target, with a hint."""
+    """Yield the mistakes in the setting feed of a target, each with a hint."""
     merge = target.merge
     if not target.feed:
         return
@@ -217,7 +220,7 @@ def feed_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
         yield f"feed is {target.feed!r}.", "Use lower-case letters, digits and underscores."
     if merge is None or not merge.groups:
         yield (
-            "feed is set, but merge has no groups, which alone are fed by several jobs.",
+            "feed is set, but merge has no groups, and only groups can be fed by several jobs.",
             "Set groups, or remove feed.",
         )
     elif merge.on_delete == "remove":
@@ -230,7 +233,7 @@ def feed_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
 
 def _aggregate_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
     if not target.history_table:
-        hint = "Set history_table: from the events in it, values are taken back and rows are built anew."
+        hint = "Set history_table: its events are needed to subtract values and to rebuild rows."
         yield "merge.engine is 'aggregate', but it has no history_table.", hint
     if target.mode != "upsert":
         yield f"merge.engine is 'aggregate', and mode is {target.mode!r}.", "Use mode upsert."

@@ -1,5 +1,4 @@
-"""Options of the jobs that read a table's past: ``restore_moment``, ``scd2``, ``rebuild_keys`` and
-``export_changes``."""
+"""Options of jobs that read a table's past: ``restore_moment``, ``scd2``, ``rebuild_keys``, ``export_changes``."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class RestoreMomentOptions(JobOptions):
     """Options of ``restore_moment``. Without ``moment`` the job changes nothing and fails.
 
     :param action: ``restore``, or ``drop`` to remove the moment's branch and tag from the tables.
-    :param moment: ISO-8601 time at the source; everything committed by then is restored.
+    :param moment: ISO-8601 time at the source; everything committed up to it is restored.
     :param history_tables: history table by table.
     :param branch: branch of each table for the restored state; default: ``moment-2026-01-31T00-03-00``, the moment in
         UTC. The tag ``<branch>-as-restored`` does not move if the branch is written to.

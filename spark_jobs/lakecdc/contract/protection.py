@@ -36,7 +36,7 @@ class Window:
                 ) from error
 
     def holds(self, moment: datetime) -> bool:
-        """Whether it contains a moment in the window's zone."""
+        """Check whether it contains a moment in the window's zone."""
         begins, ends, at = time.fromisoformat(self.begins), time.fromisoformat(self.ends), moment.time()
         return begins <= at < ends if begins <= ends else at >= begins or at < ends
 
@@ -46,8 +46,8 @@ class Protection:
     """Limits of removals from a table, besides the table's own properties.
 
     :param approve: a person must approve them first.
-    :param min_age: seconds for which snapshots, or rows, are kept at least.
-    :param windows: removals happen only at times of day that are in all of these.
+    :param min_age: minimum seconds for which snapshots, or rows, are kept.
+    :param windows: removals happen only at times of day within all of these.
     :param zone: time zone of the windows.
     :param beside: ``namespace.name`` of the tables it belongs to, whose properties apply too.
     """
@@ -71,7 +71,7 @@ class Protection:
 
 @dataclass(frozen=True)
 class RemovingOptions(JobOptions):
-    """Options of jobs that remove something for good.
+    """Options of jobs that remove something irreversibly.
 
     :param protection: limits of removals by table, from the configuration. The table's own properties
         ``lakecdc.policy.…`` apply too, with or without this option.

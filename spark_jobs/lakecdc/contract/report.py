@@ -29,7 +29,7 @@ class TableReport:
     :param failure_class: conflict, bad input, cluster or unknown; None if nothing failed.
     :param snapshot_before: id of the head before, as text because JavaScript cannot hold 64 bits.
     :param snapshot_after: id of the head after.
-    :param metrics: numbers and facts by name; bytes, seconds and counts say so in their names.
+    :param metrics: numbers and facts by name; units are part of the names.
     :param job: the step, in a job of several steps.
     """
 
@@ -148,7 +148,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, LakecdcError):
         return str(error)
     first, *others = str(error).splitlines() or [""]
-    # of an exception in the JVM py4j tells the name of its own handle first
+    # for an exception in the JVM py4j puts the name of its own handle first
     if others and others[0].startswith(": "):
         return others[0].removeprefix(": ")
     return f"{type(error).__name__}: {first}"

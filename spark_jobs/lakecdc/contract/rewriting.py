@@ -14,7 +14,7 @@ from lakecdc.metadata.readers import ReaderName
 Verify = Literal["auto", "full", "sample", "off"]
 SpaceFillingCurve = Literal["zorder", "hilbert"]
 Curve = Literal["linear", "zorder", "hilbert"]
-#: storage classes of S3 as its API has them; the last two are tiers of ``INTELLIGENT_TIERING``
+#: storage classes in S3's API; the last two are tiers of ``INTELLIGENT_TIERING``
 StorageClass = Literal[
     "STANDARD_IA",
     "ONEZONE_IA",
@@ -106,7 +106,7 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
 class SetReadersOptions(JobOptions):
     """Options of ``set_readers``.
 
-    :param readers: engines that have to read the tables, such as ``snowflake`` and ``trino``.
+    :param readers: engines that must read the tables, such as ``snowflake`` and ``trino``.
     """
 
     readers: tuple[ReaderName, ...] = ()
@@ -130,7 +130,7 @@ class RewriteDataFilesOptions(RewritingOptions):
     """Options of ``sort_data_files`` and ``compact_data_files``.
 
     :param branch: the branch to rewrite.
-    :param cold_after_days: leave files alone whose partition ended so many days ago, by its date or timestamp fields;
+    :param cold_after_days: leave files alone whose partition ended this many days ago, by its date or timestamp fields;
         0 leaves none alone. Partitions without such a field are never cold.
     :param cold_tag: leave files alone that the snapshot of this tag reaches, in tables that have the tag.
     :param cold_storage_classes: leave files alone that S3 keeps in one of these storage classes. Only files that would
@@ -158,7 +158,7 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
         may have twice the target size.
     :param max_equality_deletes: limit of equality-delete files that apply to a data file, above which it is rewritten;
         for deletes that ``rewrite_delete_files`` must skip. 0 means no limit.
-    :param quiet_seconds: skip partitions with writes in the last so many seconds; 0 skips none. Tables without
+    :param quiet_seconds: skip partitions that were written to within this many seconds; 0 skips none. Tables without
         partitions are never skipped.
     :param older_specs: rewrite all files of older partition specs to the current one.
     :param add_bloom_filters: rewrite also files without the Bloom filters of the table's property

@@ -14,15 +14,15 @@ from lakecdc.contract.sources.kafka import KafkaSource
 
 ICEBERG_VERSION = "1.12.0"
 SPARK_MINOR = "4.1"
-#: what a job's log has before the address of Spark's page
+#: text in a job's log before the address of Spark's page
 SPARK_UI = "Spark UI at "
-#: what it has before the id of an application whose events Spark keeps for its history server
+#: text before the id of an application whose events Spark keeps for its history server
 EVENT_LOG = "Spark keeps the events of "
-#: what it has before what is at work and, behind ``: ``, how far it has come
+#: text before the current work and, after ``: ``, its progress
 PROGRESS = "progress of "
 #: Java versions that Spark is started with; from 24 on Java lacks the security manager that Hadoop asks for
 JAVA_OLDEST, JAVA_NEWEST = 17, 23
-#: what ``java`` takes from the variable JDK_JAVA_OPTIONS. A job is short, and by HotSpot's own thresholds its second
+#: value of the variable JDK_JAVA_OPTIONS. A job is short, and with HotSpot's default thresholds its second
 #: compiler takes a fifth of the cores for code that is about to end; ten times higher ones still serve long loops.
 JAVA_OPTIONS = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
@@ -31,7 +31,7 @@ JAVA_OPTIONS = (
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK_MINOR}_2.13:{ICEBERG_VERSION}"
 _AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
-# every 4.1 fits every 4.1
+# any 4.1 fits any 4.1
 _AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_MINOR}.1"
 KAFKA_READER = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_MINOR}.1"
 _JDBC_DRIVERS = {
@@ -43,12 +43,12 @@ _JDBC_DRIVERS = {
 OBJECT_STORE = "object_store"
 # Spark reaches an object store through an endpoint in the driver
 _TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue", OBJECT_STORE: "rest"}
-# settings of pyiceberg and of ours that mean nothing to the Java side
+# settings of pyiceberg and of ours that Java does not know
 _PYTHON_ONLY = re.compile(
     r"^(py-.*|echo|pool_pre_ping|init_catalog_tables|downcast-.*|readable_paths|commit_service|dynamodb\..*)$"
 )
 _RENAMED = {"s3.region": "client.region"}
-# as SQLAlchemy takes a URL apart: a password ends at the @ alone
+# parses a URL as SQLAlchemy does: only the @ ends a password
 _SQL_URL = re.compile(r"(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?(?P<rest>.*)", re.DOTALL)
 
 
@@ -92,7 +92,7 @@ def source_packages(source: object) -> list[str]:
 
 
 def uses_s3(properties: Mapping[str, Any]) -> bool:
-    """Whether tables of the catalog may be in S3, by its type, warehouse and ``s3.`` properties."""
+    """Check whether tables of the catalog may be in S3, by its type, warehouse and ``s3.`` properties."""
     warehouse = str(properties.get("warehouse", ""))
     if warehouse.startswith(("file:", "/", "hdfs:", "gs:", "abfs")):
         return False
@@ -125,14 +125,14 @@ def catalog_type(properties: Mapping[str, Any]) -> str:
 def refuse_unfit(name: str, settings: Mapping[str, Any]) -> None:
     """Refuse a catalog that does not keep what jobs rely on.
 
-    :param settings: its properties with those that its server hands out.
+    :param settings: its properties, including those from its server.
     :raises SpecError: it is Nessie, which keeps neither a table's former snapshots nor its tags.
     """
     if settings.get("nessie.is-nessie-catalog") == "true":
         raise SpecError(
-            f"The catalog {name!r} is Nessie: of a table it keeps the last snapshot alone, and no tags, so jobs would "
+            f"The catalog {name!r} is Nessie, which keeps only the last snapshot of a table and no tags, so jobs would "
             "lose the positions of their sources.",
-            hint="Use another catalog; docs/operations/catalogs.md lists those that work.",
+            hint="Use another catalog; docs/operations/catalogs.md lists supported ones.",
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakecdc.contract.errors import SpecError
 
-#: the one list of what is secret, as parts of names. Python, Java and any case read it alike; it captures nothing
+#: the one list of parts of names that mark secrets, as a pattern for Python and Java, for any case, without groups
 _SECRET_WORDS = "|".join(
     (
         r"passw(?:or)?d|passphrase|\bpwd|secret|token|credential|authorization|cookie|signature|\bsig\b|jaas",
@@ -18,7 +18,7 @@ _SECRET_WORDS = "|".join(
         r"(?:en|de)cryption[-_.]?key(?![-_.]?id)|sse[-_.]md5|key[-_.]pem|oauthbearer[-_.]config|connection[-_.]?string",
     )
 )
-# SQLAlchemy takes all up to the @ for the password, slashes too; a port comes before paths of these services
+# SQLAlchemy reads all up to the @ as the password, even slashes; these services have a port before a path
 _URI_LOGIN = r"(?<!hdfs)(?<!thrift)://[^/@:\s\[]*:"
 #: the same for Spark, which looks for it in names and values of its settings
 REDACTION_PATTERN = rf"(?i){_SECRET_WORDS}|{_URI_LOGIN}[^\s\"@]{{1,2000}}@"
@@ -27,10 +27,10 @@ REDACTION_PATTERN = rf"(?i){_SECRET_WORDS}|{_URI_LOGIN}[^\s\"@]{{1,2000}}@"
 _ROW_VALUE = re.compile(r"'.*'|(?<![\w#])-?\d[\w.:+-]*")
 _SECRET_NAME = re.compile(_SECRET_WORDS, re.IGNORECASE)
 _SECRET_END = re.compile(rf"(?:{_SECRET_WORDS})\Z", re.IGNORECASE)
-# what follows takes time that grows with the length of a text alone: no repetition begins inside its own like
+# these patterns take linear time: no repetition begins inside a similar one
 _WORD = re.compile(r"[^\s\"]+")
 _LOGIN = re.compile(rf"{_URI_LOGIN}|jdbc:oracle:\w{{1,20}}:[^\s/@\"]{{1,128}}/", re.IGNORECASE)
-# no words such as "Bearer token", but whatever has digits, signs or capitals inside, or is long
+# not words such as "Bearer token", but text that is long or has digits, signs or capitals inside
 _BEARER = re.compile(r"\b([Bb]earer|BEARER|[Bb]asic|BASIC)\s+(?=[A-Za-z]*(?:[a-z][A-Z]|[\d_+/=~-])|\S{20})[^\s\"',;]+")
 _NAMED = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<sign>\\*+["']?\s*+[=:][=>]?\s*+|[ \t]++)""")
 _QUOTED = r"""\\*+'(?:\\.|[^'\\])*+(?:'|\Z)|\\*+"(?:\\.|[^"\\])*+(?:"|\Z)"""
@@ -52,12 +52,12 @@ _SETTING_VALUE = re.compile(
 
 
 def is_reference(value: Any) -> bool:
-    """Whether a value is ``{"env": NAME}`` or ``{"file": PATH}``."""
+    """Check whether a value is ``{"env": NAME}`` or ``{"file": PATH}``."""
     return isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in ("env", "file")
 
 
 def is_secret(name: str, value: Any) -> bool:
-    """Whether a setting must not be shown: by its name, or because its text contains a password."""
+    """Check whether a setting must not be shown: by its name, or because its text contains a password."""
     return bool(_SECRET_NAME.search(name)) or (isinstance(value, str) and mask(value) != value)
 
 
@@ -138,7 +138,7 @@ def _value_pattern(named: re.Match[str]) -> re.Pattern[str] | None:
     if not _SECRET_NAME.search(name):
         return None
     if "=" in sign:
-        # no folder such as /token=5/
+        # not a folder such as /token=5/
         return None if named.string.endswith("/", 0, named.start()) else _VALUE
     if ":" not in sign:
         return _SETTING_VALUE if _SETTING.match(name) else None
@@ -146,8 +146,8 @@ def _value_pattern(named: re.Match[str]) -> re.Pattern[str] | None:
         return _JSON_VALUE
     if _HEADER.fullmatch(name):
         return _HEADER_VALUE
-    is_told = sign[-1].isspace() and (_SECRET_END.search(name) or _SETTING.match(name))
-    return _YAML_VALUE if is_told else None
+    has_value = sign[-1].isspace() and (_SECRET_END.search(name) or _SETTING.match(name))
+    return _YAML_VALUE if has_value else None
 
 
 def _is_written_out(name: str, value: Any) -> bool:
@@ -171,5 +171,5 @@ def _read(reference: Mapping[str, str], where: str) -> str:
 def _literal(where: str) -> SpecError:
     return SpecError(
         f"{where} holds a secret as a literal.",
-        hint='Give a reference instead, {"env": "NAME"} or {"file": "/path"}, which only the job resolves.',
+        hint='Use a reference instead, {"env": "NAME"} or {"file": "/path"}, which only the job resolves.',
     )

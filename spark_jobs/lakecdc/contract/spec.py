@@ -30,7 +30,7 @@ GOVERN = "govern"
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\Z")
 #: sources that load a table in full before they follow its changes
 LOADED_SOURCES = ("postgres", "mysql")
-#: sources from which rows that differ can be loaded anew
+#: sources from which single rows can be loaded again
 REPAIRING_SOURCES = (*LOADED_SOURCES, "jdbc")
 _KEYS = {"version", "job", "catalog", "tables", "options", "source", "target"}
 
@@ -75,7 +75,7 @@ class JobSpec:
         return getattr(self.options, "side_tables", ())
 
     def options_as(self, kind: type[Options]) -> Options:
-        """Return the options as those of the job that asks, whose spec this has to be."""
+        """Return the options in the type of the spec's own job."""
         assert isinstance(self.options, kind)
         return self.options
 
@@ -144,7 +144,7 @@ def _parse_tables(document: Any) -> tuple[str, ...]:
 
 
 def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptions) -> tuple[JobSpec, ...]:
-    """Parse the steps of ``govern`` as strictly as specs of their own; ``tables`` are for steps that name none."""
+    """Parse the steps of ``govern`` as strictly as whole specs; ``tables`` apply to steps without tables."""
     if not options.steps:
         raise SpecError(
             "options.steps names no step.", hint='Give at least one, such as "steps": [{"job": "compact_data_files"}].'
@@ -166,7 +166,7 @@ def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptio
 def _parse_step(catalog: Catalog, tables: tuple[str, ...], step: Step, dry_run: bool) -> JobSpec:
     known = [job for job in OPTIONS if job not in (*SOURCE_JOBS, GOVERN)]
     if step.job not in known:
-        raise SpecError("This job can be no step.", hint=f"A step is one of {', '.join(known)}.")
+        raise SpecError("This job cannot be a step.", hint=f"A step is one of {', '.join(known)}.")
     options = _parse_options(step.job, step.options)
     if options.fail_on:
         raise SpecError("fail_on is for all steps.", hint="Give it in the options of the whole job.")
@@ -188,7 +188,7 @@ def _check_reconcile(targets: tuple[Target, ...], options: JobOptions, source: A
     for target in targets:
         if target.is_aggregated:
             raise SpecError(
-                "Its rows are aggregated from many of the source.",
+                "Its rows are aggregated from many source rows.",
                 table=target.table,
                 hint="Remove it from the targets.",
             )
@@ -206,7 +206,7 @@ def _check_reconcile(targets: tuple[Target, ...], options: JobOptions, source: A
 
 
 def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, ...]) -> None:
-    """Refuse to reload what is not a target or has no full load."""
+    """Refuse to reload a table that is not a target or has no full load."""
     known = {target.table for target in targets}
     missing = [table for table in reload if table not in known and table != "*"]
     if missing and not any(target.is_pattern for target in targets):
@@ -279,6 +279,6 @@ def _select(targets: tuple[Target, ...], tables: tuple[str, ...]) -> tuple[Targe
 
 
 def _split_aggregated(targets: tuple[Target, ...]) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
-    """Return the targets that a source feeds, and those that are aggregated from the history tables among them."""
+    """Return the targets that a source feeds, and those that are aggregated from history tables among them."""
     aggregated = tuple(target for target in targets if target.is_aggregated)
     return tuple(target.history() if target.is_aggregated else target for target in targets), aggregated

@@ -18,8 +18,8 @@ from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form, equ
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
 ORDER_COLUMN = "_lakecdc_order"
 TIME_COLUMN = "_lakecdc_source_time"
-#: further columns of a change log: the kind of event, its columns whose unchanged value the source left out, the key
-#: (JSON) that the row had before the event gave it another one, and, for groups of ``merge``, its source table
+#: further columns of a change log: the kind of event, its unchanged columns that the source omitted, the row's former
+#: key (JSON) if the event changed it, and, for groups of ``merge``, its source table
 OP_COLUMN = "_lakecdc_op"
 UNCHANGED_COLUMN = "_lakecdc_unchanged"
 OLD_KEY_COLUMN = "_lakecdc_old_key"
@@ -110,8 +110,8 @@ class Target:
     :param freshness: promised highest age of the newest source moment that readers see, such as ``30m``.
     :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for messages.
     :param source_tables: regular expressions of source tables, matched against ``schema.table`` or its last part. If
-        ``table`` contains ``{table}`` (and ``{schema}``), each source table feeds a target of its own; else all feed
-        this one, as shards.
+        ``table`` contains ``{table}`` (and ``{schema}``), each source table feeds a separate target; else all feed this
+        one, as shards.
     :param exclude_source_tables: regular expressions of source tables to leave out.
     :param source_column: with shards: column for the source table's name. As part of ``key`` it keeps the shards' rows
         apart.
@@ -127,7 +127,7 @@ class Target:
     :param on_dropped_column: effect of a column dropped at the source, if the source reports it: ``keep`` keeps it,
         null in later rows; ``drop`` drops it; ``stop`` fails the table.
     :param properties: further properties of a new table.
-    :param merge: what each column of a row is after several events; default: the values of the last event.
+    :param merge: rules for each column of a row after several events; default: the values of the last event.
     :param feed: name of this job among several that feed the table, each from its own source and position, which
         ``groups`` of ``merge`` allow; one of them may have none, and each keeps its name.
     :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, which is merge-on-read in
@@ -207,8 +207,8 @@ class Target:
         """Name of the source table of events that name none; None if several tables feed it."""
         return None if self.source_tables else self.source_name
 
-    def wants(self, source_table: str) -> bool:
-        """Whether ``source_tables`` match a source table.
+    def matches(self, source_table: str) -> bool:
+        """Check whether ``source_tables`` match a source table.
 
         :param source_table: such as ``shop.orders``, with any parts before, such as a topic's prefix.
         """
@@ -234,7 +234,7 @@ class Target:
         )
 
     def history(self) -> Target:
-        """Return the target's change log as a target of its own, with no promised freshness."""
+        """Return the target's change log as a separate target, without a promised freshness."""
         assert self.history_table
         return replace(
             self,
@@ -287,12 +287,12 @@ def _parsed(document: Any, where: str) -> Target:
 
 
 def _for_readers(target: Target, given: Mapping[str, Any]) -> Target:
-    """Return a target in the cheapest form that its readers read, of those that the given settings allow."""
+    """Return a target in the cheapest form that its readers read, among those that the given settings allow."""
     if "format-version" in target.properties:
         raise SpecError(
             "Its properties have a format-version, which would override the one for its readers.",
             table=target.table,
-            hint="Set format_version instead, or nothing.",
+            hint="Remove it, or set format_version instead.",
         )
     versions = (target.format_version,) if "format_version" in given else (2, 3)
     resolving = target.mode in _RESOLVING
@@ -326,7 +326,7 @@ def _setting_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
         yield f"The key column {column!r} is also excluded.", None
     if target.fold_case and target.exclude_columns:
         reason = "quarantined messages keep the original names of columns"
-        yield f"fold_case and exclude_columns are both set, but {reason}.", "Leave columns out by clean.select."
+        yield f"fold_case and exclude_columns are both set, but {reason}.", "Exclude columns with clean.select."
     if target.history_table and not target.keyed:
         hint = "Remove it: history tables are for modes upsert, merge and auto."
         yield f"A target of mode {target.mode!r} has a history_table.", hint
@@ -361,7 +361,7 @@ def _audit_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
         )
     for check in target.checks:
         if check.is_of_table:
-            yield f"The check {check.title} is about more than a batch.", "Put it into table_checks."
+            yield f"The check {check.title} needs more than a batch.", "Put it into table_checks."
 
 
 def _source_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:

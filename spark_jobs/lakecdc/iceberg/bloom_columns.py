@@ -1,6 +1,6 @@
-"""Bloom filters of a table's property of lakecdc, which rewrites write and ingestion does not.
+"""Bloom filters by lakecdc's table property: rewrites write them, ingestion does not.
 
-Iceberg's own properties for them apply to every writer.
+Iceberg's own properties would apply to every writer.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class JavaCalls:
         return self.mapped(self.sent(places), self.method("java.util.List", "get", "int")(objects, self.it))
 
     def parts(self, closeable: Any, size: int) -> Iterator[Any]:
-        """Yield mutable Java lists of a size from a ``CloseableIterable``, and close it in the end."""
+        """Yield mutable Java lists of a size from a ``CloseableIterable``, and close it at the end."""
         iterables = self._view.org.apache.iceberg.relocated.com.google.common.collect.Iterables
         with closing(closeable):
             for part in walk(iterables.partition(closeable, size)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError
-from lakecdc.iceberg.commit_outcome import retried, run_commit
+from lakecdc.iceberg.commit_outcome import retry_commit, run_commit
 from lakecdc.iceberg.fence import CommitValidator, FloorFence, LeaseFence, PositionFence
 from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
 from lakecdc.iceberg.live_deletes import is_equality
@@ -48,9 +48,9 @@ def append_changes(
 ) -> Snapshot:
     """Commit new rows and deletes behind a fence, with the positions in the summary.
 
-    Of equality deletes nothing else is validated: they may move to a later sequence number without harm, so no
-    maintenance commit can make an ingestion fail (Iceberg's Flink committer does the same). Position deletes are valid
-    for the state that they were found in; the fence has to know its snapshot.
+    Equality deletes need no other validation: they may move to a later sequence number without harm, so no maintenance
+    commit can make an ingestion fail (Iceberg's Flink committer does the same). Position deletes are valid only for the
+    snapshot they were computed from, which the fence must know.
 
     :param fence: refuses the commit if another run has moved the positions.
     :param truncate: expression of rows to remove first, in the same metadata commit.
@@ -107,7 +107,7 @@ def commit_to_branch(
 ) -> Snapshot:
     """Commit to a branch and publish it as another one, in one metadata commit.
 
-    :param fence: refuses the commit if another run has moved the positions since the branch started; it has to know the
+    :param fence: refuses the commit if another run has moved the positions since the branch started; it must know the
         branch's head if the changes have position deletes.
     :param then: further work in the transaction; it must move ``published`` to the branch.
     :raises ConflictError: the fence refused, main is no longer an ancestor of the branch, or another writer won.
@@ -265,7 +265,7 @@ def _commit(
             then(transaction)
         transaction.commitTransaction()
 
-    return run_commit(table, lambda: retried(table, commit), mark, branch)
+    return run_commit(table, lambda: retry_commit(table, commit), mark, branch)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branc
     """Execute a commit, interpret its errors and return its snapshot.
 
     The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So after any error the table
-    is searched for the commit's mark before it counts as a conflict, upon which the caller deletes its files.
+    is searched for the commit's mark before it counts as a conflict, after which the caller deletes its files.
 
     :param mark: commit id in the summary of the commit's last snapshot.
     :raises ConflictError: it was refused.
@@ -48,11 +48,11 @@ def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branc
 
 @contextmanager
 def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]:
-    """Commit something that has certainly not arrived if it fails, and raise conflicts as such.
+    """Run a commit that cannot have arrived if it fails, and raise its conflicts as :class:`ConflictError`.
 
     :param what: describes a conflict.
     :raises ConflictError: another writer was faster.
-    :raises CommitStateUnknownError: the catalog did not say whether it arrived.
+    :raises CommitStateUnknownError: the catalog did not confirm or deny it.
     """
     try:
         yield
@@ -92,7 +92,7 @@ class MetadataMovedError(ConflictError):
 _ATTEMPTS = 20
 
 
-def retried(table: IcebergTable, commit: Callable[[], T]) -> T:
+def retry_commit(table: IcebergTable, commit: Callable[[], T]) -> T:
     """Execute a commit that creates, moves or removes branches or tags, with at most 20 attempts.
 
     Iceberg retries a commit of files by itself. It retries one of references, alone or in a transaction, with its

@@ -288,14 +288,14 @@ def refuse_merged(table: IcebergTable, what: str) -> None:
     """
     if {names.MERGE, names.AGGREGATED} & {*table.properties}:
         raise InputError(
-            f"Its rows are made of several events (the setting merge of its target): {what}.",
+            f"Its rows are merged from several events (the setting merge of its target): {what}.",
             table=table.name,
-            hint="Leave the table out, or read one of its own snapshots.",
+            hint="Exclude the table, or read one of its own snapshots.",
         )
 
 
 def refuse_several_feeds(table: IcebergTable, what: str) -> None:
-    """Raise an InputError for a table that several jobs feed, each with order keys and a position of its own.
+    """Raise an InputError for a table that several jobs feed, each with its own order keys and position.
 
     :param what: why the job cannot work on it.
     """
@@ -309,7 +309,7 @@ def refuse_several_feeds(table: IcebergTable, what: str) -> None:
 
 
 def refuse_aggregated(table: IcebergTable, hint: str) -> None:
-    """Raise an InputError for a table that is a function of its history table, which rows cannot be removed from."""
+    """Raise an InputError for an aggregated table: its rows follow from its history table and cannot be removed."""
     if text := table.properties.get(names.AGGREGATED):
         raise InputError(
             f"Its rows are aggregated from the history table {json.loads(text)['history']}.",
@@ -325,12 +325,12 @@ def merge_of(table: IcebergTable) -> Merge | None:
 
 
 def source_types(table: IcebergTable) -> dict[str, str]:
-    """Return the Spark SQL types of the columns that a table has from its source."""
+    """Return the Spark SQL types of a table's source columns."""
     return {name: kind for name, kind in spark_types(table).items() if not is_own_column(name)}
 
 
 def _needs_change(table: IcebergTable, name: str, present: Any, target_type: Any) -> bool:
-    """Check whether the column must be widened; a source type that fits into the column's does not change it."""
+    """Check whether the column must be widened; a source type that fits changes nothing."""
     old, new = sql_type(present), sql_type(target_type)
     if is_wider(old, new):
         return True

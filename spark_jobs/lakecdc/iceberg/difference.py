@@ -20,14 +20,14 @@ _MOST_STRETCHES = 10
 class Difference:
     """Java lists of scan tasks, each with the deletes of its own snapshot.
 
-    :param gone: data files only in the first snapshot.
+    :param removed: data files only in the first snapshot.
     :param added: data files only in the second.
     :param before: data files in both with other deletes, with those of the first, if there were any.
     :param after: the same with the deletes of the second.
     :param bytes: size of all these files; one in two of the lists counts twice.
     """
 
-    gone: Any
+    removed: Any
     added: Any
     before: Any
     after: Any
@@ -75,18 +75,18 @@ def difference(table: IcebergTable, since: int | None, until: int) -> Difference
     """Compare the data files of two snapshots, and the delete files that Iceberg's planning pairs them with.
 
     :param since: None compares with an empty table.
-    :param until: neither has to be an ancestor of the other.
+    :param until: it need not descend from ``since``.
     """
     first, second = _State(table, since), _State(table, until)
     changed = [at for at in first.deletes.keys() & second.deletes.keys() if first.deletes[at] != second.deletes[at]]
-    gone, added = first.deletes.keys() - second.deletes.keys(), second.deletes.keys() - first.deletes.keys()
+    removed, added = first.deletes.keys() - second.deletes.keys(), second.deletes.keys() - first.deletes.keys()
     before, after = ([at for at in changed if state.deletes[at]] for state in (first, second))
     return Difference(
-        gone=first.tasks(gone),
+        removed=first.tasks(removed),
         added=second.tasks(added),
         before=first.tasks(before),
         after=second.tasks(after),
-        bytes=first.size([*gone, *before]) + second.size([*added, *after]),
+        bytes=first.size([*removed, *before]) + second.size([*added, *after]),
     )
 
 

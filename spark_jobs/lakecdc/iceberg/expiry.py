@@ -13,7 +13,7 @@ from typing import Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.commit_outcome import MetadataMovedError, conflict_errors, retried
+from lakecdc.iceberg.commit_outcome import MetadataMovedError, conflict_errors, retry_commit
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
 from lakecdc.iceberg.history import History, read_history
 from lakecdc.iceberg.jvm import jvm, spark_actions
@@ -82,7 +82,7 @@ def expire(table: IcebergTable, plan: Callable[[], Expiry]) -> Expiry:
         return planned
 
     with conflict_errors(table, "The expiry was refused", "No snapshot and no file was removed; run again."):
-        done = retried(table, commit)
+        done = retry_commit(table, commit)
     table.refresh()
     return done
 
@@ -93,12 +93,12 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
     Iceberg's action reads the metadata, commits, reads it again, and deletes what only the first read had. Here it gets
     both in turn, and its commit does nothing.
     """
-    gone = before.snapshots.keys() - after.snapshots.keys()
-    if not gone:
+    expired = before.snapshots.keys() - after.snapshots.keys()
+    if not expired:
         return dict.fromkeys(_DELETED, 0)
     both = dict(after.document)
     for key in _BY_SNAPSHOT:
-        went = [entry for entry in before.document.get(key, []) if entry["snapshot-id"] in gone]
+        went = [entry for entry in before.document.get(key, []) if entry["snapshot-id"] in expired]
         both[key] = [*after.document.get(key, []), *went]
     first, second = (_parsed(table, after.location, document) for document in (both, after.document))
     operations = _in_turn(table, first, second)

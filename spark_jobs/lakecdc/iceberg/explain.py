@@ -10,7 +10,7 @@ from lakecdc.contract import errors
 from lakecdc.contract.errors import CommitStateUnknownError, LakecdcError, is_refusal
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, CONFLICTS, java_causes
 
-# Python's errors may have any name, those of libraries have their module in front
+# Python errors may have any name; library errors begin with their module
 _BLAME = re.compile(r"([\w.]*(Error|Exception)|(?!org\.apache\.)\w+(\.\w+)+): \S")
 # a trace has only the message of these
 _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")

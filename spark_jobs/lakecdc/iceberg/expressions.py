@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
-#: types whose values py4j hands over and back unchanged, and whose bounds are those of one unit in all files
+#: types that py4j passes both ways unchanged, with bounds in the same unit in all files
 BOUNDED = ("int", "long", "date", "string")
 
 
@@ -54,7 +54,7 @@ def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> A
 
 
 def rows_not_below(table: IcebergTable, column: str, value: str) -> Any:
-    """Build the Iceberg expression of rows with no lower value in a column, those with none among them."""
+    """Build the Iceberg expression of rows whose value in a column is not lower, or is null."""
     known = row_filter(table, column, "greaterThanOrEqual", value)
     expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
     return getattr(expressions, "or")(expressions.isNull(column), known)
@@ -94,7 +94,7 @@ def comparable_ends(kind: str, low: Any, high: Any) -> tuple[Any, Any] | None:
 
 
 def _ends(table: IcebergTable, number: int, kind: str, files: Sequence[Any]) -> tuple[Any, Any] | None:
-    """Return the lowest and highest value of a column in files; None if one has nulls or does not say."""
+    """Return the lowest and highest value of a column in files; None if a file has nulls or lacks bounds."""
     read = jvm(table.spark).org.apache.iceberg.types.Conversions.fromByteBuffer
     java_type = table.java.schema().findType(number)
     lows, highs = [], []

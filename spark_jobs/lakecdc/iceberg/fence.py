@@ -32,7 +32,7 @@ class CommitValidator:
         raise NotImplementedError
 
     def errorMessage(self) -> str:
-        """Return the reason of a refusal; Iceberg asks after each :meth:`validate`, also one that agrees."""
+        """Return the reason of a refusal; Iceberg asks after each :meth:`validate`, even one that passes."""
         return self.message
 
     def stop_at_own(self, ancestor: Any) -> None:
@@ -50,7 +50,7 @@ class CommitValidator:
 
 
 class DeleteReach:
-    """The partition specs of a batch's equality deletes, which all live rows have to be in.
+    """The partition specs of a batch's equality deletes, which must contain all live rows.
 
     An equality delete applies only to files of its own spec, unless that has no partitions (Iceberg specification, scan
     planning). Rows that a rewrite moved to another spec since the batch was staged would stay.
@@ -104,7 +104,7 @@ class KnownHead:
 
 @dataclass(frozen=True)
 class KnownRows:
-    """What a run relied on that knew which rows a table may have: since then, nothing else may have added rows.
+    """A run's knowledge of which rows a table may have: no other commit may have added rows since.
 
     :param snapshot_id: of the nearest snapshot with a position; None if the table had no rows.
     :param filled: the snapshot that filled columns, which has added no rows; None if there is none.

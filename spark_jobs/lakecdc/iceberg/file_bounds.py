@@ -1,4 +1,4 @@
-"""Bounds of columns in data files, as the table's metadata has them."""
+"""Bounds of columns in data files, from the table's metadata."""
 
 from __future__ import annotations
 

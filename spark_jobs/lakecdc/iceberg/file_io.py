@@ -92,7 +92,7 @@ def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
 
 
 def output(properties: Mapping[str, str], location: str) -> Output:
-    """Begin to write a file in a Python task, with :func:`storage_properties`; one of that name is replaced."""
+    """Begin to write a file in a Python task, with :func:`storage_properties`; an existing one is replaced."""
     return Upload(properties, location) if in_s3(location) else Elsewhere(_file_io(properties, location), location)
 
 
@@ -102,9 +102,7 @@ def source(properties: Mapping[str, str], location: str) -> InputFile:
 
 
 def reaches(location: str) -> bool:
-    """Check whether :func:`output` and :func:`source` support a location: not a relative one, nor one that is cut.
-
-    pyiceberg parses URLs and truncates some.
+    """Check whether :func:`output` and :func:`source` support a location: absolute, and not truncated by pyiceberg.
 
     Partition values do not matter, because Iceberg escapes them.
     """

@@ -1,4 +1,4 @@
-"""Pairs of data files and deletes in a plan: which there are, and the plan without some."""
+"""Pairs of data files and deletes in a plan, and plans without some deletes."""
 
 from __future__ import annotations
 

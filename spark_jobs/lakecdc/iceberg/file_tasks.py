@@ -35,7 +35,7 @@ from lakecdc.iceberg.scan import TaskBuilder, field_types
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.metadata.file_sizes import cut
 
-#: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
+#: maximum number of stored pairs of data file and equality delete, each a reference in the driver
 MAX_PAIRS = 2_000_000
 _FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
 Form = Literal["paired", "others"]
@@ -174,7 +174,7 @@ class PlannedTasks:
         return {number for number, (none,) in zip(numbers, answers, strict=True) if not none}
 
     def under(self, deletes: Any, tasks: Sequence[FileTask]) -> Any:
-        """Return a Java list of the paired tasks that deletes of a Java set apply to, with these alone."""
+        """Return a Java list of the paired tasks that deletes of a Java set apply to, with only these deletes."""
         numbers = self.reached(deletes, tasks)
         chosen = [task.number for task in tasks if task.number in numbers]
         return self.tasks(chosen, "paired", self._those(self.among(deletes)))
@@ -189,13 +189,13 @@ class PlannedTasks:
 
 def position_deletes_of(calls: JavaCalls, tasks: Any) -> list[tuple[OtherDelete, ...]]:
     """Return the position deletes and deletion vectors of each scan task of a Java list."""
-    wanted = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "location", "format")]
-    wanted += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
-    wanted += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
+    fields = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "location", "format")]
+    fields += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
+    fields += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
     function = f"{GUAVA}.base.Function"
     transformed = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
     applying = calls.method(FILE_SCAN_TASK, "deletes")(calls.it)
-    rows = calls.rows(tasks, transformed(applying, calls.interface(function, calls.row(*wanted))))
+    rows = calls.rows(tasks, transformed(applying, calls.interface(function, calls.row(*fields))))
     placed = ([[*facts, place] for place, facts in enumerate(deletes)] for (deletes,) in rows)
     return [tuple(OtherDelete(*d) for kind, *d in of_task if kind == "POSITION_DELETES") for of_task in placed]
 
@@ -210,7 +210,7 @@ def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:
 
 
 def tasks_under(table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]) -> Any:
-    """Return a Java list of scan tasks with the equality deletes alone that apply; files with none are left out."""
+    """Return a Java list of scan tasks with only the equality deletes that apply; files without any are omitted."""
     java, by_place = java_list(table.spark, []), dict[tuple[int, int], list[int]]()
     if paired := [task for task in tasks if task.paired]:
         java.addAll(paired[0].store.under(delete_file_set(table, deletes), paired))
@@ -297,7 +297,7 @@ def tasks_within_reach(
     """Yield the data files that uncommitted equality deletes would apply to, with the position deletes that apply.
 
     :param staged: newer than each file of the snapshot.
-    :param where: Iceberg expression; files without such rows are left out.
+    :param where: Iceberg expression; files without such rows are omitted.
     :param live: every equality delete of the snapshot.
     :raises OutOfReachError: rows are in a partition spec that the deletes do not reach.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: classes that PySpark asks for by their last name, or by the whole one
+#: classes that PySpark looks up by simple or full name
 _PYSPARK_NAMES = (
     "org.apache.spark.SparkConf",
     "org.apache.spark.sql.functions",
@@ -21,18 +21,18 @@ _PYSPARK_NAMES = (
     "org.apache.spark.api.python.SimplePythonFunction",
     "org.apache.spark.sql.api.python.PythonSQLUtils",
 )
-#: those that it asks for by the whole name alone
+#: classes that it looks up by full name only
 _PYSPARK_WHOLE_NAMES = (
     "org.apache.spark.sql.classic.SparkSession",
     "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
     "org.apache.spark.sql.internal.SQLConf",
     "org.apache.spark.util.Utils",
 )
-#: and packages whose classes PySpark and py4j reach part by part
+#: packages whose classes PySpark and py4j look up part by part
 _ROOTS = ("java", "org", "py4j")
 
 _MAX_CAUSES = 20
-#: Iceberg's exception if a catalog did not say whether a commit arrived
+#: Iceberg's exception if a catalog did not confirm or deny a commit
 COMMIT_STATE_UNKNOWN = "CommitStateUnknownException"
 #: its exceptions if another writer was faster
 CONFLICTS = frozenset({"ValidationException", "CommitFailedException"})
@@ -71,10 +71,10 @@ def spark_actions(spark: SparkSession) -> Any:
 
 
 def know_pyspark_names(spark: SparkSession) -> None:
-    """Give PySpark's view of the JVM the classes that it asks for by name, so that it asks for none of them again.
+    """Cache the classes that PySpark looks up by name, in its own view of the JVM.
 
-    It asks for each of them hundreds of times in a batch, and some fifteen times for one of py4j's with every error of
-    Spark; the JVM looks into every jar each time: a tenth of the CPU time of a small job.
+    A batch looks up each of them hundreds of times, and every Spark error one of py4j's some fifteen times. The JVM
+    searches every jar each time: a tenth of the CPU time of a small job.
     """
     view = spark._jvm
     for name in (*_PYSPARK_NAMES, *_PYSPARK_WHOLE_NAMES):

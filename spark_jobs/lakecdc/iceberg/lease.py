@@ -12,7 +12,7 @@ from typing import Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import LEASE_HOLDER
-from lakecdc.iceberg.commit_outcome import retried
+from lakecdc.iceberg.commit_outcome import retry_commit
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.refs import Ref, now_ms, read_refs, ref_age_ms
 from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -113,7 +113,7 @@ def is_held(table: IcebergTable) -> bool:
     return True
 
 
-def lease_unless_held(table: IcebergTable, job: str) -> Lease | None:
+def lease_if_free(table: IcebergTable, job: str) -> Lease | None:
     """Return a lease for a run that must not wait long: only until an active holder would renew its own.
 
     This refreshes the table, and returns None if another run still holds the lease.
@@ -127,9 +127,9 @@ def lease_unless_held(table: IcebergTable, job: str) -> Lease | None:
 
 
 @contextmanager
-def held_unless_taken(table: IcebergTable, job: str) -> Iterator[None]:
-    """Hold the table's lease inside the context, or go on without it if another run still has it."""
-    lease, head = lease_unless_held(table, job), table.head()
+def hold_if_free(table: IcebergTable, job: str) -> Iterator[None]:
+    """Hold the table's lease inside the context, or continue without it if another run still has it."""
+    lease, head = lease_if_free(table, job), table.head()
     if lease is None or head is None:
         yield
         return
@@ -140,7 +140,7 @@ def held_unless_taken(table: IcebergTable, job: str) -> Iterator[None]:
             apply(transaction)
             transaction.commitTransaction()
 
-        retried(table, commit)
+        retry_commit(table, commit)
         table.refresh()
 
     try:
@@ -157,8 +157,8 @@ def held_unless_taken(table: IcebergTable, job: str) -> Iterator[None]:
             table.refresh()
             change(lambda transaction: give_back(table, transaction, lease))
         except Exception as error:
-            # it ends by itself, and what was done under it is done
-            log.warning("%s: the lease was not given back: %s", table.name, java_message(error))
+            # it ends by itself, and its work is done
+            log.warning("%s: cannot release the lease: %s", table.name, java_message(error))
 
 
 def renew(table: IcebergTable, lease: Lease) -> None:
@@ -182,7 +182,7 @@ def renew(table: IcebergTable, lease: Lease) -> None:
         transaction.commitTransaction()
 
     table.refresh()
-    retried(table, commit)
+    retry_commit(table, commit)
 
 
 def give_back(table: IcebergTable, transaction: Any, lease: Lease) -> None:

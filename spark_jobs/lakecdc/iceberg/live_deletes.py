@@ -130,7 +130,7 @@ def equality_deletes(table: IcebergTable, snapshot_id: int) -> list[EqualityDele
 
 
 def equality_deletes_at(table: IcebergTable, snapshot: Snapshot, scopes: Scopes) -> list[EqualityDelete]:
-    """Return every live equality-delete file of a snapshot, whose summary may say that there is none."""
+    """Return every live equality-delete file of a snapshot, without a search if its summary rules them out."""
     return [] if has_no_equality_deletes(snapshot) else live_deletes(table, snapshot.id, scopes)[0]
 
 
@@ -182,12 +182,12 @@ def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | Posi
 
 
 def has_no_equality_deletes(snapshot: Snapshot) -> bool:
-    """Check by the snapshot summary alone; a missing total proves nothing."""
+    """Check by the snapshot summary alone that there are no equality deletes; a missing total proves nothing."""
     return snapshot.summary.get(_TOTAL) == "0"
 
 
 def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
-    """Describe equality deletes that another writer than lakecdc adds or may add to a table; None if there are none.
+    """Describe equality deletes that a writer other than lakecdc adds or may add to a table; return None without any.
 
     Such a writer stages its deletes for the partition specs that it knows. If rows move to another one before it
     commits, they stay beside their replacements, and nothing would stop its commit: only ingestion's fence knows where

@@ -39,7 +39,7 @@ _DERIVED = {"last-updated-ms", "metadata-log", "snapshot-log"}
 
 
 def verify_commits(spark: SparkSession, catalog: str) -> None:
-    """Make the tables that a session loads from a catalog, which Spark has opened, verify commits with an error.
+    """Make a session's tables verify their commits after an error; Spark must have opened their catalog.
 
     :raises SpecError: its server does not keep what commits write.
     """

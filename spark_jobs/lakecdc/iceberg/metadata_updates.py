@@ -32,8 +32,8 @@ _MEANINGS: dict[str, Callable[[str], Exception]] = {
 class JvmApplier:
     """An :class:`Applier` that applies updates with Iceberg's own code, for any format version.
 
-    Every thread that calls the JVM keeps a connection and a thread there. The threads of a server come and go, so
-    that the calls are made in a few threads that stay.
+    Every thread that calls the JVM keeps a connection and a thread there. The threads of a server come and go, so the
+    calls run in a few permanent threads.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -101,6 +101,6 @@ def _meaning() -> Iterator[None]:
         yield
     except Exception as error:
         for java in java_causes(error):
-            if (meant := _MEANINGS.get(java.getClass().getSimpleName())) is not None:
-                raise meant(str(java.getMessage())) from error
+            if (error_class := _MEANINGS.get(java.getClass().getSimpleName())) is not None:
+                raise error_class(str(java.getMessage())) from error
         raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit_outcome import conflict_errors, retried
+from lakecdc.iceberg.commit_outcome import conflict_errors, retry_commit
 from lakecdc.iceberg.definition import current_spec_id, spec_fields
 from lakecdc.iceberg.jvm import java_class, jvm, listed, mapping
 from lakecdc.iceberg.table import IcebergTable
@@ -58,8 +58,7 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
 def identity_values(table: IcebergTable, task: Any) -> str | None:
     """Return the values of a scan task's identity partitions as JSON, by field id of their columns; None without any.
 
-    Those that Python does not get from Java as they are, such as floats, are ``{}``.
-    Files that others have written may lack these columns.
+    Values that Java does not pass unchanged, such as floats, are ``{}``. Files of other writers may lack these columns.
     """
     spec, values = task.spec(), dict[int, Any]()
     for place, (field, kind) in enumerate(
@@ -73,7 +72,7 @@ def identity_values(table: IcebergTable, task: Any) -> str | None:
 
 
 def identity_columns(table: IcebergTable) -> frozenset[int]:
-    """Return the field ids of columns by whose values a spec partitions rows, which files of others may lack."""
+    """Return the field ids of columns by whose values a spec partitions rows; files of other writers may lack them."""
     return frozenset(
         int(field.sourceId())
         for spec in mapping(table.java.specs()).values()
@@ -112,5 +111,5 @@ def change_buckets(table: IcebergTable, spec_id: int, bucket: PartitionField, co
         update.addField(expressions.bucket(column, count)).commit()
 
     with conflict_errors(table, "The number of buckets was not changed", "No file was changed; run again."):
-        retried(table, commit)
+        retry_commit(table, commit)
     table.refresh()

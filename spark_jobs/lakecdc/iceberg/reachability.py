@@ -44,7 +44,7 @@ def newest_metadata(table: IcebergTable, known: dict[str, Any] | None = None) ->
         document = _document(table, current)
     except Exception as error:
         raise ConflictError(
-            f"Cannot read its metadata any more: {java_message(error)}",
+            f"Cannot read its metadata: {java_message(error)}",
             table=table.name,
             hint="If it was dropped and recreated, run again for the new table; nothing more was changed.",
         ) from error
@@ -130,8 +130,7 @@ class ManifestReader(Generic[T]):
             raise UnsupportedError(
                 f"Its manifest {location} has a relative location, which this version of Iceberg cannot open.",
                 table=self._table.name,
-                hint="Which of its files are needed is not known, so none is removed. Remove them by the engine that "
-                "writes the table.",
+                hint="Its needed files are unknown, so none is removed. Remove orphans with the engine that writes it.",
             )
         view = jvm(self._table.spark)
         with closing(view.org.apache.iceberg.ManifestFiles.readPaths(manifest, self._io, specs)) as paths:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
 from lakecdc.contract.fields import parse_moment
-from lakecdc.iceberg.commit_outcome import retried
+from lakecdc.iceberg.commit_outcome import retry_commit
 from lakecdc.iceberg.jvm import java_message, mapping
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.metadata.consumers import LIMIT, Consumer, check_name, read_consumers
@@ -26,7 +26,7 @@ class Ref:
     max_age_ms: int | None = None
 
     def is_over(self, snapshot: Snapshot | None) -> bool:
-        """Check whether expiry may drop it; not if its snapshot does not exist, whose age is not known."""
+        """Check whether expiry may drop it; the age of a snapshot that does not exist is unknown."""
         return snapshot is not None and self.max_age_ms is not None and _age_ms(snapshot) > self.max_age_ms
 
 
@@ -71,7 +71,7 @@ def change_refs(
     """
 
     try:
-        retried(table, lambda: put_refs(table, refs, fast_forward, decided_at=decided_at))
+        retry_commit(table, lambda: put_refs(table, refs, fast_forward, decided_at=decided_at))
     except Exception as error:
         # the commit may have arrived although its answer was lost
         current = read_refs(table.refresh())
@@ -93,7 +93,7 @@ def put_refs(
     decided_at: int | None = None,
 ) -> None:
     """Commit tags and branches once, in the Java transaction ``owner`` if there is one; see :func:`change_refs`."""
-    # this loads the newest metadata, so the refs to compare have to be read afterwards
+    # this loads the newest metadata, so the refs to compare must be read afterwards
     manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
     if decided_at is not None and now[MAIN].snapshot_id != decided_at:
         raise ConflictError("another writer committed meanwhile", table=table.name)
@@ -151,7 +151,7 @@ def _refuse_sideways(table: IcebergTable, name: str, now: Ref | None, ref: Ref) 
 def named_snapshot(table: IcebergTable, name: str, use: str = "") -> Snapshot:
     """Return the snapshot that a name refers to.
 
-    :param name: an id, a tag, a branch, or an ISO-8601 time: the newest snapshot that ``main`` had by then.
+    :param name: an id, a tag, a branch, or an ISO-8601 time: the newest snapshot of ``main`` at that time.
     :param use: continues the error message, such as " for 'x'".
     :raises InputError: the snapshot does not exist or has expired.
     """
@@ -200,5 +200,5 @@ def put_consumer(table: IcebergTable, name: str, snapshot: Snapshot) -> None:
         put_refs(table, {consumer.tag: tag}, owner=transaction)
         transaction.commitTransaction()
 
-    retried(table, commit)
+    retry_commit(table, commit)
     table.refresh()

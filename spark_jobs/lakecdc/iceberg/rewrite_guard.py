@@ -168,7 +168,7 @@ def refusal_in_sight(
 
     :param start: the snapshot they were read at.
     :param own: ids of snapshots that the run has committed itself.
-    :param counted: position deletes of others that would refuse it.
+    :param counted: position deletes of other runs that would make it fail.
     :return: None if nothing prevents it.
     """
     chosen, io = set(locations), table.refresh().java.io()

@@ -44,7 +44,7 @@ def rewrite_session(spark: SparkSession) -> SparkSession:
 
 
 def runs_session(spark: SparkSession) -> SparkSession:
-    """Copy the session such that Python tasks get runs of many rows, each of which is one value, one by one."""
+    """Copy the session such that Python tasks get runs of many rows, one value each, one by one."""
     session = rewrite_session(spark)
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
     return session

@@ -163,6 +163,6 @@ def specs_by_dropped_columns(table: IcebergTable) -> frozenset[int]:
 
 
 def specs_losing_partitions(table: IcebergTable, snapshot_id: int) -> frozenset[int]:
-    """Return those of these specs with data files in a snapshot; see :func:`specs_by_dropped_columns`."""
+    """Return the specs among these with data files in a snapshot; see :func:`specs_by_dropped_columns`."""
     lost = specs_by_dropped_columns(table)
     return lost & live_spec_ids(table, table.java.snapshot(snapshot_id)) if lost else lost

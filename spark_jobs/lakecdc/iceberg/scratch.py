@@ -10,7 +10,7 @@ from typing import Any
 
 from lakecdc.contract.errors import ConflictError, LakecdcError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch, move_tag
-from lakecdc.iceberg.commit_outcome import retried
+from lakecdc.iceberg.commit_outcome import retry_commit
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.lease import give_back, keep_renewed, put
@@ -24,7 +24,7 @@ _MAX_AGE_MS = 24 * 3600 * 1000
 
 
 class HeadMovedError(ConflictError):
-    """Another commit came between the creation of the branch and its publication; the statement has to run again."""
+    """Another commit came between the creation of the branch and its publication; the statement must run again."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def branch(
         manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
         transaction.commitTransaction()
 
-    retried(table, create)
+    retry_commit(table, create)
     table.refresh()
     try:
         with keep_renewed(table, lease):
@@ -56,7 +56,7 @@ def branch(
     except LakecdcError:
         raise
     except Exception as error:
-        # a statement that goes on starts the branch anew, from a main that may lack what it has read
+        # a statement that continues would recreate the branch, from a main that may lack what it read
         if table.refresh().has_branch(name):
             raise
         raise HeadMovedError("The table's head moved, and the branch was dropped.", table=table.name) from error
@@ -128,7 +128,7 @@ def remove(table: IcebergTable, branch_names: Iterable[str], lease: Lease | None
         transaction.commitTransaction()
 
     table.refresh()
-    retried(table, commit)
+    retry_commit(table, commit)
     table.refresh()
 
 

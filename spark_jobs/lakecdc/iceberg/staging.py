@@ -82,7 +82,7 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
 
 @contextmanager
 def staged_tasks(table: IcebergTable, tasks: Sequence[Any], java_table: Any = None) -> Iterator[str]:
-    """Make Java ``FileScanTask`` objects readable with ``spark.read.format("iceberg").load``; yield what to load.
+    """Make Java ``FileScanTask`` objects readable with ``spark.read.format("iceberg").load``; yield the name to load.
 
     :param java_table: whose columns are read; default: the table's.
     """
@@ -125,7 +125,7 @@ def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, 
 
 
 def describe_like(table: IcebergTable, written: Iterable[WrittenFile], like: Any, sort_order_id: int) -> list[Any]:
-    """Describe data files of the partition that another one is of; see :func:`describe`.
+    """Describe data files of the same partition as another one; see :func:`describe`.
 
     :param like: a Java ``DataFile``.
     :param sort_order_id: the table's id of their order; 0 for another order or none.

@@ -234,7 +234,7 @@ class IcebergTable:
         if self.reader is not None:
             snapshot = self.head() if snapshot_id is None else self.snapshot(snapshot_id)
             if snapshot is not None and (rows := self.reader(snapshot)) is not None:
-                # Spark reads a snapshot with the column names of its time, and a branch with those of today
+                # Spark reads a snapshot with the column names of its time, and a branch with the current ones
                 if snapshot_id is not None:
                     names = self.names_at(snapshot.id).items()
                     rows = rows.selectExpr(*[f"{quoted_column(now)} AS {quoted_column(old)}" for old, now in names])

@@ -56,14 +56,14 @@ def compute_partitions(table: IcebergTable, snapshot_id: int) -> None:
         transaction.commitTransaction()
 
 
-def remove_statistics(table: IcebergTable, is_meant: Callable[[str], bool]) -> list[str]:
+def remove_statistics(table: IcebergTable, selects: Callable[[str], bool]) -> list[str]:
     """Remove statistics files from the metadata and return their locations; the files stay.
 
-    :param is_meant: selects files by location.
+    :param selects: selects files by location.
     :raises ConflictError: other writers won at every attempt that the table allows.
     """
     columns, partitions = (
-        [file for file in listed(files) if is_meant(str(file.path()))]
+        [file for file in listed(files) if selects(str(file.path()))]
         for files in (table.java.statisticsFiles(), table.java.partitionStatisticsFiles())
     )
     transaction = table.java.newTransaction()
@@ -83,6 +83,6 @@ def remove_statistics(table: IcebergTable, is_meant: Callable[[str], bool]) -> l
 
 @contextmanager
 def _registered(table: IcebergTable, failure: str = "The statistics were not registered") -> Iterator[None]:
-    with conflict_errors(table, failure, "The table is as it was; run again."):
+    with conflict_errors(table, failure, "Nothing was changed; run again."):
         yield
     table.refresh()

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: of a file in S3, all but the last; 10,000 at most, as S3 has it, so that no file is larger than 80 GiB
+#: size of a part of a file in S3, except the last; S3 takes 10,000 parts, so a file has at most 80 GiB
 PART_BYTES = 8 * 1024 * 1024
-# parts that a process sends at once, whatever number of files it writes
+# parts that a process sends at once for all its files
 _SENT_AT_ONCE = 4
 
 
@@ -59,9 +59,9 @@ class Output(ABC):
         """Do nothing: the file does not exist before it is closed."""
 
     def close(self) -> None:
-        """Make the file; nothing happens if it is closed or discarded.
+        """Finish the file; nothing happens if it is closed or discarded.
 
-        :raises BaseException: what writing failed by before.
+        :raises BaseException: the error of an earlier write.
         """
         if self._failure:
             raise self._failure
@@ -190,7 +190,7 @@ class Upload(Output):
 # a client keeps its connections, and a task writes many files
 @lru_cache(maxsize=4)
 def _client(properties: tuple[tuple[str, str], ...]) -> Any:
-    # hashes by client and server take longer than everything else; Arrow's S3 signs checksums alone too
+    # hashes by client and server take longer than everything else; Arrow's S3 signs only checksums too
     return s3_client(dict(properties), hashes_bodies=False)
 
 

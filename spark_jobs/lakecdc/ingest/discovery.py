@@ -12,7 +12,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.findings import Finding, tried
+from lakecdc.contract.findings import Finding, run_check
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.sources import source_module
@@ -44,7 +44,7 @@ def expand_targets(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[st
 def check_patterns(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> Iterator[Finding]:
     """Check which source tables match patterns; ``named`` receives the spec with every target named."""
     if _has_patterns(spec):
-        yield tried("source_tables", _matched, spec, tables, named)
+        yield run_check("source_tables", _matched, spec, tables, named)
     else:
         named.append(spec)
 
@@ -81,12 +81,12 @@ def named_targets(
     shared: dict[str, InputError] = {}
     named = [t for t in targets if not t.is_pattern]
     own, fed_by = {t.source_table for t in named}, {t.table: "" for t in named}
-    expanded = [p.for_source_table(name) for p in targets if p.is_pattern for name in source_tables if p.wants(name)]
+    expanded = [p.for_source_table(name) for p in targets if p.is_pattern for name in source_tables if p.matches(name)]
     quarantines = {quarantine_of(t.table, quarantine) for t in (*named, *expanded)}
     for pattern in (t for t in targets if t.is_pattern):
         for source_table in source_tables:
             target = pattern.for_source_table(source_table)
-            if source_table in own or not pattern.wants(source_table) or fed_by.get(target.table) == "":
+            if source_table in own or not pattern.matches(source_table) or fed_by.get(target.table) == "":
                 continue
             names = [n for n in (target.table, target.history_table) if n]
             ours = [n for n in names if is_side_table(n) or n in quarantines]

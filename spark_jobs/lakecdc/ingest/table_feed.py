@@ -22,7 +22,7 @@ from lakecdc.ingest.apply.modes import equality_delete_files
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.ingest.fold import Stats
 from lakecdc.metadata import names
-from lakecdc.metadata.freshness import judge
+from lakecdc.metadata.freshness import judge_freshness
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
 from lakecdc.metadata.readers import explain_form, find_misfit
 from lakecdc.runtime.run import failure
@@ -215,7 +215,7 @@ class TableFeed:
             return None
         # until a reload commits, readers see the earlier rows
         seen = self.position or (self.carrier.position if self.carrier else None)
-        freshness = judge(self.target.freshness, seen.read_through if seen else None, datetime.now(UTC))
+        freshness = judge_freshness(self.target.freshness, seen.read_through if seen else None, datetime.now(UTC))
         self.metrics |= freshness.facts()
         return freshness.problem
 

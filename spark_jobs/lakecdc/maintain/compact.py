@@ -21,7 +21,7 @@ from lakecdc.maintain.reports import joined
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
 from lakecdc.metadata import names
-from lakecdc.metadata.compaction_reasons import none_speaks
+from lakecdc.metadata.compaction_reasons import no_reason_to_compact
 from lakecdc.metadata.file_facts import Partitions, cold_files, warm_files
 from lakecdc.metadata.file_sizes import written_file_bytes
 
@@ -84,7 +84,7 @@ def _plan(
         [*moving, *units],
         order,
         target,
-        none_speaks(options, target, large),
+        no_reason_to_compact(options, target, large),
         counts,
         summary,
         left=joined(too_large, beside_cold, specs.remark) or None,

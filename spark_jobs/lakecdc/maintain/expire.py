@@ -22,7 +22,7 @@ from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seco
 from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import Consumer, read_consumers
-from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
+from lakecdc.metadata.expiry import cutoff_ms, iso, no_snapshot_expires
 from lakecdc.metadata.positions import Carrier
 from lakecdc.runtime import failpoints
 
@@ -60,7 +60,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     planned = plan(table, requested_ms, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
-        why = joined(none_can_go(cutoff), _unreadable(planned.counts))
+        why = joined(no_snapshot_expires(cutoff), _unreadable(planned.counts))
         return nothing(table, why, head, **planned.counts, **trimmed)
     if options.dry_run:
         return dry_run(table, head, **planned.counts | _estimate(table, planned.expiry))

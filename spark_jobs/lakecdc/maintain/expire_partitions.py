@@ -33,7 +33,7 @@ from lakecdc.maintain.time_ranges import (
     unit_of,
 )
 from lakecdc.metadata import names
-from lakecdc.metadata.expiry import no_row_can_go, row_cutoff
+from lakecdc.metadata.expiry import no_row_expires, row_cutoff
 from lakecdc.metadata.floor import TIMES, Floor, read_floor, text_of
 from lakecdc.runtime import failpoints
 from lakecdc.sql import quoted_column
@@ -203,7 +203,7 @@ def _nothing_to_remove(table: IcebergTable, plan: ExpiryPlan) -> TableReport:
             table=table.name,
             hint=f"Partition or sort the table by {plan.column.name!r}, or set allow_row_deletes.",
         )
-    return nothing(table, no_row_can_go(plan.counts["cutoff"]), plan.head, **plan.counts)
+    return nothing(table, no_row_expires(plan.counts["cutoff"]), plan.head, **plan.counts)
 
 
 def _done(table: IcebergTable, plan: ExpiryPlan, after: Snapshot, facts: dict[str, Any]) -> TableReport:

@@ -27,7 +27,7 @@ from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
 from lakecdc.metadata.file_facts import FileFacts, LiveFile, Partitions, average_depth, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes
-from lakecdc.metadata.last_write import standing
+from lakecdc.metadata.last_write import describe_writes
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
 
@@ -81,7 +81,7 @@ def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
         _measured[table.uuid, head.id] = _table_health(table, head, files, order)
     past = read_history(table)
     measured = replace(_measured[table.uuid, head.id], snapshots=len(past.snapshots))
-    return {**measured.facts(), **standing(past.ancestors(), past.properties, datetime.now(UTC))}
+    return {**measured.facts(), **describe_writes(past.ancestors(), past.properties, datetime.now(UTC))}
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def _table_health(
     table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder
 ) -> health.TableHealth:
     """Measure the health of a snapshot, ignoring the table's other snapshots."""
-    return health.measured(
+    return health.measure_health(
         files,
         target_file_bytes=target_file_bytes(table.properties, from_summary(snapshot.summary).bytes),
         snapshots=0,

@@ -10,7 +10,7 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.metadata.names import target_of
-from lakecdc.metadata.policy import GOVERNED, permitted
+from lakecdc.metadata.policy import GOVERNED, permitted_options
 
 
 def apply_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
@@ -27,7 +27,7 @@ def apply_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
     for name in {target_of(table.name), *(protection.beside if protection else ())} - {table.name}:
         if (owner := open_if_there(table.spark, table.catalog, name)) is not None:
             properties[name] = owner.refresh().properties
-    options = permitted(spec.job, spec.options, table.name, properties, datetime.now(UTC))
+    options = permitted_options(spec.job, spec.options, table.name, properties, datetime.now(UTC))
     return replace(spec, options=options)
 
 

@@ -40,7 +40,7 @@ from lakecdc.ingest.api import (
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
-from lakecdc.metadata.policy import permitted
+from lakecdc.metadata.policy import permitted_options
 from lakecdc.metadata.positions import Position, decode, idle_positions
 from lakecdc.runtime import failpoints
 from lakecdc.sql import literal, quoted_column
@@ -81,7 +81,7 @@ class Cleaning:
         table = open_if_there(self.target.spark, self.target.catalog, name)
         if table is not None:
             own = {name: table.refresh().properties}
-            permitted(JOB, replace(self.options, protection={}), name, own, datetime.now(UTC))
+            permitted_options(JOB, replace(self.options, protection={}), name, own, datetime.now(UTC))
         return table
 
     def record(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit_outcome import retried
+from lakecdc.iceberg.commit_outcome import retry_commit
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, keep_renewed, new_lease, put
 from lakecdc.iceberg.refs import Ref, read_refs, ref_age_ms
@@ -67,7 +67,7 @@ def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: in
         return number
 
     table.refresh()
-    number = retried(table, commit)
+    number = retry_commit(table, commit)
     try:
         yield number
     finally:
@@ -98,7 +98,7 @@ def _create(
         transaction.commitTransaction()
 
     try:
-        retried(table, commit)
+        retry_commit(table, commit)
     except LeaseHeldError:
         raise
     except Exception as error:
@@ -124,6 +124,6 @@ def _remove(table: IcebergTable, tag: str, lease: Lease | None = None) -> None:
 
     try:
         table.refresh()
-        retried(table, commit)
+        retry_commit(table, commit)
     except Exception as error:
         log.warning("%s: tag %s was not removed: %s", table.name, tag, java_message(error))

@@ -12,7 +12,7 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.refs import Ref, change_refs, moments, named_snapshot, read_refs, ref_age_ms
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing
-from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
+from lakecdc.metadata.periodic_tags import UP_TO_DATE, periodic_tags
 
 
 def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -41,7 +41,7 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
         "changed": sorted(refs_after),
     }
     if not refs_after:
-        return nothing(table, AS_WANTED, ancestors[0], **metrics)
+        return nothing(table, UP_TO_DATE, ancestors[0], **metrics)
     if options.dry_run:
         return dry_run(table, ancestors[0], **metrics)
     change_refs(table, refs_after, forward)

@@ -27,12 +27,12 @@ _LIKE_OTHERS = 1.0
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a job on one table: core-seconds guessed before any correction, and taken."""
+    """One run of a job on one table: core-seconds guessed before any correction, and measured."""
 
     job: str
     table: str
     guessed: float
-    taken: float
+    measured: float
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Calibration:
     by_job: Mapping[str, Curve] = field(default_factory=dict)
     by_table: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
-    def corrected(self, job: str, table: str, guessed: float) -> float:
+    def predict(self, job: str, table: str, guessed: float) -> float:
         """Predict the cost of a job in core-seconds from a guess (:class:`lakecdc.metadata.work.Work`)."""
         curve = self.by_job.get(job, Curve())
         return round(curve.at(guessed) * self.by_table.get((job, table), 1.0), 3)
 
 
-def calibrated(runs: Iterable[Run]) -> Calibration:
+def calibrate(runs: Iterable[Run]) -> Calibration:
     """Learn the correction by medians, which ignore disturbed runs and tables that have just grown."""
     by_job: dict[str, list[Run]] = defaultdict(list)
     by_table: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
         of_table = by_table[run.job, run.table]
-        if run.guessed > 0 and run.taken > 0 and len(of_table) < _NEWEST:
+        if run.guessed > 0 and run.measured > 0 and len(of_table) < _NEWEST:
             of_table.append(run)
             by_job[run.job].append(run)
     curves = {job: _curve(job_runs[:_NEWEST_OF_JOB]) for job, job_runs in by_job.items()}
@@ -81,16 +81,16 @@ def _curve(runs: Sequence[Run]) -> Curve:
     guesses = [run.guessed for run in runs]
     if len(runs) >= _ENOUGH and max(guesses) >= _APART * min(guesses):
         slopes = [
-            math.log(one.taken / other.taken) / math.log(one.guessed / other.guessed)
+            math.log(one.measured / other.measured) / math.log(one.guessed / other.guessed)
             for one, other in itertools.combinations(runs, 2)
             # the slope between similar guesses is noise
             if abs(math.log(one.guessed / other.guessed)) > 0.5
         ]
         exponent = min(max(statistics.median(slopes), _LEAST_EXPONENT), _MOST_EXPONENT)
-    return Curve(statistics.median(run.taken / math.pow(run.guessed, exponent) for run in runs), exponent)
+    return Curve(statistics.median(run.measured / math.pow(run.guessed, exponent) for run in runs), exponent)
 
 
 def _share(runs: Sequence[Run], curve: Curve) -> float:
     """Return a table's factor relative to the curve, closer to 1 the fewer runs it has."""
-    factor = statistics.median(run.taken / curve.at(run.guessed) for run in runs)
+    factor = statistics.median(run.measured / curve.at(run.guessed) for run in runs)
     return math.pow(factor, len(runs) / (len(runs) + _LIKE_OTHERS))

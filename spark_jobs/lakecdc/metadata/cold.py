@@ -84,7 +84,7 @@ def partition_end(fields: Mapping[int, Sequence[TimeField]], scope: Scope) -> da
 
 @dataclass(frozen=True)
 class ColdRules:
-    """The decision which data files of a table are cold, by a job's options.
+    """Rules by a job's options which data files of a table are cold.
 
     :param end: see :func:`partition_end`.
     :param tagged: locations of the data files that the tag reaches.
@@ -135,9 +135,9 @@ class ColdRules:
 
     def _look_up(self, files: Sequence[FileFacts]) -> None:
         """Look up storage classes, of the newest files first, as the oldest may be too many and cold forever."""
-        asked = sum(why is not Cold.NOT_LOOKED_UP for why in self._looked_up.values())
+        looked_up = sum(why is not Cold.NOT_LOOKED_UP for why in self._looked_up.values())
         locations = [f.location for f in sorted(files, key=lambda f: (-f.sequence, f.location))]
-        most = MOST_LOOK_UPS - asked
+        most = MOST_LOOK_UPS - looked_up
         classes = self.storage_classes(locations[:most])
         for number, location in enumerate(locations):
             is_cold = classes.get(location) in self.options.cold_storage_classes

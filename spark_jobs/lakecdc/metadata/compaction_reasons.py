@@ -75,7 +75,7 @@ def reasons(
     )
 
 
-def none_speaks(options: CompactDataFilesOptions, target: int, large: float) -> str:
+def no_reason_to_compact(options: CompactDataFilesOptions, target: int, large: float) -> str:
     """Explain in the report why nothing is compacted."""
     return (
         f"no partition has {options.min_input_files} files below {options.small_file_ratio:g} of {target} bytes, "

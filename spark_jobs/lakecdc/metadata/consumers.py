@@ -45,7 +45,7 @@ class Consumer:
 
     @property
     def is_readable(self) -> bool:
-        """Check whether its property can be parsed; otherwise everything it may need has to be kept."""
+        """Check whether its property can be parsed; otherwise everything it may need must be kept."""
         return self.snapshot_id != UNREADABLE
 
     @property
@@ -73,7 +73,7 @@ class Consumer:
 def check_name(name: str, table: str) -> str:
     """Return a valid consumer name, which can be part of a property and a tag.
 
-    :raises InputError: it cannot.
+    :raises InputError: the name is invalid.
     """
     if not _NAME.fullmatch(name):
         raise InputError(

@@ -17,7 +17,7 @@ _DAY = timedelta(days=1)
 class Prices:
     """Prices in one currency.
 
-    :param core_hour: of a core for an hour. Costs are those of the CPU time of Spark's tasks; drivers, idle cores and
+    :param core_hour: of a core for an hour. Costs count the CPU time of Spark's tasks; drivers, idle cores and
         the start of applications come on top.
     :param thousand_reads: of a thousand read requests to the object store, for the estimate of what readers save.
         Requests of jobs are not counted.
@@ -52,7 +52,7 @@ class Prices:
 
 
 def days_between(oldest: datetime, now: datetime) -> float:
-    """Return the days that a history covers, at least one, since less says nothing about a month."""
+    """Return the days that a history covers, at least one, since less is no basis for a month."""
     return max((now - oldest) / _DAY, 1.0)
 
 
@@ -61,12 +61,12 @@ def per_month(amount: float, days: float) -> float:
     return amount / days * (_MONTH / _DAY)
 
 
-def spared_requests(spared: Iterable[tuple[datetime, float]], reads_per_day: float, now: datetime) -> float:
-    """Estimate the read requests that readers have been spared by now.
+def saved_requests(spared: Iterable[tuple[datetime, float]], reads_per_day: float, now: datetime) -> float:
+    """Estimate the read requests that jobs have saved readers.
 
-    As if each read scanned the whole table, with one request for each file that it opens, and would have opened the
-    files forever that a job has spared it.
+    Assumes that each read scans the whole table, with one request per file, and that files would have stayed forever
+    without the job.
 
-    :param spared: times of jobs, with the number of files that a scan opened less after each.
+    :param spared: times of jobs, with the number of files fewer that a scan opened after each.
     """
     return sum(files * reads_per_day * max((now - at) / _DAY, 0.0) for at, files in spared)

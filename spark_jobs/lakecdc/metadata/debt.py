@@ -1,4 +1,4 @@
-"""Delete debt: the cost for readers of changes written as delete files, and which of it can or need not be paid."""
+"""Delete debt: the cost for readers of changes written as delete files, and the part that can, or need not, be paid."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def doubt(kind: str | None) -> Doubt | None:
 def are_settled(files: Iterable[LiveFile], format_version: int, options: RewriteDeleteFilesOptions) -> bool:
     """Check from metadata alone whether ``rewrite_delete_files`` would leave all delete files unchanged.
 
-    Each has rows, names one data file, may apply to it, and cannot be merged with others: those that the job's survey
-    (``lakecdc.maintain.delete_files.survey``) leaves. Position deletes of a whole partition never count as settled,
-    although the survey leaves some.
+    Each has rows, names one data file, may apply to it, and cannot be merged with others, as in the job's survey
+    (``lakecdc.maintain.delete_files.survey``). Position deletes of a whole partition never count as settled, although
+    the survey leaves some.
 
     :param files: all live files of the snapshot.
     """

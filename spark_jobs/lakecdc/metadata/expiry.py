@@ -21,15 +21,15 @@ def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
 
 
 def old_enough(snapshots: Mapping[int, int], retained: Collection[int], cutoff: int) -> list[int]:
-    """Return the snapshots that may expire by age, ignoring who needs them.
+    """Return the snapshots that may expire by age, ignoring other reasons to keep them.
 
     :param snapshots: milliseconds since 1970 by id.
-    :param retained: those of refs, and the last ones of each branch that stay whatever their age.
+    :param retained: snapshots of refs, and the newest of each branch, which stay at any age.
     """
     return [snapshot for snapshot, moment in snapshots.items() if moment < cutoff and snapshot not in retained]
 
 
-def none_can_go(cutoff: int) -> str:
+def no_snapshot_expires(cutoff: int) -> str:
     """Explain in the report why nothing expires."""
     return f"no snapshot before {iso(cutoff)} can expire"
 
@@ -47,7 +47,7 @@ def row_cutoff(options: ExpirePartitionsOptions, now: datetime) -> datetime | No
     return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def no_row_can_go(cutoff: str) -> str:
+def no_row_expires(cutoff: str) -> str:
     """Explain in the report why no row expires; the cutoff is an ISO-8601 time."""
     return f"no row is from before {cutoff}"
 

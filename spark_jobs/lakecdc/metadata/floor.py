@@ -87,7 +87,7 @@ def unfinished_erasure(properties: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class ErasedAfter:
-    """Note of an erasing snapshot: earlier ones that differ by erased rows alone, and the rows erased since these."""
+    """Note of an erasing snapshot: earlier ones that differ only by erased rows, and the number of these rows."""
 
     snapshots: tuple[int, ...]
     rows: int

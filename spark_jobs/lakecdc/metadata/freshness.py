@@ -58,7 +58,7 @@ class Freshness:
         return {"freshness_promised_seconds": self.promised_seconds, "freshness_late_seconds": self.late_seconds}
 
 
-def judge(promised: str, source_time: str | None, now: datetime) -> Freshness:
+def judge_freshness(promised: str, source_time: str | None, now: datetime) -> Freshness:
     """Compare the newest source moment that readers see with a promise, such as ``30m``.
 
     :param source_time: ``read_through`` of the table's current position, ISO-8601.
@@ -81,7 +81,7 @@ def judge_table(
     if table not in promises and (not matches or source_time is None or not is_fed):
         return None
     promised = promises[table if table in promises else max(matches, key=len)]
-    return None if promised is None or is_side_table(table) else judge(promised, source_time, now)
+    return None if promised is None or is_side_table(table) else judge_freshness(promised, source_time, now)
 
 
 def format_seconds(seconds: float) -> str:

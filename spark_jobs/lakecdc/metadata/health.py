@@ -109,7 +109,7 @@ def grade(score: float) -> str:
     return "bad" if score < _BAD else "poor" if score < _POOR else "good"
 
 
-def measured(
+def measure_health(
     files: Iterable[LiveFile],
     *,
     target_file_bytes: int,

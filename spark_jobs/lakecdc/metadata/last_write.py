@@ -48,18 +48,18 @@ class SnapshotFacts:
 
 
 def keeps_rows(operation: str | None, summary: Mapping[str, str]) -> bool:
-    """Check whether a snapshot has exactly the rows of its parent, by what its writer says."""
+    """Check whether a snapshot has exactly the rows of its parent, according to its writer."""
     return operation == "replace" or summary.get(names.JOB) in _KEEPING
 
 
 def may_add_rows(operation: str | None, summary: Mapping[str, str]) -> bool:
-    """Check whether a snapshot may have rows that its parent lacks, by what its writer has counted."""
+    """Check whether a snapshot may have rows that its parent lacks, by its writer's counts."""
     if operation in ("replace", "delete"):
         return False
     added = summary.get("added-records")
     if added is not None:
         return int(added) > 0
-    # writers leave numbers out that are 0, but these
+    # writers omit numbers that are 0, except these
     return summary.get("added-data-files") is not None or summary.get("total-records") is None
 
 
@@ -99,7 +99,7 @@ def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
     return max(0.0, round((now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds(), 3))
 
 
-def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], now: datetime) -> dict[str, Any]:
+def describe_writes(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """Describe a branch's last write, maintenance and lag as JSON; its snapshots are newest first."""
     known = list(snapshots)
     written = last_write(known, properties)
@@ -136,7 +136,7 @@ def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]
 class EarlierRows:
     """The average number of rows after earlier runs.
 
-    Equality deletes do not tell how many rows they matched, so this is a range.
+    The number of rows that equality deletes matched is unknown, so this is a range.
 
     :param fewest: if each equality delete had matched a row.
     :param most: if none had.
@@ -157,7 +157,7 @@ class EarlierRows:
 def earlier_rows(snapshots: Iterable[SnapshotFacts], last: int) -> EarlierRows | None:
     """Average the rows after the last runs that wrote to a branch, without the newest one; None if there was none.
 
-    Consecutive snapshots of one application are one run, of which the last one counts.
+    Consecutive snapshots of one application are one run; only the last one counts.
 
     :param snapshots: of the branch, from its head towards the root.
     :param last: number of runs.

@@ -1,8 +1,8 @@
 """Locations of files, which engines write and storage lists in different ways.
 
 Metadata of format version 4 may have relative ones: :func:`resolve` comes first wherever locations from metadata are
-opened, or compared with those of a listing. Two are then compared by :func:`canonical`, or by :func:`key` where a file
-must rather be taken for another one than not be recognized.
+opened, or compared with those of a listing. Two are then compared by :func:`canonical`, or by :func:`key` where
+mistaking a file for another one is safer than missing it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 _PARTS = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
 _SLASHES = re.compile("//+")
-#: what absolute locations begin with, also in SQL
+#: pattern of the beginning of absolute locations, also in SQL
 ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.-]*:)"
 _S3 = ("s3", "s3a", "s3n")
 #: object stores by scheme, each with one name for all schemes of the same store
@@ -62,9 +62,10 @@ def resolve(location: str, root: str) -> str:
 
 
 def readings(location: str, root: str) -> Iterator[str]:
-    """Yield every location that one from a table's metadata may mean, for files that must not be removed.
+    """Yield every reading of a location from a table's metadata, for files that must not be removed.
 
-    One without a scheme that begins with a slash is absolute, and to Iceberg's code for format version 4 relative.
+    A location without a scheme that begins with a slash is absolute, but relative in Iceberg's code for format version
+    4.
     """
     yield resolve(location, root)
     if location.startswith("/"):

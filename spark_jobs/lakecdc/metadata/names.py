@@ -12,11 +12,11 @@ JOB = "lakecdc.job"
 ROW_ID, ROW_ID_ID = "_row_id", 2147483540
 #: reserved field of data files with the data sequence numbers at which rows were last changed
 UPDATED, UPDATED_ID = "_last_updated_sequence_number", 2147483539
-#: summary: unique mark of one commit, to find it again when the catalog did not answer
+#: summary: unique mark of one commit, to find it if the catalog did not answer
 COMMIT_ID = "lakecdc.commit-id"
-#: summary: highest order key that a row may have in a table that has no rows but those of its source's log
+#: summary: highest order key that a row may have, in a table that only its source's log feeds
 ROWS_BELOW = "lakecdc.rows-below"
-#: summary: ids of partition specs, with commas; every key that the commit deletes is deleted in each of them
+#: summary: comma-separated ids of partition specs, in each of which the commit deletes all of its keys
 DELETE_SPECS = "lakecdc.delete-specs"
 #: table property: position and read-through of a table that was quiet, bound to its carrier snapshot (see of_feed)
 IDLE_POSITION = "lakecdc.idle-position"
@@ -41,24 +41,24 @@ LEASE = "lakecdc.lease"
 LEASE_TAKEN_PREFIX = "lakecdc-lease-"
 #: summary: sort order of the files of a sort, so that the next one skips them
 SORTED_BY = "lakecdc.sorted-by"
-#: summary: sort order of the rows in each file that a compaction wrote, whatever the files' ranges
+#: summary: sort order of the rows in each file that a compaction wrote, regardless of the files' ranges
 ROWS_SORTED_BY = "lakecdc.rows-sorted-by"
-#: table property: JSON of what the table's rows were last sorted by, and of the snapshots whose files lie so
+#: table property: JSON of the last sort order, and of the snapshots whose files follow it
 SORTED_LAYOUT = "lakecdc.layout.sorted-by"
 #: table property, set by users: comma-separated columns for the Bloom filters of rewritten files
 BLOOM_FILTER_COLUMNS = "lakecdc.layout.bloom-filter-columns"
-#: table property: columns whose older rows are still to be filled with the source's default, a JSON list
+#: table property: columns whose older rows still lack the source's default, a JSON list
 FILL = "lakecdc.columns-to-fill"
-#: table property: id of the snapshot that has filled columns last, and has the keys of its parent
+#: table property: id of the snapshot that last filled columns, and has the keys of its parent
 FILLED = "lakecdc.columns-filled"
-#: table property: JSON of the columns that the source had last, each with the number that it keeps when it is renamed,
-#: or null where the source gives it none
+#: table property: JSON of the source's latest columns, each with its number, which survives a rename; null if the
+#: source has no numbers
 SOURCE_COLUMNS = "lakecdc.source-columns"
-#: table property: JSON of the numbers of those that are the table's key
+#: table property: JSON of the numbers of the table's key columns
 SOURCE_KEY = "lakecdc.source-key"
-#: table property: JSON of the columns that the source had before these, and where in its log it came to have these
+#: table property: JSON of the source's columns before these, and of the place of the change in its log
 SOURCE_COLUMNS_BEFORE = "lakecdc.source-columns-before"
-#: table property: full name of the one source table whose events feed the table, where messages tell it
+#: table property: full name of the one source table whose events feed the table, if messages name it
 SOURCE_TABLE = "lakecdc.source-table"
 #: table property: JSON of the rules by which events are merged into the table's rows
 MERGE = "lakecdc.merge"
@@ -66,23 +66,23 @@ MERGE = "lakecdc.merge"
 AGGREGATED = "lakecdc.aggregated"
 #: table property: set while the view beside a table still has names from before a rename
 VIEW_BEHIND = "lakecdc.view-behind"
-#: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised
+#: summary of a side table: the target's state that the commit belongs to, to recognise an interrupted batch
 SIDE_OF = "lakecdc.side-of"
-#: summary: ids, with commas, of the snapshots that carried its position before it, which an erasure of rows has expired
+#: summary: comma-separated ids of earlier snapshots with its position, which an erasure of rows has expired
 CARRIED_BEFORE = "lakecdc.carried-before"
-#: summary: JSON of the snapshots that differ from an erasing one by erased rows alone, and of how many rows these are
+#: summary: JSON of the snapshots that differ from an erasing one only by erased rows, and of the number of these rows
 ERASED_AFTER = "lakecdc.erased-after"
-#: prefix of the short-lived branches on which a MERGE is made before it is published
+#: prefix of the short-lived branches on which a MERGE runs before it is published
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
 #: branch with a batch whose checks failed or are about to run
 AUDIT_BRANCH = "lakecdc_audit"
-#: summary: id of the snapshot that a short-lived branch began at; what lies between was made by its own statements
+#: summary: id of the snapshot that a short-lived branch began at; later ones are from its own statements
 BRANCHED_FROM = "lakecdc.branched-from"
-#: summary: JSON of the moment that a branch was made to hold, the snapshot it began with and the events it took
+#: summary: JSON of the moment that a branch restores, its first snapshot and the applied events
 MOMENT = "lakecdc.moment"
 #: prefix of the short-lived branches on which a past moment is restored
 MOMENT_BRANCH_PREFIX = "lakecdc_moment_"
-#: table property: short names, with commas, of the engines that ``set_readers`` made the table readable for
+#: table property: comma-separated short names of the engines that ``set_readers`` made the table readable for
 READERS = "lakecdc.readers"
 #: table property: source time of the last TRUNCATE of a target with ``on_truncate: mark``
 TRUNCATED = "lakecdc.truncated-at"
@@ -100,14 +100,14 @@ FILES_SUFFIX = "_lakecdc_files"
 QUARANTINE = "lakecdc_quarantine"
 #: name of the table that keeps the log of a namespace's failing tables
 PARKED = "lakecdc_parked"
-#: namespace of the tables of the lake as a whole: what jobs have done, and how tables have fared
+#: namespace of the tables of the lake as a whole: histories of jobs and of tables' health
 LAKE_NAMESPACE = "lakecdc"
 AUDIT = f"{LAKE_NAMESPACE}.audit"
 HEALTH = f"{LAKE_NAMESPACE}.health"
 
 
 def of_feed(name: str, feed: str) -> str:
-    """Return the name of a table property that each of the jobs that feed a table has for itself."""
+    """Return the name of a feed's own table property, for tables that several jobs feed."""
     return f"{name}.{feed}" if feed else name
 
 
@@ -147,7 +147,7 @@ def quarantine_of(table: str, named: str | None = None) -> str:
 def side_tables(table: str) -> tuple[str, ...]:
     """Return the tables that ingestion may create beside a target; none of them need exist.
 
-    Its history table is not included, because the target names it, nor is a quarantine of another name.
+    Its history table is not included, because the target names it, nor is a quarantine with another name.
     """
     own = (f"{table}{suffix}" for suffix in (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX))
     return *own, quarantine_of(table), parked_of(table)

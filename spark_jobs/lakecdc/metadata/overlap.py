@@ -52,7 +52,7 @@ Box = tuple[KeyRange, ...]
 
 
 def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
-    """Return the ends of a data file in the order of several columns, as far as the bounds tell.
+    """Return the ends of a data file in the order of several columns, as far as the bounds allow.
 
     A column counts where all columns before it have a single value in the file. After the first with several values,
     nothing is known about the rows at either end: neighbours of a sorted table share such a value, so the file is
@@ -205,7 +205,7 @@ def boxes_joined(boxes: Sequence[Box]) -> list[list[int]]:
 
 
 def hull(boxes: Sequence[Box]) -> Box:
-    """Return the smallest box around others; unknown where one of theirs is."""
+    """Return the smallest box around others; unknown where one of them is."""
     return tuple(
         KeyRange(min(r.lower for r in ranges), max(r.upper for r in ranges), sum(r.rows for r in ranges))
         if all(r.known for r in ranges)

@@ -10,7 +10,7 @@ from lakecdc.contract.expiring import TagSnapshotsOptions
 from lakecdc.metadata import names
 
 #: reason in the report for unchanged tags
-AS_WANTED = "all tags and branches are as they should be"
+UP_TO_DATE = "all tags and branches are up to date"
 
 
 def periodic_tags(

@@ -20,7 +20,7 @@ class Action:
 
     :param benefit: opened files saved for readers (:class:`lakecdc.metadata.work.Work`), weighted by how much the table
         is read.
-    :param core_seconds: predicted cost; None if only the job can tell.
+    :param core_seconds: predicted cost; None if only the job can determine it.
     :param guessed_core_seconds: the prediction before the correction by measured runs.
     :param due: why it cannot wait, if it cannot.
     :param options: options of the job that the table's policy prefers.

@@ -33,7 +33,7 @@ KEEPING = (
     "tag_snapshots",
     "compute_statistics",
 )
-#: jobs that take something away for good
+#: jobs that remove something irreversibly
 REMOVING = ("expire_snapshots", "clean_side_tables", "remove_orphan_files")
 #: removes rows, only of tables with a retention
 EXPIRE_PARTITIONS = "expire_partitions"
@@ -122,7 +122,7 @@ class Governed:
 
     :param team_jobs: the only jobs that its own property allows; None if it names none.
     :param own_options: options by job with precedence over those of all tables.
-    :param min_snapshot_age: seconds that snapshots are kept, whatever options say.
+    :param min_snapshot_age: seconds that snapshots are kept, regardless of options.
     :param min_row_age: the same for rows.
     :param windows: times of day in which work is allowed, all at once.
     """
@@ -180,7 +180,7 @@ EVERYTHING = Governed(frozenset((*KEEPING, *REMOVING)))
 NOTHING = Governed(frozenset(), frozenset())
 
 
-def permitted(
+def permitted_options(
     job: str, options: JobOptions, table: str, properties: Mapping[str, Mapping[str, str]], now: datetime
 ) -> JobOptions:
     """Apply the policy of a table to a job when it starts.
@@ -191,7 +191,7 @@ def permitted(
     :raises UnsupportedError: one of them does not allow the job, or not yet.
     :raises SpecError: a property ``lakecdc.policy.…`` cannot be read.
     """
-    by_table = {name: tightened(EVERYTHING, name, own) for name, own in properties.items()}
+    by_table = {name: tighten(EVERYTHING, name, own) for name, own in properties.items()}
     protection = getattr(options, "protection", {}).get(table, Protection())
     changes_something = not options.dry_run and getattr(options, "action", None) != "restore"
     if changes_something and job in GOVERNED:
@@ -259,7 +259,7 @@ def matching(entries: Iterable[str], tables: Iterable[str]) -> list[str]:
     ]
 
 
-def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool) -> Governed:
+def inherit_policy(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool) -> Governed:
     """Return the configured policy of a table, with each field from the most specific pattern.
 
     :param policies: by pattern of ``namespace.name``, such as ``*``, ``shop.*`` and ``shop.orders``.
@@ -285,7 +285,7 @@ def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool
     return governed
 
 
-def tightened(governed: Governed, table: str, properties: Mapping[str, str]) -> Governed:
+def tighten(governed: Governed, table: str, properties: Mapping[str, str]) -> Governed:
     """Tighten a policy by the table's own properties.
 
     :raises SpecError: a property is unknown or invalid.
@@ -300,7 +300,7 @@ def tightened(governed: Governed, table: str, properties: Mapping[str, str]) -> 
     return governed
 
 
-def tighter(one: Governed, other: Governed) -> Governed:
+def combine_policies(one: Governed, other: Governed) -> Governed:
     """Combine two policies: fewer jobs, more approvals, longer retention."""
     teams = [each.team_jobs for each in (one, other) if each.team_jobs is not None]
     return replace(

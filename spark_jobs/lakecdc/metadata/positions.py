@@ -26,9 +26,9 @@ class Position:
     :param read_through: time at the source, ISO-8601 UTC, up to which every change is in the table.
     :param high_order: the highest order key applied; an event above it needs no look-up.
     :param truncate_order: order key of the last TRUNCATE applied; an event below it is too late.
-    :param storage: what the source compares its table with, to notice changes without events; not part of the position
-        itself.
-    :param feed: name of the feed that it is of, if several jobs feed the table.
+    :param storage: state that the source compares with its table, to notice changes without events; not part of the
+        position itself.
+    :param feed: name of its feed, if several jobs feed the table.
     :param others: the positions of the table's other feeds, as JSON by feed, see :func:`beside_others`.
     """
 
@@ -44,7 +44,7 @@ class Position:
 
     @property
     def table_through(self) -> str | None:
-        """Return the time up to which the table has every change of all its feeds; None if it is not known of one."""
+        """Return the time up to which the table has every change of all its feeds; None if it is unknown for one."""
         return _lowest([self.read_through, *(other["position"].get("read_through") for other in self.others.values())])
 
     def encode(self) -> str:
@@ -64,7 +64,7 @@ class Position:
         return text
 
     def idle_until(self, moment: datetime) -> Position:
-        """Return the same place after a quiet stretch up to a moment at the source."""
+        """Return the same position, read through up to a later moment at the source."""
         through = moment.astimezone(UTC).isoformat(timespec="microseconds")
         return replace(self, read_through=max(self.read_through or through, through))
 
@@ -73,7 +73,7 @@ def decode(text: str) -> Position:
     """Decode a position from summary text."""
     document = json.loads(text)
     offsets = document.get("offsets", {})
-    # former place for the source kafka
+    # former coordinates of the source kafka
     truncates = (document.get("truncate_order"), offsets.pop("truncated", None))
     return Position(
         source=document["source"],
@@ -97,7 +97,8 @@ def _lowest(moments: Sequence[str | None]) -> str | None:
 class Carrier:
     """The nearest ancestor of a branch head with a position, exactly as stored, and ids of its carriers before.
 
-    If several jobs feed the table, its position is that of the feed that committed last, with those of the others.
+    If several jobs feed the table, its position is the one of the feed that committed last, with those of the other
+    feeds.
     """
 
     snapshot_id: int
@@ -207,7 +208,7 @@ def idle_position(properties: Mapping[str, str], after: Carrier) -> Position | N
 
 
 def idle_positions(properties: Mapping[str, str]) -> dict[str, Position]:
-    """Return the idle positions of all feeds by the names of their properties, whichever carriers they extend."""
+    """Return the idle positions of all feeds by the names of their properties, for any carrier."""
     return {name: _decode_idle(text) for name, text in properties.items() if name.startswith(names.IDLE_POSITION)}
 
 

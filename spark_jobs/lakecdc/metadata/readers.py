@@ -1,8 +1,7 @@
 """Engines that read tables: what each of them reads, and the form of a table that several of them read.
 
 Every fact about an engine is dated and has a source; a fact that was neither stated nor tested is None. Such an engine
-is neither among those that can read a table nor among those that cannot, and a form is only chosen for engines that are
-known to read it.
+counts neither as able nor as unable to read a table, and a form is only chosen for engines that are known to read it.
 """
 
 from __future__ import annotations
@@ -67,8 +66,8 @@ _TRINO = (
 _SINCE_2026 = "Format version 3 since 2026; older versions refuse it."
 _UNAPPLIED = "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again."
 _MIXED = (
-    "1.5.5 takes vectors of other data files where a manifest mixes those of several Puffin files; ours does not. At "
-    "equality deletes of tables with files of several partition specs, as after rebucket, it ends with internal errors."
+    "1.5.5 applies vectors of other data files if a manifest mixes those of several Puffin files; lakecdc writes none. "
+    "Equality deletes of tables with several partition specs, such as after rebucket, cause internal errors."
 )
 _DUCKDB = "https://github.com/duckdb/duckdb-iceberg/pull/1276"
 _STALE = "Error 091968; a table that was registered before its first equality delete goes stale without an error."
@@ -87,9 +86,9 @@ class Reader:
     :param timestamps_ns: whether it reads timestamps in nanoseconds (format version 3).
     :param variant: whether it reads columns of type variant (format version 3).
     :param default_values: whether older rows have the default value of a column (format version 3).
-    :param sources: where that is stated.
-    :param note: what happens otherwise.
-    :param tried: the version that this project's tests run; where there is none, all is from documents alone.
+    :param sources: pages that state these facts.
+    :param note: limits, and consequences of unsupported features.
+    :param tried: the version in this project's tests; without one, all facts are from documents.
     """
 
     short: ReaderName
@@ -155,7 +154,7 @@ def reader_rows() -> Iterator[tuple[str, ...]]:
 
 def source_rows() -> Iterator[tuple[str, ...]]:
     """Yield the headings, then the rows of a table of the sources of each engine's facts."""
-    yield "engine", "run in tests", "what else to know", "sources"
+    yield "engine", "run in tests", "notes", "sources"
     for each in READERS:
         yield each.name, each.tried or "no", each.note, ", ".join(f"<{source}>" for source in each.sources)
 
@@ -206,7 +205,7 @@ def gained_by_rewrite(format_version: int, equality_deletes: int, position_delet
 
 
 def equality_refusal(format_version: int) -> tuple[str, str] | None:
-    """Say why a table must not get equality deletes, and what to do; None if it may.
+    """Explain why a table must not get equality deletes, and what to do; None if it may.
 
     Format version 4 does not allow new ones (https://github.com/apache/iceberg/pull/17783); Iceberg 1.12 still writes
     them.
@@ -222,7 +221,7 @@ def equality_refusal(format_version: int) -> tuple[str, str] | None:
 def ready_for_v4(equality_deletes: int) -> bool:
     """Check whether a table is ready for format version 4, which does not allow new equality deletes.
 
-    Existing ones stay valid (https://github.com/apache/iceberg/pull/17783), but every engine has to keep reading them;
+    Existing ones stay valid (https://github.com/apache/iceberg/pull/17783), but every engine must keep reading them;
     a table is ready once it has none.
     """
     return not equality_deletes
@@ -267,7 +266,7 @@ def choose_form(
     :param versions: format versions to choose from, the preferred one first.
     :param deletes: kinds of deletes to choose from, the cheapest first.
     :param table: for the error.
-    :raises SpecError: no form is read by all of them; it says which contradict each other, and what each reads.
+    :raises SpecError: no form is read by all of them; it names contradicting readers, and what each reads.
     """
     forms = [form for form in starmap(Form, product(versions, deletes)) if form.is_allowed]
     for form in forms:
@@ -280,15 +279,15 @@ def choose_form(
         f"No table of format version {_joined(map(str, versions), 'or')}{kind} is known to be read by "
         f"{_joined(reader.name for reader in readers)}: {each}.",
         table=table,
-        hint="Remove one of them from readers and feed a table of its own for it, or remove format_version and deletes "
+        hint="Remove one of them from readers and feed a separate table for it, or remove format_version and deletes "
         "if they are set.",
     )
 
 
 def explain_form(names: Sequence[str], form: Form, deletes: Iterable[Deletes] = ("equality", "resolved")) -> str:
-    """Say in one sentence why a form is chosen for readers: which of them cannot read the cheaper ones.
+    """Explain in one sentence why a form is chosen for readers: which of them cannot read the cheaper ones.
 
-    :param deletes: kinds of deletes that were to choose from.
+    :param deletes: kinds of deletes that were allowed.
     """
     forms = [Form(*pair) for pair in product((2, 3), deletes)]
     cheaper = forms[: forms.index(form)] if form in forms else []
@@ -315,10 +314,10 @@ def find_misfit(
     deletes: Deletes = "none",
     columns: Sequence[Mapping[str, Any]] = (),
 ) -> Misfit | None:
-    """Find out whether a table does not fit its readers.
+    """Return why a table does not fit its readers; None if it does.
 
     :param summary: of the table's head; empty if it has no snapshot.
-    :param deletes: those that will be written to it.
+    :param deletes: the kind that will be written to it.
     :param columns: as Iceberg's JSON of its schema has them.
     """
     # a missing total proves nothing
@@ -329,7 +328,7 @@ def find_misfit(
         return None
     text = f"The table has format version {format_version}, and {', and '.join(obstacles)}."
     if any(format_version > _BY_SHORT[name].max_format_version for name in names):
-        return Misfit(text, "It is never set back: feed a new table for them.")
+        return Misfit(text, "The format version cannot be lowered: feed a new table for them.")
     by_job = _unread(names, format_version, equality, position)
     return Misfit(text, "Run the job set_readers." if by_job else "Feed a table without such columns for them.")
 
@@ -351,18 +350,18 @@ def _unread(
     names: Iterable[str], format_version: int, equality: int, position: int, features: Iterable[str] = ()
 ) -> list[str]:
     """Return what readers are not known to read in a table, as clauses; empty if they can read it."""
-    found: dict[tuple[str, bool], list[str]] = {}
+    readers_by_obstacle: dict[tuple[str, bool], list[str]] = {}
     for name in names:
         for obstacle in _obstacles(_BY_SHORT[name], format_version, equality, position, sorted(features)):
-            found.setdefault(obstacle, []).append(_BY_SHORT[name].name)
+            readers_by_obstacle.setdefault(obstacle, []).append(_BY_SHORT[name].name)
     return [
         f"{_joined(who)} cannot read {what}" if sure else f"it is not known that {_joined(who)} can read {what}"
-        for (what, sure), who in found.items()
+        for (what, sure), who in readers_by_obstacle.items()
     ]
 
 
 def _contradicting(names: Sequence[str], forms: Sequence[Form]) -> list[str]:
-    """Return as few of the readers as possible that no form is read by."""
+    """Return the fewest readers that have no form in common."""
     left = list(names)
     for name in names:
         fewer = [each for each in left if each != name]

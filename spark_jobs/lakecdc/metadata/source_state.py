@@ -1,4 +1,4 @@
-"""What is known of a job's source before Spark is started, as a probe reports it to the worker."""
+"""State of a job's source before Spark starts, as reported by a probe to the worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SourceState:
-    """The state of a source; the default is that of one that could not be judged.
+    """The state of a source; the default means unknown.
 
     :param refusal: why no run can read it, without secrets; None if a run may.
     :param failure_class: class of that failure.
@@ -49,7 +49,7 @@ class SourceState:
 
 
 def may_be_idle(spec: JobSpec, positions: Mapping[str, Position]) -> bool:
-    """Check whether a run has nothing to do but what its source has new, by the positions of fed targets."""
+    """Check whether a run only has work if its source has changes, by the positions of fed targets."""
     reloads = getattr(spec.options, "reload", ())
     if spec.options.dry_run or reloads or spec.aggregated:
         return False
@@ -57,7 +57,7 @@ def may_be_idle(spec: JobSpec, positions: Mapping[str, Position]) -> bool:
 
 
 def state_unless_unknown(look: Callable[P, SourceState], *arguments: P.args, **more: P.kwargs) -> SourceState:
-    """Look for changes; leave a source whose changes cannot be judged to the job, which reports what is wrong."""
+    """Look for changes; if that fails, leave the source to the job, which reports the problem."""
     try:
         return look(*arguments, **more)
     except Exception as error:

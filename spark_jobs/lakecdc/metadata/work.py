@@ -31,7 +31,7 @@ _OF_A_MANIFEST = 0.1
 class Work:
     """Work of a job on one table.
 
-    :param benefit: number of files that a read of the whole table, or of one key, opens less afterwards; a delete file
+    :param benefit: number of files fewer that a read of the whole table, or of one key, opens afterwards; a delete file
         counts once per data file that it applies to, by its cost there.
     :param core_seconds: estimated CPU seconds of its tasks.
     :param bytes: of files to read and rewrite.

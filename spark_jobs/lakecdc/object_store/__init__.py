@@ -1,1 +1,1 @@
-"""Keep tables in an object store alone: names, versions and commits, without a catalog service."""
+"""Keep tables in an object store without a catalog service: names, versions and commits."""

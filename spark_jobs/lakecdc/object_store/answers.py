@@ -1,4 +1,4 @@
-"""Answers of the endpoint: documents of Iceberg's REST interface, and errors by the names that its clients know."""
+"""Answers of the endpoint: documents of Iceberg's REST interface, and errors by the names that clients know."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONGEST_MESSAGE = 4_000
 
 @dataclass(frozen=True)
 class Answer:
-    """A status and the text of a JSON document; an empty text is no body."""
+    """A status and the text of a JSON document; an empty text sends no body."""
 
     status: int
     text: str = ""
@@ -47,9 +47,9 @@ def document(value: Mapping[str, Any]) -> Answer:
 
 
 def table(metadata: str, location: str | None) -> Answer:
-    """Answer with a table's metadata, in the text that is stored.
+    """Answer with a table's metadata, as stored.
 
-    :param location: of the metadata; None for a table that is about to be created.
+    :param location: of the metadata; None for a table that a later commit creates.
     """
     return Answer(200, f'{{"metadata-location": {json.dumps(location)}, "metadata": {metadata}}}')
 
@@ -61,7 +61,7 @@ def error(status: int, kind: str, message: str) -> Answer:
 
 
 def failure(raised: Exception, *, is_write: bool) -> Answer:
-    """Answer with the error that a request raised. What is unexpected leaves the outcome of a write unknown."""
+    """Answer with the error that a request raised; after an unexpected one the outcome of a write is unknown."""
     for known, status, kind in _ERRORS:
         if isinstance(raised, known):
             return error(status, kind, str(raised))

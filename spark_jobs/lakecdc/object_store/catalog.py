@@ -27,9 +27,9 @@ from lakecdc.object_store.versions import DEADLINE, HINT, HINT_BEHIND, Version, 
 
 _LONGEST_PAUSE = 1.0
 _GZIP = b"\x1f\x8b"
-# clients such as pyiceberg delete old versions by it, whose numbers must not be free again
+# makes clients such as pyiceberg delete old versions, whose numbers must not be reused
 _DELETING = "write.metadata.delete-after-commit.enabled"
-#: an update after which files may be deleted, which a reader of an older version would miss
+#: an update after which files may be deleted that readers of an older version still need
 _REMOVALS = {"remove-snapshots"}
 
 
@@ -37,7 +37,7 @@ _REMOVALS = {"remove-snapshots"}
 class Past:
     """A table at a moment.
 
-    :param snapshot: of the table then.
+    :param snapshot: of the table at that moment.
     """
 
     identifier: Names
@@ -50,7 +50,7 @@ class ObjectCatalog:
 
     :param warehouse: its location.
     :param applier: makes new metadata from updates.
-    :param readable_paths: place a table in a folder of exactly its name; the folder of a dropped one is not used again.
+    :param readable_paths: place a table in a folder of exactly its name; the folder of a dropped one is not reused.
     """
 
     def __init__(self, storage: Storage, warehouse: str, applier: Applier, *, readable_paths: bool = False) -> None:
@@ -63,11 +63,11 @@ class ObjectCatalog:
         self.rename_table, self.write_moment = self._tables.rename, self._moments.write
 
     def for_reads(self, refusal: DeniedError | None = None) -> ObjectCatalog:
-        """Return the same catalog without any write, also of what others have left half done.
+        """Return the same catalog without any writes, even those that would complete changes of failed writers.
 
         :param refusal: what writes raise.
         """
-        storage = ReadOnly(self._storage, refusal or DeniedError(f"{self._warehouse} is opened for reads only."))
+        storage = ReadOnly(self._storage, refusal or DeniedError(f"{self._warehouse} is open for reads only."))
         return ObjectCatalog(storage, self._warehouse, self._applier, readable_paths=self._readable_paths)
 
     def namespace_properties(self, namespace: Names) -> dict[str, str]:
@@ -75,14 +75,14 @@ class ObjectCatalog:
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
-        return dict(self._namespaces.seen(namespace).document.properties)
+        return dict(self._namespaces.look_up(namespace).document.properties)
 
     def tables(self, namespace: Names) -> list[str]:
         """Return the names of the tables in a namespace.
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
-        self._namespaces.seen(namespace)
+        self._namespaces.look_up(namespace)
         return self._tables.listed(namespace)
 
     def load(self, identifier: Names) -> Version:
@@ -98,7 +98,7 @@ class ObjectCatalog:
         return replace(version, text=text)
 
     def _past(self, identifier: Names) -> Past | None:
-        """Return the table and the moment that a name such as ``orders@moment`` means; None if it is a table's own."""
+        """Return the table and the moment of a name such as ``orders@moment``; None if it is a table's own name."""
         table, _, moment = identifier[-1].rpartition("@")
         snapshots = self._moments.read(moment) if table and moment else None
         if snapshots is None:
@@ -109,7 +109,7 @@ class ObjectCatalog:
         return Past(past, moment, snapshots[".".join(past)])
 
     def tidy_moment(self, moment: str) -> None:
-        """Leave the tables out of a moment whose tags were dropped, or that are gone."""
+        """Remove tables from a moment that no longer exist or whose tags were dropped."""
 
         def is_kept(table: str, snapshot: int) -> bool:
             from pyiceberg.exceptions import NoSuchTableError
@@ -122,7 +122,7 @@ class ObjectCatalog:
         self._moments.keep(moment, is_kept)
 
     def exists(self, identifier: Names) -> bool:
-        """Return whether a table exists."""
+        """Check whether a table exists."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
@@ -172,10 +172,10 @@ class ObjectCatalog:
         return self._applier.create(request, str(request.get("location") or self.new_location(identifier)))
 
     def update_table(self, identifier: Names, requirements: Sequence[Document], updates: Sequence[Document]) -> Version:
-        """Commit updates of a table, again while other writers come first and the requirements still hold.
+        """Commit updates of a table; retry while other writers are faster and the requirements still hold.
 
         :raises pyiceberg.exceptions.CommitFailedException: a requirement does not hold.
-        :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it was committed.
+        :raises pyiceberg.exceptions.CommitStateUnknownException: it is unknown whether it was committed.
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
         updates = [_without_deletion(each, "updates") for each in updates]
@@ -215,7 +215,7 @@ class ObjectCatalog:
             if committed is not None:
                 return committed
             if time.monotonic() - begun > DEADLINE:
-                raise CommitFailedException(f"{'.'.join(identifier)}: other writers always came first.")
+                raise CommitFailedException(f"{'.'.join(identifier)}: other writers were always faster.")
             time.sleep(random.uniform(0, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -263,11 +263,11 @@ class ObjectCatalog:
 
         with suppress(NoSuchTableError):
             self._repeat(past.identifier, dropped)
-        # killed before this, the document names a table that no tag keeps, which is as good as none
+        # if killed before this, the document names a table without a tag, which counts as none
         self.tidy_moment(past.moment)
 
     def _refuse_shared(self, identifier: Names, location: str) -> None:
-        """Refuse to purge a folder that the catalog does not choose for a table, or that has further tables."""
+        """Refuse to purge a folder that the catalog did not choose, or that has further tables."""
         below = location.removeprefix(f"{self._warehouse}/")
         readable, suffixed = re.fullmatch(r"[^/]+/[^/]+", below), re.fullmatch(r"[^/]+/[^/]+-[0-9a-f]{8}", below)
         chosen = readable if self._readable_paths else suffixed
@@ -275,7 +275,7 @@ class ObjectCatalog:
         tables = {each.rpartition("/metadata/")[0] for each in inside}
         if below == location or chosen is None or tables != {location}:
             raise UnsupportedError(
-                f"Files in {location} may be of others: the catalog has not chosen this location for one table alone.",
+                f"Files in {location} may be of other tables: the catalog did not choose this location for one table.",
                 table=".".join(identifier),
                 hint="Drop the table without PURGE, and delete its folder.",
             )
@@ -295,20 +295,20 @@ class ObjectCatalog:
         if isinstance(head, Version):
             if head.location != metadata_location:
                 raise InputError(
-                    f"{location} has versions of its own, the newest in {head.location}.",
+                    f"{location} already has versions, the newest in {head.location}.",
                     table=".".join(identifier),
-                    hint="Register that one.",
+                    hint="Register that file.",
                 )
             self._tables.name(identifier, location)
             return head
-        made = versions.commit(head.number if head else 0, json.dumps(metadata))
-        if made is None:
+        version = versions.commit(head.number if head else 0, json.dumps(metadata))
+        if version is None:
             raise InputError(f"Another writer has created a table in {location}.", table=".".join(identifier))
         self._tables.name(identifier, location)
-        return made
+        return version
 
     def _read_metadata(self, location: str) -> dict[str, Any]:
-        """Return a table's metadata as the catalog keeps it."""
+        """Read a table's metadata, without a write's id and the property that makes clients delete old versions."""
         stored = self._storage.read(location)
         if stored is None:
             raise InputError(f"There is no metadata at {location}.")
@@ -332,9 +332,9 @@ def _no_moment(identifier: Names) -> Exception:
 
 
 def _without_deletion(request: Document, name: str) -> Document:
-    """Leave the property out that lets clients delete old versions.
+    """Remove the property that makes clients delete old versions.
 
-    :param name: of the request's member that has the properties.
+    :param name: the request's member with the properties.
     """
     properties = request.get(name)
     if not properties or _DELETING not in properties:
@@ -345,12 +345,12 @@ def _without_deletion(request: Document, name: str) -> Document:
 def _allowed(location: str) -> str:
     """Return the location of a table.
 
-    :raises InputError: it is in the folder of the catalog's documents, or not as listings show it.
+    :raises InputError: it is in the folder of the catalog's documents, or is not spelled as in listings.
     """
     steps = split(location)[2].removeprefix("/").split("/")
     if CATALOG_FOLDER in steps:
         raise InputError(
-            f"A table cannot be in {location}: that folder has the documents of the catalog.",
+            f"A table cannot be in {location}: that folder is for the catalog's documents.",
             hint="Use another name of the namespace, or another location.",
         )
     if {"", ".", ".."} & set(steps):

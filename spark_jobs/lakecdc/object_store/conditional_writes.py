@@ -1,9 +1,9 @@
 """Conditional writes whose answer may be lost: the object itself shows whether a write arrived.
 
-An attempt without a clear yes may have arrived, and a refusal may be that of its own repetition by a client or proxy.
-So each document has the id of its write, and one that others move on keeps the ids of the writes before it. After
-anything but a yes the object is read: if it has the id, the write is ours; if it is another document, it is not and
-never will be, because the condition no longer holds; if nothing has changed, the same write is sent again.
+An attempt without a clear yes may have arrived, and a client or proxy may have repeated it and been refused. So each
+document has the id of its write, and a replaced one passes on the ids of earlier writes. After anything but a yes the
+object is read. If it has the id, the write arrived. If it is another document, the write never arrives, because its
+condition no longer holds. If nothing has changed, the same write is sent again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakecdc.object_store.storage import Answer, Storage, Stored
 
 #: member of a document: the id of its write
 ID = "lakecdc-commit-id"
-#: member of a document that is moved on: ids of the writes before it, the newest last
+#: member of a document that replaces others: ids of the writes before it, the newest last
 EARLIER = "lakecdc-earlier-ids"
 #: seconds for all attempts of one write
 LONGEST = 60.0
@@ -29,7 +29,7 @@ _LONGEST_PAUSE = 2.0
 def create(storage: Storage, location: str, body: bytes, write: str, longest: float = LONGEST) -> bool:
     """Write a document where there is none.
 
-    :param write: its id, which the body has.
+    :param write: its id, which the body contains.
     :param longest: seconds after which no further attempt is made.
     :return: false if there is another document.
     :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it arrived.
@@ -80,7 +80,7 @@ def _settled(attempt: Callable[[], Answer], judge: Callable[[], bool | None], lo
         if verdict is not None:
             return verdict
         if time.monotonic() - begun + pause > longest:
-            raise CommitStateUnknownException(f"The storage did not tell whether {location} was written.")
+            raise CommitStateUnknownException(f"It is unknown whether {location} was written.")
         time.sleep(random.uniform(pause / 2, pause))
         pause = min(2 * pause, _LONGEST_PAUSE)
 

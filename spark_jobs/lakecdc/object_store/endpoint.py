@@ -1,7 +1,7 @@
 """An HTTP server of Iceberg's REST interface over a catalog in an object store.
 
-Drivers start one for Spark in their own process, and ``airflow lakecdc serve`` is one for other engines. It has no
-state: any number of them may serve one warehouse.
+Drivers start one for Spark in their own process; ``airflow lakecdc serve`` starts one for other engines. It has no
+state, so any number of servers may serve one warehouse.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _log = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 #: characters of a token at least
 SHORTEST_TOKEN = 16
-# a commit is a few kilobytes, the metadata in it never more than this
+# a commit has a few kilobytes, its metadata never more than this
 _LARGEST_BODY = 64 << 20
-# of a refused request this much is read, so that its client reads the answer
+# bytes read of a refused request, so that its client reads the answer
 _SMALL_BODY = 64 << 10
 # clients keep connections open; one that ends while a client writes leaves a commit's outcome unknown
 _IDLE_SECONDS = 3_600
 # until a client has shown its token
 _STRANGER_SECONDS = 30
-# to see that it is to stop
+# interval of checks whether to stop
 _POLL_SECONDS = 0.1
 
 
@@ -46,7 +46,7 @@ class Endpoint:
 
     :param writable: whether it takes anything but reads.
     :param address: host and port; port 0 is a free one.
-    :param token: that clients send as ``Authorization: Bearer``; default: a random one.
+    :param token: sent by clients as ``Authorization: Bearer``; default: a random one.
     :param tls: certificate and key; without them only a loopback address is served.
     :raises SpecError: the address or the token is not safe.
     """
@@ -63,7 +63,7 @@ class Endpoint:
         self.token = secrets.token_urlsafe(32) if token is None else token
         if len(self.token) < SHORTEST_TOKEN or not (self.token.isascii() and self.token.isprintable()):
             raise SpecError(
-                "The token of the endpoint is too short, or has characters that no header takes.",
+                "The token of the endpoint is too short, or has characters that headers cannot carry.",
                 hint=f"Use at least {SHORTEST_TOKEN} letters and digits.",
             )
         host = address[0]
@@ -83,7 +83,7 @@ class Endpoint:
         self.uri = f"{'https' if tls else 'http'}://{shown}:{self._server.server_address[1]}"
 
     def start(self) -> Self:
-        """Serve in a thread of its own."""
+        """Serve in a separate thread."""
         Thread(target=self.serve, name="lakecdc-endpoint", daemon=True).start()
         return self
 
@@ -92,7 +92,7 @@ class Endpoint:
         self._server.serve_forever(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """Take no more connections; those that are open end with their clients."""
+        """Stop accepting connections; open ones end with their clients."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -142,14 +142,14 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # http.server asks the name service for a name that nothing uses
+        # http.server looks up a host name that nothing uses
         socketserver.TCPServer.server_bind(self)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         if self._tls is None:
             super().finish_request(request, client_address)
             return
-        # in the thread of the connection: a client that is slow to shake hands keeps no other waiting
+        # in the connection's thread, so that a slow TLS handshake does not block other clients
         request.settimeout(_Handler.timeout)
         with self._tls.wrap_socket(request, server_side=True) as secured:
             super().finish_request(secured, client_address)
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.interface.answer(self.command, self.path, body)
 
     def _refuse(self, status: int, kind: str, message: str) -> Answer:
-        """Answer with an error and end the connection, as the body is not read."""
+        """Answer with an error and end the connection without reading the body."""
         self.close_connection = True
         length = self.headers.get("Content-Length", "0")
         if length.isdecimal() and int(length) <= _SMALL_BODY:

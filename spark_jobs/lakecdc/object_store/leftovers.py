@@ -1,7 +1,7 @@
-"""Old objects of a warehouse, removed once they are not needed: numbers of purged tables, and bodies without a row.
+"""Removal of old objects of a warehouse: versions of purged tables, and bodies without a row.
 
-Numbers are taken while a writer may still hold a version of the table. After thirty days by the storage's own clock
-none can: a commit that late writes nothing.
+A number stays used while a writer may still hold a version of the table. After thirty days by the storage's own clock
+none can, because a commit that late writes nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Leftovers:
         self._storage, self._folder = storage, f"{warehouse.rstrip('/')}/{CATALOG}/purged/"
 
     def record(self, location: str) -> None:
-        """Record that all files of a dropped table go, before the first one does."""
+        """Record that a dropped table is purged, before its first file is deleted."""
         self._write(f"{uuid.uuid4()}.json", {"location": location, "last": self._last(location)})
 
     def remove(self, bodies_before: datetime) -> int:
-        """Remove what is left of tables that were purged more than thirty days ago; return the number of objects.
+        """Remove the remaining objects of tables that were purged more than thirty days ago; return their number.
 
-        :param bodies_before: when bodies without a row were written that go as well (``commit_service``).
+        :param bodies_before: bodies without a row that are older than this are removed too (``commit_service``).
         """
         bodies = self._storage.remove_bodies(bodies_before) if isinstance(self._storage, RowStorage) else 0
         return bodies + self._remove_purged()
@@ -47,21 +47,21 @@ class Leftovers:
                 continue
             purged = parsed(stored)
             location, last = purged.get("location"), purged.get("last")
-            # otherwise all is gone, or the folder has, or had, a table of later
+            # otherwise everything is gone, or the folder has, or had, a later table
             if location and last and self._last(location) == last:
                 removed += self._remove(location)
             self._storage.delete(record.location)
         return removed
 
     def _last(self, location: str) -> str | None:
-        """Return the id of the version by which a table was dropped; None if it is not dropped."""
+        """Return the id of the version that dropped a table; None if it is not dropped."""
         versions = Versions(self._storage, location)
         head = versions.head()
         stored = self._storage.read(versions.location_of(head.number)) if isinstance(head, Dropped) else None
         return parsed(stored).get(ID) if stored is not None else None
 
     def _remove(self, location: str) -> int:
-        """Remove the folder of a purged table, the version that says so as the last object; return their number."""
+        """Remove the objects in the folder of a purged table, the version that dropped it last; return their number."""
         versions = Versions(self._storage, location)
         files = [each.location for each in self._storage.list(f"{location}/")]
         if any((number := number_of(each)) and each != versions.location_of(number) for each in files):
@@ -72,7 +72,7 @@ class Leftovers:
         return len(files)
 
     def _now(self) -> datetime:
-        """Return the time by the storage's clock: that of this machine may be ahead."""
+        """Return the time by the storage's clock, because this machine's may be ahead."""
         location = self._write(f"clock-{uuid.uuid4()}", {})
         try:
             return next(self._storage.list(location)).modified

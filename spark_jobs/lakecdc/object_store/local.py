@@ -16,9 +16,9 @@ from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableE
 from lakecdc.metadata.locations import split
 from lakecdc.object_store.storage import Answer, DeniedError, Listed, Stored
 
-#: what files that are being written begin and end with; listings leave them out
+#: prefix and suffix of files that are being written; listings omit them
 _BEGIN, _END = ".lakecdc-", ".tmp"
-#: file systems that one machine mounts alone, so that its kernel decides who was first
+#: file systems that only one machine mounts, so that its kernel orders the writers
 _LOCAL = ("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -26,10 +26,10 @@ _MOUNTS = Path("/proc/self/mountinfo")
 class LocalStorage:
     """A :class:`Storage` of files below a folder.
 
-    A file appears by a hard link, which fails if there is one; it is replaced under a lock of its folder.
+    A file is created by a hard link, which fails if the file exists; it is replaced under a lock of its folder.
 
     :param folder: location of the warehouse; a path or ``file:…``.
-    :param exclusive: whether its writes have to exclude each other, which takes a file system of this machine alone.
+    :param exclusive: whether writes must exclude each other, which needs a file system of this machine alone.
     """
 
     def __init__(self, folder: str, *, exclusive: bool = True) -> None:
@@ -94,7 +94,7 @@ class LocalStorage:
 
 
 def is_temporary(location: str) -> bool:
-    """Check whether a file is one that is being written, or was when its writer died."""
+    """Check whether a file is being written, or was when its writer died."""
     name = location.rpartition("/")[2]
     return name.startswith(_BEGIN) and name.endswith(_END)
 
@@ -108,7 +108,7 @@ def local_file_system(path: Path, mounts: Path = _MOUNTS) -> str:
         kind = _type_of(os.path.realpath(path), mounts.read_text())
     except OSError as error:
         raise UnsupportedError(
-            f"Cannot find out which file system {path} is on: {error}.", hint="Use a local folder of Linux, or S3."
+            f"Cannot determine the file system of {path}: {error}.", hint="Use a local folder of Linux, or S3."
         ) from error
     if kind not in _LOCAL:
         raise UnsupportedError(
@@ -120,13 +120,13 @@ def local_file_system(path: Path, mounts: Path = _MOUNTS) -> str:
 
 
 def _type_of(path: str, mounts: str) -> str:
-    """Return the type of the mount that a path is below; of two on one folder the later one counts."""
-    found, kind = "", ""
+    """Return the type of a path's mount; of two mounts on one folder the later one counts."""
+    longest, kind = "", ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         point = left.split(" ")[4].encode().decode("unicode_escape")
-        if len(point) >= len(found) and f"{path}/".startswith(f"{point.rstrip('/')}/"):
-            found, kind = point, right.split(" ")[0]
+        if len(point) >= len(longest) and f"{path}/".startswith(f"{point.rstrip('/')}/"):
+            longest, kind = point, right.split(" ")[0]
     return kind
 
 
@@ -147,7 +147,7 @@ def _tag(body: bytes) -> str:
 
 @contextmanager
 def _failing_as(what: str, location: str) -> Iterator[None]:
-    """Raise what the file system refuses as an error that says what to do; nothing was written then."""
+    """Raise errors of the file system as errors that say what to do; nothing was written."""
     try:
         yield
     except OSError as error:
@@ -163,7 +163,7 @@ def _unavailable(what: str, location: str, error: OSError) -> LakecdcError:
 
 @contextmanager
 def _temporary(folder: Path, body: bytes) -> Iterator[Path]:
-    """Write a hidden file that survives a crash as a whole; it is gone afterwards unless it was renamed."""
+    """Write a hidden file durably; remove it afterwards unless it was renamed."""
     path = folder / f"{_BEGIN}{uuid.uuid4().hex}{_END}"
     try:
         with path.open("xb") as file:
@@ -178,7 +178,7 @@ def _temporary(folder: Path, body: bytes) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder against all threads and processes of this machine; False if there is no folder."""
+    """Lock a folder against all threads and processes of this machine; False if it does not exist."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -201,7 +201,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _published(folder: Path, publish: Callable[[], object]) -> Answer:
-    """Give a file its name, and return once the folder would show it after a crash as well."""
+    """Give a file its name, and return once that survives a crash."""
     try:
         publish()
         _sync(folder)
@@ -223,7 +223,7 @@ def _sync(folder: Path) -> None:
 def _files(folder: Path, start: str = "") -> Iterator[Path]:
     """Yield the files of a folder in any depth; some may be deleted meanwhile.
 
-    :param start: what the paths of its entries begin with.
+    :param start: prefix of the paths of its entries.
     """
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -234,7 +234,7 @@ def _files(folder: Path, start: str = "") -> Iterator[Path]:
     for entry in entries:
         if not entry.path.startswith(start) or is_temporary(entry.name):
             continue
-        # behind a link are files of others
+        # links may lead to foreign files
         if entry.is_dir(follow_symlinks=False):
             yield from _files(Path(entry.path))
         else:

@@ -1,7 +1,7 @@
-"""Moments of several tables: one document names the snapshot of each, so that they are seen together or not at all.
+"""Moments of several tables: one document names the snapshot of each, so that readers see all of them or none.
 
-A table is part of a moment while its tag keeps the snapshot. So a moment ends when its tags are dropped, by any client,
-and only its document is left to tidy.
+A table is part of a moment while its tag keeps the snapshot. So a moment ends when any client drops its tags, and only
+its document remains to be removed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Moments:
         self._storage, self._folder = storage, f"{warehouse.rstrip('/')}/{CATALOG}/moments/"
 
     def read(self, name: str) -> dict[str, int] | None:
-        """Return the snapshots of a moment by table, ``namespace.name``; None if there is no such moment."""
+        """Return the snapshots of a moment by table, ``namespace.name``; None if it does not exist."""
         stored = self._storage.read(self._location(name))
         return (_snapshots(stored) or None) if stored else None
 
     def write(self, name: str, snapshots: Mapping[str, int]) -> None:
-        """Write a moment, or put it in the place of one of the same name.
+        """Write a moment, replacing one of the same name.
 
         :param snapshots: by table; each is kept by a tag.
         """
         self._change(name, lambda _: snapshots)
 
     def keep(self, name: str, is_kept: Callable[[str, int], bool]) -> None:
-        """Leave the tables out of a moment that no longer keep their snapshot; without any there is no such moment."""
+        """Remove tables from a moment that no longer keep their snapshot; remove the moment with its last table."""
         self._change(name, lambda before: {table: number for table, number in before.items() if is_kept(table, number)})
 
     def _change(self, name: str, change: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
@@ -74,7 +74,7 @@ def refs_of(text: str) -> dict[str, int]:
 
 
 def as_of(text: str, moment: str, snapshot: int) -> str | None:
-    """Return a table's metadata with the snapshot of a moment as its newest; None if no tag keeps it any more.
+    """Return a table's metadata with the snapshot of a moment as its newest; None if no tag keeps it.
 
     :param text: the metadata's JSON.
     """

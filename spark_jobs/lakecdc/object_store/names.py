@@ -1,8 +1,8 @@
 """Names of namespaces and tables: one document each, and markers by which they are listed.
 
-A document is never deleted; its state moves by compare and swap on its tag, which no two bodies share because each has
-the id of its write. A marker belongs to one incarnation of a name, so that removing the marker of a
-dropped name never hides one that was created since.
+A document is never deleted; its state changes by compare and swap on its tag, which is unique because each body has the
+id of its write. A marker belongs to one incarnation of a name, so removing the marker of a dropped name never hides one
+that was created since.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ log = logging.getLogger(__name__)
 #: levels of a namespace, or these and the name of a table
 Names = tuple[str, ...]
 Kind = Literal["namespace", "table"]
-#: ``creating``: not there yet; ``moving``: is being renamed; ``dropping``: is to be dropped, a namespace if it is empty
+#: ``creating``: does not exist yet; ``moving``: is being renamed; ``dropping``: is being dropped, a namespace if it is
+#: empty
 State = Literal["creating", "live", "moving", "dropping", "dropped"]
-#: folder below the warehouse that has no tables
+#: folder below the warehouse without tables
 CATALOG_FOLDER = "_lakecdc"
 #: folder of the catalog's documents
 CATALOG = f"{CATALOG_FOLDER}/catalog"
 _KEPT_IDS, _KEPT_ARRIVALS = 32, 1000
-# file systems allow 255 bytes, and the folder of a table has a suffix
+# file systems allow 255 bytes, and a table's folder has a suffix
 _LONGEST = 240
 
 
@@ -42,7 +43,7 @@ class Document:
 
     :param incarnation: id of the write that created the namespace or table.
     :param location: of the table.
-    :param to: its name to be, while it moves.
+    :param to: its new name, while it is renamed.
     :param properties: of the namespace.
     :param id: of the write of this document; see :func:`following`.
     :param earlier: ids of writes before it, the newest last.
@@ -61,7 +62,7 @@ class Document:
     arrivals: tuple[str, ...] = ()
 
     def following(self, before: Document | None, write: str = "") -> Document:
-        """Return this document as the one that follows another in its place.
+        """Return this document as the successor of another one.
 
         :param write: its id; a new one if empty.
         """
@@ -79,7 +80,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Entry:
-    """A document as it was read.
+    """A document that was read.
 
     :param tag: of the object.
     """
@@ -103,15 +104,15 @@ class Directory:
     def read(self, names: Names) -> Entry | None:
         """Read the document of a name.
 
-        :raises UnsupportedError: it is not understood.
+        :raises UnsupportedError: it cannot be parsed.
         """
         stored = self._storage.read(self._location(names))
         if stored is None:
             return None
         try:
-            found = dict(json.loads(stored.body))
-            several = {name: tuple(found.get(name, ())) for name in ("to", "arrivals")}
-            members = {"id": found.pop(ID), "earlier": tuple(found.pop(EARLIER)), **found, **several}
+            values = dict(json.loads(stored.body))
+            several = {name: tuple(values.get(name, ())) for name in ("to", "arrivals")}
+            members = {"id": values.pop(ID), "earlier": tuple(values.pop(EARLIER)), **values, **several}
             document = Document(**members)
         except (ValueError, KeyError, TypeError) as error:
             raise UnsupportedError(
@@ -122,7 +123,7 @@ class Directory:
         return Entry(names, document, stored.tag)
 
     def write(self, names: Names, before: Entry | None, document: Document, write: str = "") -> bool:
-        """Write a document in the place of the one that was read, or of none.
+        """Create a document, or replace the one that was read.
 
         :param write: the id of the write; a new one if empty.
         :return: false if another writer was first.
@@ -155,19 +156,19 @@ class Directory:
         try:
             self._storage.delete(marker)
         except DeniedError:
-            # a login with the right to delete does it
+            # a login with the right to delete removes it later
             return
         except LakecdcError as error:
             log.warning("Listings still have %s: %s", marker, error)
 
     def listed(self, namespace: Names | None = None) -> Iterator[Names]:
-        """Yield the names that listings show, in order.
+        """Yield the names with markers, in order.
 
         :param namespace: of tables.
         """
         prefix = self._markers if namespace is None else f"{self._markers}{encode(namespace, 'namespace')}/"
-        found = {each.location.removeprefix(self._markers).rpartition("/")[0] for each in self._storage.list(prefix)}
-        yield from sorted(decode(name) for name in found)
+        paths = {each.location.removeprefix(self._markers).rpartition("/")[0] for each in self._storage.list(prefix)}
+        yield from sorted(decode(name) for name in paths)
 
     def _location(self, names: Names) -> str:
         return f"{self._documents}{encode(names, self._kind)}.json"

@@ -1,7 +1,7 @@
-"""Create, change, drop and list namespaces, also while tables are created in them.
+"""Create, change, drop and list namespaces, even while tables are created in them.
 
-A table shows its marker and then asks whether its namespace is live; a namespace that is to go says so and then asks
-whether it has markers. So one of the two sees the other.
+A creator of a table writes its marker and then checks that the namespace is live. A dropper of a namespace records that
+and then checks for markers. So one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Namespaces:
         :raises pyiceberg.exceptions.NoSuchNamespaceError: the parent does not exist.
         """
         if parent:
-            self.seen(parent)
+            self.look_up(parent)
         return self._below(parent)
 
     def _below(self, parent: Names) -> list[Names]:
@@ -46,13 +46,13 @@ class Namespaces:
 
         if namespace[:-1]:
             self.require(namespace[:-1])
-        if (found := self._settled(namespace)) is not None and found.document.state != "dropped":
+        if (entry := self._settle(namespace)) is not None and entry.document.state != "dropped":
             raise NamespaceAlreadyExistsError(f"The namespace {'.'.join(namespace)} exists.")
         write = str(uuid.uuid4())
         begun = Document("creating", write, properties=dict(properties))
-        if not self._names.write(namespace, found, begun, write):
+        if not self._names.write(namespace, entry, begun, write):
             raise CommitFailedException(f"Another writer creates the namespace {'.'.join(namespace)}.")
-        self._settled(namespace)
+        self._settle(namespace)
         if namespace[:-1] and not self.is_live(namespace[:-1]):
             self.drop(namespace)
             self.require(namespace[:-1])
@@ -64,44 +64,44 @@ class Namespaces:
         """
         return _existing(namespace, self._live(namespace) if namespace else None)
 
-    def seen(self, namespace: Names) -> Entry:
-        """Return the document of a namespace for a read: without a write where the storage takes none.
+    def look_up(self, namespace: Names) -> Entry:
+        """Return the document of a namespace for a read, which writes nothing if the storage is read-only.
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
         with suppress(DeniedError):
             return self.require(namespace)
-        found = self._names.read(namespace)
-        state = found.document.state if found else "dropped"
+        entry = self._names.read(namespace)
+        state = entry.document.state if entry else "dropped"
         goes = state == "dropping" and not self._is_used(namespace)
-        return _existing(namespace, None if goes or state == "dropped" else found)
+        return _existing(namespace, None if goes or state == "dropped" else entry)
 
     def is_live(self, namespace: Names) -> bool:
-        """Return whether a namespace exists, and does not go."""
+        """Check whether a namespace exists and is not being dropped."""
         return self._live(namespace) is not None
 
-    def is_seen(self, namespace: Names) -> bool:
-        """Return whether a namespace exists for a read; see :meth:`seen`."""
+    def exists(self, namespace: Names) -> bool:
+        """Check whether a namespace exists for a read; see :meth:`look_up`."""
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         with suppress(NoSuchNamespaceError):
-            self.seen(namespace)
+            self.look_up(namespace)
             return True
         return False
 
     def _live(self, namespace: Names) -> Entry | None:
-        found = self._settled(namespace)
-        return found if found is not None and found.document.state == "live" else None
+        entry = self._settle(namespace)
+        return entry if entry is not None and entry.document.state == "live" else None
 
     def update(self, namespace: Names, removals: Collection[str], updates: Mapping[str, str]) -> None:
-        """Change the properties of a namespace, again while other writers come first.
+        """Change the properties of a namespace; retry while other writers are faster.
 
         :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
         """
         while True:
-            found = self.require(namespace)
-            kept = {key: value for key, value in found.document.properties.items() if key not in removals}
-            if self._names.write(namespace, found, replace(found.document, properties={**kept, **updates})):
+            entry = self.require(namespace)
+            remaining = {key: value for key, value in entry.document.properties.items() if key not in removals}
+            if self._names.write(namespace, entry, replace(entry.document, properties={**remaining, **updates})):
                 return
 
     def drop(self, namespace: Names) -> None:
@@ -113,37 +113,37 @@ class Namespaces:
         """
         from pyiceberg.exceptions import CommitFailedException, NamespaceNotEmptyError
 
-        found = self.require(namespace)
-        if not self._names.write(namespace, found, replace(found.document, state="dropping")):
+        entry = self.require(namespace)
+        if not self._names.write(namespace, entry, replace(entry.document, state="dropping")):
             raise CommitFailedException(f"Another writer changes the namespace {'.'.join(namespace)}.")
-        settled = self._settled(namespace)
-        same = settled is not None and settled.document.incarnation == found.document.incarnation
+        settled = self._settle(namespace)
+        same = settled is not None and settled.document.incarnation == entry.document.incarnation
         if same and settled is not None and settled.document.state == "live":
             raise NamespaceNotEmptyError(f"The namespace {'.'.join(namespace)} is not empty.")
 
-    def _settled(self, namespace: Names) -> Entry | None:
-        """Read a namespace's document; complete what a writer that may be gone has begun."""
-        while (found := self._names.read(namespace)) is not None:
-            document = found.document
+    def _settle(self, namespace: Names) -> Entry | None:
+        """Read a namespace's document, after completing a change that another writer has begun."""
+        while (entry := self._names.read(namespace)) is not None:
+            document = entry.document
             if document.state == "creating":
                 self._names.mark(namespace, document.incarnation)
-                self._names.write(namespace, found, replace(document, state="live"))
+                self._names.write(namespace, entry, replace(document, state="live"))
             elif document.state == "dropping":
                 after = replace(document, state="live" if self._is_used(namespace) else "dropped")
-                self._names.write(namespace, found, after)
+                self._names.write(namespace, entry, after)
             else:
                 if document.state == "dropped":
-                    self._names.unmark_all(found)
-                return found
+                    self._names.unmark_all(entry)
+                return entry
         return None
 
     def _is_used(self, namespace: Names) -> bool:
         return any(True for _ in self._tables.listed(namespace)) or bool(self._below(namespace))
 
 
-def _existing(namespace: Names, found: Entry | None) -> Entry:
+def _existing(namespace: Names, entry: Entry | None) -> Entry:
     from pyiceberg.exceptions import NoSuchNamespaceError
 
-    if found is None:
+    if entry is None:
         raise NoSuchNamespaceError(f"There is no namespace {'.'.join(namespace)}.")
-    return found
+    return entry

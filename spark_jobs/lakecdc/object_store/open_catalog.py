@@ -18,18 +18,19 @@ from lakecdc.object_store.storage import Applier, DeniedError, Storage
 
 WAREHOUSE, READABLE_PATHS = "warehouse", "readable_paths"
 _SWITCH = {"true": True, "false": False}
-#: property: URL of a database whose rows decide who commits
+#: property: URL of a database whose rows order the commits
 COMMIT_SERVICE = "commit_service"
-#: catalogs that this process serves to its Spark session, by their names in Spark, for what no client asks of a catalog
+#: catalogs that this process serves to its Spark session, by their names in Spark, for requests that clients cannot
+#: send
 _served: dict[str, ObjectCatalog] = {}
 
 
 def open_catalog(properties: Mapping[str, Any], applier: Applier, *, writable: bool = True) -> ObjectCatalog:
-    """Open the catalog in a warehouse whose storage has been proven to keep the conditions of writes.
+    """Open the catalog in a warehouse, after a proof that its storage keeps the conditions of writes.
 
-    A login that may not write opens it for reads, which take no proof.
+    A login that may not write opens it for reads, which need no proof.
 
-    :param properties: ``warehouse``, ``readable_paths`` and those of the storage, without references to secrets.
+    :param properties: ``warehouse``, ``readable_paths`` and the storage's, with secrets resolved.
     :param writable: whether the caller writes.
     :raises SpecError: a property is missing or not valid.
     """
@@ -54,7 +55,7 @@ def open_storage(warehouse: str, properties: Mapping[str, str], writable: bool =
 
     :param warehouse: location, such as ``s3://bucket/lake`` or ``file:///data/lake``.
     :param properties: pyiceberg's, of the catalog; ``commit_service`` for a store without conditional writes.
-    :param writable: whether the table of its rows is made if there is none.
+    :param writable: whether to create a missing table of its rows.
     """
     service = properties.get(COMMIT_SERVICE)
     files = _files(warehouse, properties, exclusive=not service)
@@ -76,12 +77,12 @@ def _files(warehouse: str, properties: Mapping[str, str], exclusive: bool) -> Fi
 
 
 def serve(name: str, catalog: ObjectCatalog | None) -> None:
-    """Make a catalog known by its name in Spark; None if the name is now that of a catalog of another type."""
+    """Register a catalog by its name in Spark; None if a catalog of another type has the name now."""
     _served.pop(name, None)
     if catalog is not None:
         _served[name] = catalog
 
 
 def served(name: str) -> ObjectCatalog | None:
-    """Return the catalog of a name in Spark; None if it is of another type."""
+    """Return the catalog with a name in Spark; None if it is of another type."""
     return _served.get(name)

@@ -1,6 +1,6 @@
 """Proof that a store keeps the conditions of writes, before a warehouse in it is written for the first time.
 
-A store that ignores them, or checks before it writes and not at once, answers as if all were well and loses commits.
+A store that ignores them, or does not check and write atomically, reports success and loses commits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _BUSY_TRIES, _BUSY_SECONDS = 50, 0.02
 _DEAD_TAG = '"00000000000000000000000000000000"'
 _PROVEN = [
     "a second create is refused",
-    "a replace of what is missing is refused",
+    "a replace of a missing object is refused",
     "a replace with a tag that is not the object's is refused, also with its former one",
-    "what was refused was not written, what was written is read and listed at once",
+    "refused writes leave nothing, written objects are read and listed at once",
     f"one of {_WRITERS} creates at once wins",
     f"one of {_WRITERS} replaces at once wins",
 ]
@@ -40,18 +40,18 @@ _one = threading.Lock()
 
 
 def prove(storage: Storage, warehouse: str, rounds: int = ROUNDS) -> None:
-    """Try a store's conditional writes unless a document in the warehouse says that they were proven there.
+    """Test a store's conditional writes unless a document in the warehouse records that they passed.
 
     :param warehouse: location.
     :param rounds: of the races.
-    :raises UnsupportedError: the store does not keep conditions; the message says what it did.
+    :raises UnsupportedError: the store does not keep conditions; the message names what it did.
     :raises SourceUnavailableError: it gave no clear answer.
     """
     store, folder = str(storage), f"{warehouse.rstrip('/')}/{CATALOG}"
     with _one:
         if (store, folder) in _proven:
             return
-        # a warehouse may have been copied, so what was proven of another store proves nothing
+        # a warehouse may have been copied, and a proof of another store proves nothing
         if store not in _recorded(storage, folder):
             proven = try_conditions(storage, warehouse, rounds)
             _record(storage, folder, {"proven": proven, "rounds": rounds, "at": f"{datetime.now(UTC):%FT%TZ}"})
@@ -59,7 +59,7 @@ def prove(storage: Storage, warehouse: str, rounds: int = ROUNDS) -> None:
 
 
 def try_conditions(storage: Storage, warehouse: str, rounds: int = ROUNDS) -> list[str]:
-    """Try a store's conditional writes, whatever was proven before, and return what was proven; see :func:`prove`."""
+    """Test a store's conditional writes regardless of earlier proofs, and return what was proven; see :func:`prove`."""
     with _probes(storage, f"{warehouse.rstrip('/')}/{CATALOG}/probe-{uuid.uuid4().hex}") as new:
         _one_after_another(storage, new)
         for _ in range(rounds):
@@ -91,7 +91,7 @@ def _document(folder: str) -> str:
 
 @contextmanager
 def _probes(storage: Storage, folder: str) -> Iterator[Callable[[], str]]:
-    """Give locations of objects to try, and delete these at the end."""
+    """Provide locations of test objects, and delete these at the end."""
     used: list[str] = []
 
     def new() -> str:
@@ -101,7 +101,7 @@ def _probes(storage: Storage, folder: str) -> Iterator[Callable[[], str]]:
     try:
         yield new
     except BaseException:
-        # what was seen matters more than what stays behind
+        # the result matters more than leftovers
         for location in used:
             with suppress(LakecdcError):
                 storage.delete(location)
@@ -116,15 +116,15 @@ def _one_after_another(storage: Storage, new: Callable[[], str]) -> None:
     _expect(storage, Answer.WRITTEN, "refused to create an object", location, b"1")
     _expect(storage, Answer.REFUSED, "created an object twice", location, b"2")
     former = _read(storage, location, b"1")
-    _expect(storage, Answer.REFUSED, "replaced an object in spite of a wrong tag", location, b"3", _DEAD_TAG)
+    _expect(storage, Answer.REFUSED, "replaced an object despite a wrong tag", location, b"3", _DEAD_TAG)
     _read(storage, location, b"1")
     _expect(storage, Answer.WRITTEN, "refused to replace an object by its tag", location, b"4", former)
     if _read(storage, location, b"4") == former:
         raise _refusal(storage, "gave one tag to two contents")
-    _expect(storage, Answer.REFUSED, "replaced an object by the tag that it had before", location, b"5", former)
+    _expect(storage, Answer.REFUSED, "replaced an object by its former tag", location, b"5", former)
     _read(storage, location, b"4")
     if [each.location for each in storage.list(location)] != [location] or storage.exists(missing):
-        raise _refusal(storage, "did not list at once what was written")
+        raise _refusal(storage, "did not list a written object at once")
 
 
 def _race_of_replaces(storage: Storage, location: str) -> None:
@@ -163,7 +163,7 @@ def _expect(storage: Storage, answer: Answer, otherwise: str, location: str, bod
 
 
 def _clear(write: Callable[[], Answer]) -> Answer:
-    """Return the answer to a write that is repeated while the store says that another one is at work."""
+    """Return the answer to a write, repeated while the store reports a concurrent one."""
     for _ in range(_BUSY_TRIES):
         answer = write()
         if answer is not Answer.BUSY:
@@ -173,10 +173,10 @@ def _clear(write: Callable[[], Answer]) -> Answer:
 
 
 def _read(storage: Storage, location: str, body: bytes) -> str:
-    """Return the tag of an object that has to have a body."""
+    """Return the tag of an object, which must have this body."""
     stored = storage.read(location)
     if stored is None or stored.body != body:
-        raise _refusal(storage, "did not return at once what was written, or wrote what it had refused")
+        raise _refusal(storage, "did not return a written object at once, or wrote what it had refused")
     return stored.tag
 
 
@@ -190,6 +190,6 @@ def _refusal(storage: Storage, did: str) -> UnsupportedError:
 
 def _unclear(storage: Storage) -> SourceUnavailableError:
     return SourceUnavailableError(
-        f"Cannot find out whether the store keeps the conditions of writes: {storage} gave no clear answer.",
+        f"Cannot determine whether the store keeps the conditions of writes: {storage} gave no clear answer.",
         hint="Check the store and the network, then retry.",
     )

@@ -1,4 +1,4 @@
-"""Make a table's new metadata with pyiceberg, where there is no JVM."""
+"""Make a table's new metadata with pyiceberg, without a JVM."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.object_store.conditional_writes import ID
 from lakecdc.object_store.storage import Document, check_creation
 
-#: what to do where pyiceberg cannot do it
+#: what to do if pyiceberg cannot apply an update
 HINT = "Do it in a job on Spark, where Iceberg's own code changes the metadata."
 _DEFAULT_VERSION = 2
 _VERSIONS = (2, 3)
-# how far back a time may lie behind the one before it, for Iceberg's core
+# tolerance of Iceberg's core for times that go back
 _TOLERANCE_MS = 60_000
-# what Iceberg's core sets for new tables alone
+# properties that Iceberg's core sets for new tables only
 _NEW_PROPERTIES = {"write.parquet.compression-codec": "zstd"}
 
-# what Iceberg's specifications say of absent members
+# defaults of absent members in Iceberg's specifications
 _DEFAULTS: dict[str, Any] = {
     "current-snapshot-id": -1,
     "schema-id": 0,
@@ -30,15 +30,15 @@ _DEFAULTS: dict[str, Any] = {
     "spec-id": 0,
     "stage-create": False,
 }
-# members with a type as text, in which spaces mean nothing
+# members with a type as text, in which spaces are ignored
 _TYPES = frozenset({"type", "element", "key", "value"})
 
 
 class PyicebergApplier:
-    """An :class:`Applier` that applies updates by pyiceberg's models, and only those that these models hold as a whole.
+    """An :class:`Applier` that applies updates by pyiceberg's models.
 
-    pyiceberg drops members that it does not know. So all that it parses is written back and compared, and what
-    differs is refused.
+    pyiceberg drops members that it does not know. So all that it parses is written back and compared, and a difference
+    is refused.
     """
 
     def create(self, request: Document, location: str) -> str:
@@ -48,18 +48,18 @@ class PyicebergApplier:
         from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
         optional = {"location": None, "partition-spec": None, "write-order": None}
-        asked = _parsed(CreateTableRequest, {**optional, **request}, "the request")
+        parsed = _parsed(CreateTableRequest, {**optional, **request}, "the request")
         with _refusing_input():
-            version = int(asked.properties.get("format-version", _DEFAULT_VERSION))
+            version = int(parsed.properties.get("format-version", _DEFAULT_VERSION))
             _check_version(version)
             metadata = new_table_metadata(
-                asked.table_schema,
-                asked.partition_spec or UNPARTITIONED_PARTITION_SPEC,
-                asked.write_order or UNSORTED_SORT_ORDER,
+                parsed.table_schema,
+                parsed.partition_spec or UNPARTITIONED_PARTITION_SPEC,
+                parsed.write_order or UNSORTED_SORT_ORDER,
                 location.rstrip("/"),
-                {**_NEW_PROPERTIES, **asked.properties},
+                {**_NEW_PROPERTIES, **parsed.properties},
             )
-        given, fresh = (_without_ids(one.model_dump(mode="json")) for one in (asked.table_schema, metadata.schema()))
+        given, fresh = (_without_ids(one.model_dump(mode="json")) for one in (parsed.table_schema, metadata.schema()))
         _refuse_difference(given, fresh, "schema")
         return _text(metadata.model_copy(update={"next_row_id": 0}) if version >= 3 else metadata)
 
@@ -70,19 +70,19 @@ class PyicebergApplier:
 
         from lakecdc.object_store.pyiceberg_updates import Updates
 
-        asked = [_parsed(TableUpdate, document, f"updates[{index}]") for index, document in enumerate(updates)]
+        parsed_updates = [_parsed(TableUpdate, document, f"updates[{index}]") for index, document in enumerate(updates)]
         conditions = [
             _parsed(TableRequirement, one, f"requirements[{index}]") for index, one in enumerate(requirements)
         ]
         if not text:
             check_creation(requirements)
-        base = _read(text) if text else _empty(asked)
+        base = _read(text) if text else _empty(parsed_updates)
         with _refusing_input():
             for condition in conditions if text else ():
                 if not _is_new_ref(condition, base):
                     condition.validate(base)
             prepared = Updates(base)
-            known = tuple(update for one in asked if (update := prepared.prepare(one)) is not None)
+            known = tuple(update for one in parsed_updates if (update := prepared.prepare(one)) is not None)
             updated = update_table_metadata(base, known, metadata_location=metadata_location or None)
             if updated == base:
                 return text
@@ -101,7 +101,7 @@ def _parsed(model: Any, document: Document, path: str) -> Any:
         raise UnsupportedError(f"pyiceberg cannot read {where}: {problem['msg']}", hint=HINT) from unknown
     written = parsed.model_dump(mode="json")
     if given.get("action") == "set-statistics":
-        # the deprecated copy of the statistics' own
+        # a deprecated copy of the one in the statistics
         written.pop("snapshot-id", None)
         given.pop("snapshot-id", None)
     _refuse_difference(given, written, path)
@@ -129,7 +129,7 @@ def _adapter(model: Any) -> Any:
 
 
 def _read(text: str) -> Any:
-    """Return a table's metadata, which pyiceberg writes as it is."""
+    """Parse a table's metadata, after checking that pyiceberg writes it unchanged."""
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.table.metadata import TableMetadataUtil
 
@@ -141,7 +141,7 @@ def _read(text: str) -> Any:
         raise UnsupportedError(f"pyiceberg cannot read the table's metadata: {unknown}", hint=HINT) from unknown
     current = given.get("current-snapshot-id")
     if current not in (None, -1) and not given.get("refs"):
-        # which every table with a current snapshot has, even where it is not written
+        # every table with a current snapshot has this ref, even if it is not written
         given["refs"] = {"main": {"snapshot-id": current, "type": "branch"}}
     written = metadata.model_dump(mode="json")
     _refuse_difference(given, written, "metadata")
@@ -161,7 +161,7 @@ def _refuse_difference(given: Any, written: Any, path: str) -> None:
 
 
 def _empty(updates: Sequence[Any]) -> Any:
-    """Return metadata without anything, for a table that is made by updates."""
+    """Return empty metadata, for a table that updates create."""
     from pyiceberg.table.metadata import TableMetadataV2, TableMetadataV3
 
     versions = (update.format_version for update in updates if update.action == "upgrade-format-version")
@@ -175,19 +175,19 @@ def _empty(updates: Sequence[Any]) -> Any:
 
 
 def _is_new_ref(condition: Any, base: Any) -> bool:
-    """Return whether a required absence of a ref holds; pyiceberg refuses it in a table without snapshots."""
+    """Check whether a required absence of a ref holds, which pyiceberg refuses in a table without snapshots."""
     return (
         condition.type == "assert-ref-snapshot-id" and condition.snapshot_id is None and condition.ref not in base.refs
     )
 
 
 def _completed(base: Any, updated: Any, request: Any) -> Any:
-    """Return updated metadata with what Iceberg's core does besides."""
+    """Return updated metadata with the further changes that Iceberg's core makes."""
     if not updated.location:
         raise InputError("The table has no location. Set one by set-location.")
     changed: dict[str, Any] = {"location": updated.location.rstrip("/"), "last_updated_ms": int(time.time() * 1000)}
     if request.removed:
-        # snapshots keep their parents' ids, and statistics of partitions go with their snapshots
+        # snapshots keep their parents' ids, and partition statistics are removed with their snapshots
         parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in base.snapshots}
         changed["snapshots"] = [
             snapshot.model_copy(
@@ -205,14 +205,14 @@ def _completed(base: Any, updated: Any, request: Any) -> Any:
 
 
 def _snapshot_log(base: Any, updated: Any, request: Any) -> list[Any]:
-    """Return the log of current snapshots, without gaps and without those that were current within a request only."""
-    kept = sum(entry.snapshot_id not in request.removed for entry in base.snapshot_log)
+    """Return the log of current snapshots, without gaps and without the intermediate ones of a request."""
+    remaining = sum(entry.snapshot_id not in request.removed for entry in base.snapshot_log)
     between = request.currents - {updated.current_snapshot_id}
     if not request.removed and not between:
         return list(updated.snapshot_log)
     known = {snapshot.snapshot_id for snapshot in updated.snapshots}
     log: list[Any] = []
-    for entry in (*base.snapshot_log, *updated.snapshot_log[kept:]):
+    for entry in (*base.snapshot_log, *updated.snapshot_log[remaining:]):
         if entry.snapshot_id not in known:
             log = [] if request.removed else log
         elif entry.snapshot_id not in between:
@@ -224,7 +224,7 @@ def _snapshot_log(base: Any, updated: Any, request: Any) -> list[Any]:
 
 
 def _check_times(metadata: Any) -> None:
-    """Refuse times that run back: Iceberg's core would not read the table any more."""
+    """Refuse times that go back, as Iceberg's core could no longer read the table."""
     for log in (metadata.snapshot_log, metadata.metadata_log):
         times = [*(entry.timestamp_ms for entry in log), metadata.last_updated_ms]
         for before, after in zip(times, times[1:], strict=False):
@@ -244,7 +244,7 @@ def _without_ids(value: Any) -> Any:
 
 
 def _text(metadata: Any) -> str:
-    """Return metadata as JSON; it is parsed once more, which checks the whole."""
+    """Return metadata as JSON, after a check by parsing it."""
     from pyiceberg.table.metadata import TableMetadataUtil
 
     text = json.dumps(metadata.model_dump(mode="json"))
@@ -254,7 +254,7 @@ def _text(metadata: Any) -> str:
 
 @contextmanager
 def _refusing_input() -> Iterator[None]:
-    """Raise what pyiceberg says of updates that are not valid as our own error."""
+    """Raise pyiceberg's errors about invalid updates as our own."""
     from pyiceberg.exceptions import ValidationError
 
     try:
@@ -266,13 +266,13 @@ def _refusing_input() -> Iterator[None]:
 
 
 def first_difference(given: Any, written: Any, path: str = "") -> str | None:
-    """Return the path of the first difference between two documents; None if they mean the same.
+    """Return the path of the first difference between two documents; None if they are equivalent.
 
-    An absent member is the same as null, as an empty list or object, and as the default that the specification has.
+    An absent member equals null, an empty list or object, and the default in the specification.
     """
     if isinstance(given, dict) and isinstance(written, dict):
         members = {
-            f"{path}.{name}" if path else name: (_meant(given, name), _meant(written, name))
+            f"{path}.{name}" if path else name: (_normalized(given, name), _normalized(written, name))
             for name in (*given, *(name for name in written if name not in given))
         }
     elif isinstance(given, list) and isinstance(written, list) and len(given) == len(written):
@@ -282,7 +282,7 @@ def first_difference(given: Any, written: Any, path: str = "") -> str | None:
     return next((where for at, pair in members.items() if (where := first_difference(*pair, at)) is not None), None)
 
 
-def _meant(document: dict[str, Any], name: str) -> Any:
+def _normalized(document: dict[str, Any], name: str) -> Any:
     value = document.get(name)
     if value in ([], {}) or value == _DEFAULTS.get(name, ()):
         return None

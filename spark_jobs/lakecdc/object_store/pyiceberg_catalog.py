@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ObjectStoreCatalog(MetastoreCatalog):
-    """Tables in an object store alone, for pyiceberg; also as ``py-catalog-impl``.
+    """Tables in an object store without a catalog service, for pyiceberg; also as ``py-catalog-impl``.
 
     :param properties: ``warehouse``, ``readable_paths`` and pyiceberg's properties of the storage.
     """
@@ -83,16 +83,16 @@ class ObjectStoreCatalog(MetastoreCatalog):
     ) -> CommitTableResponse:
         names = table.name()
         # as RestCatalog sends them
-        wanted, changes = (
+        conditions, changes = (
             [json.loads(each.model_dump_json()) for each in models] for models in (requirements, updates)
         )
-        version = self._catalog.update_table(names, wanted, changes)
+        version = self._catalog.update_table(names, conditions, changes)
         metadata = TableMetadataUtil.parse_raw(version.text)
         return CommitTableResponse(metadata=metadata, **{"metadata-location": version.location})
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Leave old metadata to the catalog: a number that was freed could be written again by a late commit."""
+        """Leave old metadata to the catalog, because a late commit could reuse a freed number."""
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         self._catalog.create_namespace(_namespace_names(namespace), properties)

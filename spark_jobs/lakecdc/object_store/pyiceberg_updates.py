@@ -1,4 +1,4 @@
-"""Prepare updates that pyiceberg applies in another way than Iceberg's core, so that both give the same metadata."""
+"""Prepare updates that pyiceberg applies differently from Iceberg's core, so that both produce the same metadata."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Updates:
         self.added: set[int] = set()
         #: ids of snapshots that it removes
         self.removed: set[int] = set()
-        #: those of the added ones that it makes the current snapshot, at last or in between
+        #: added snapshots that it makes current, finally or in between
         self.currents: set[int] = set()
 
         self._prepared: dict[str, Callable[[Any], Any]] = {
@@ -69,10 +69,10 @@ class Updates:
         return self._schemas.add(update)
 
     def _add_snapshot(self, update: Any) -> Any:
-        """Check the numbers of a snapshot; those behind the table's are another writer's lead."""
+        """Check the numbers of a snapshot; if they are behind the table's, another writer was faster."""
         snapshot = update.snapshot
         if snapshot.snapshot_id in self._removable["remove-snapshots"]:
-            raise InputError(f"Snapshot {snapshot.snapshot_id} is in the table already.")
+            raise InputError(f"Snapshot {snapshot.snapshot_id} is already in the table.")
         if snapshot.parent_snapshot_id is not None and (snapshot.sequence_number or 0) <= self._sequence:
             raise CommitFailedException(
                 f"Cannot add snapshot {snapshot.snapshot_id} with sequence number {snapshot.sequence_number}: the"
@@ -117,7 +117,7 @@ class Updates:
         return update
 
     def _remove(self, update: Any) -> Any:
-        """Leave out what is not there; pyiceberg refuses to remove that."""
+        """Skip what does not exist; pyiceberg refuses to remove that."""
         action = update.action
         if action in ("remove-statistics", "remove-partition-statistics"):
             return update if update.snapshot_id in self._removable[action] else None
@@ -136,7 +136,7 @@ class Updates:
 
 
 class _Numbered:
-    """Schemas, partition specs or sort orders: each has a number, and what the table has gets no second one."""
+    """Schemas, partition specs or sort orders: each has a number, and a duplicate gets the existing one."""
 
     def __init__(self, member: str, number: str, known: list[Any], same: Callable[[Any, Any], bool]) -> None:
         self._member, self._number, self._same = member, number, same
@@ -164,7 +164,7 @@ class _Numbered:
         return max(self._known, default=_UNSORTED) + 1 if added.fields else _UNSORTED
 
     def choose(self, update: Any) -> Any:
-        """Return a ``set-…`` update with the number of the last one added, if that is asked for."""
+        """Return a ``set-…`` update with the number of the last one added, if requested."""
         (member,) = (name for name in type(update).model_fields if name != "action")
         if getattr(update, member) != _LAST_ADDED:
             return update

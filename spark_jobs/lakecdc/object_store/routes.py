@@ -1,7 +1,7 @@
 """Iceberg's REST interface over an ``ObjectCatalog``, without HTTP: a method, a target and a body in, an answer out.
 
-Metadata of tables passes through as text. Requests are checked for what the catalog itself needs of them; requirements
-and updates go to its applier as they are.
+Table metadata passes through as text. Only the members of a request that the catalog itself uses are checked;
+requirements and updates go to its applier unchanged.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _ignore(_: Request) -> Answer:
 class _Route:
     """A route of the specification.
 
-    :param path: as the specification writes it; ours have no prefix.
+    :param path: as in the specification, without a prefix.
     """
 
     method: str
@@ -169,7 +169,7 @@ class _Route:
     is_write: bool = False
 
     def match(self, method: str, path: str) -> Mapping[str, str] | None:
-        """Return the parts of a path, or None if it is not this route's."""
+        """Return the parts of a path, or None if this route does not match."""
         pairs = list(zip_longest(self.path.replace("/{prefix}", "").split("/"), path.split("/")))
         if method != self.method or not all(
             part if _is_name(expected) else part == expected for expected, part in pairs
@@ -219,7 +219,7 @@ class RestInterface:
     def answer(self, method: str, target: str, body: bytes) -> Answer:
         """Answer a request.
 
-        :param target: path and query, as they are in the request.
+        :param target: path and query, as in the request.
         """
         address = urlsplit(target)
         if (method, address.path) == ("GET", "/v1/config"):
@@ -262,7 +262,7 @@ def _parsed(body: bytes) -> Document:
 def _page(names: Sequence[str], query: Mapping[str, str]) -> tuple[list[str], str | None]:
     """Return one page of names in order, and the token of the next one: the last name.
 
-    Without a token everything is one page, as the specification has it.
+    Without a token everything is one page, as specified.
     """
     ordered, after, size = sorted(names), query.get("pageToken"), query.get("pageSize")
     if after is None or size is None:
@@ -283,7 +283,7 @@ def _list(value: Any, kind: type[_T], what: str) -> list[_T]:
 def _levels(value: Any) -> Names:
     levels = tuple(_list(value, str, "the namespace"))
     if not levels or not all(levels):
-        raise InputError("A namespace has levels, none of which is empty.")
+        raise InputError("Expected a namespace with at least one level and no empty ones.")
     return levels
 
 

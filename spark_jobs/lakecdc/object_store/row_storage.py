@@ -1,7 +1,7 @@
-"""Conditional writes for a store that has none: a database's row says which body an object has.
+"""Conditional writes for a store that has none: a database row names the current body of an object.
 
-The body is written first, under a name that is used once; one conditional write of the row is the commit, so a writer
-that pauses in between finds the row moved on. The object itself is a copy for readers by path, written afterwards.
+The body is written first, under a name that is used once. One conditional write of the row is the commit, so a writer
+that paused in between sees that the row has changed. The object itself is a copy for readers by path, written last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakecdc.object_store.storage import Answer, Listed, Storage, Stored
 
 log = logging.getLogger(__name__)
 
-#: what the tag of an object without a row begins with: one that was there before, or that others wrote
+#: prefix of the tag of an object without a row, which is older or was written by others
 _NO_ROW = "no row "
 
 
@@ -28,14 +28,14 @@ class Files(Storage, Protocol):
     """A storage that can also write without a condition."""
 
     def put(self, location: str, body: bytes) -> None:
-        """Write an object, whatever is there."""
+        """Write an object unconditionally."""
         ...
 
 
 class RowStorage:
     """A storage whose writes exclude each other by rows of a database.
 
-    :param warehouse: location, below which the bodies are.
+    :param warehouse: location above the bodies.
     """
 
     def __init__(self, files: Files, rows: Rows, warehouse: str) -> None:
@@ -47,13 +47,13 @@ class RowStorage:
 
     def read(self, location: str) -> Stored | None:
         while (row := self._rows.read(location)) is not None:
-            # a body goes once another one has followed
+            # a body is deleted once another one has replaced it
             if (stored := self._files.read(row.body)) is not None:
                 return Stored(stored.body, row.tag)
             if self._rows.read(location) == row:
                 return None
-        found = self._files.read(location)
-        return Stored(found.body, _NO_ROW + found.tag) if found else None
+        file = self._files.read(location)
+        return Stored(file.body, _NO_ROW + file.tag) if file else None
 
     def exists(self, location: str) -> bool:
         return self._rows.read(location) is not None or self._files.exists(location)
@@ -64,8 +64,8 @@ class RowStorage:
     def replace(self, location: str, body: bytes, tag: str) -> Answer:
         if not tag.startswith(_NO_ROW):
             return self._write(location, body, tag)
-        found = self.read(location)
-        return self._write(location, body, None) if found is not None and found.tag == tag else Answer.REFUSED
+        current = self.read(location)
+        return self._write(location, body, None) if current is not None and current.tag == tag else Answer.REFUSED
 
     def delete(self, location: str) -> None:
         row = self._rows.read(location)
@@ -82,10 +82,10 @@ class RowStorage:
                 yield each
 
     def remove_bodies(self, before: datetime) -> int:
-        """Remove the bodies of before a time that no row names, as their writers have died; return their number."""
+        """Remove bodies from before a time that no row names, because their writers have died; return their number."""
         left = {each.location for each in self._files.list(self._bodies) if each.modified < before}
         if left:
-            # read after them, so that a body of theirs has its row
+            # read after the bodies, so that each live one has its row
             left.difference_update(self._rows.bodies())
         for body in left:
             self._files.delete(body)
@@ -105,7 +105,7 @@ class RowStorage:
         return answer
 
     def _copy(self, location: str, body: bytes, row: Row) -> None:
-        """Write what readers by path see; a slower writer's copy is written over until the row's own is there."""
+        """Write the copy for readers by path; overwrite those of slower writers until the row's own is there."""
         try:
             while True:
                 self._files.put(location, body)

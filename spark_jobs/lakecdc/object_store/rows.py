@@ -15,7 +15,7 @@ from lakecdc.metadata.locations import split
 from lakecdc.object_store.s3_client import aws_client
 from lakecdc.object_store.storage import Answer
 
-#: table of a SQL database, made at the first use
+#: table of a SQL database, created at the first use
 TABLE = "lakecdc_objects"
 _DYNAMO = "dynamodb://"
 _DATABASES = ("postgresql", "mysql", "mariadb", "sqlite")
@@ -45,14 +45,14 @@ class Row:
 
 
 class Rows(Protocol):
-    """Rows by the location of an object, read as they are now."""
+    """Rows by the location of an object; reads see the latest write."""
 
     def read(self, location: str) -> Row | None:
         """Return the row of an object."""
         ...
 
     def write(self, location: str, row: Row, tag: str | None) -> Answer:
-        """Write the row of an object if the one there has a tag; None: if there is none."""
+        """Write the row of an object if the present one has a tag, or with None if there is none."""
         ...
 
     def delete(self, location: str) -> None:
@@ -72,8 +72,8 @@ def open_rows(service: str, properties: Mapping[str, str], create: bool = True) 
     """Return the rows of a database.
 
     :param service: a URL of SQLAlchemy, or ``dynamodb://table``.
-    :param properties: pyiceberg's, of which ``dynamodb.…`` and ``client.…`` are read.
-    :param create: make the table of the rows if there is none.
+    :param properties: pyiceberg's; only ``dynamodb.…`` and ``client.…`` are read.
+    :param create: create a missing table of the rows.
     """
     if service.startswith(_DYNAMO):
         return DynamoRows(service.removeprefix(_DYNAMO), properties, create)
@@ -94,7 +94,7 @@ class SqlRows:
             database = sql.make_url(url).get_backend_name()
             self._engine: Any = sql.create_engine(url, pool_pre_ping=True) if database in _DATABASES else None
         except Exception as error:
-            # the URL may have a password, which SQLAlchemy repeats
+            # SQLAlchemy's message may repeat a password in the URL
             raise SpecError(
                 f"commit_service cannot be opened: {type(error).__name__}.",
                 hint="Give a URL of SQLAlchemy, and install sqlalchemy and the database's driver here.",
@@ -104,7 +104,7 @@ class SqlRows:
                 f"commit_service cannot be a database of type {database!r}.",
                 hint=f"Use {', '.join(_DATABASES)} or dynamodb.",
             )
-        # as bytes a location has the same order everywhere, by which an index finds a prefix
+        # bytes have the same order in every database, so that an index finds a prefix
         path = sql.LargeBinary(2048).with_variant(mysql.VARBINARY(2048), "mysql", "mariadb")
         columns: list[Any] = [
             sql.Column("id", sql.String(64), primary_key=True),
@@ -123,8 +123,8 @@ class SqlRows:
 
     def read(self, location: str) -> Row | None:
         with self._explained_errors(location), self._engine.connect() as connection:
-            found = connection.execute(self._rows.select().where(self._is(location))).first()
-        return Row(*found[2:]) if found else None
+            record = connection.execute(self._rows.select().where(self._is(location))).first()
+        return Row(*record[2:]) if record else None
 
     def write(self, location: str, row: Row, tag: str | None) -> Answer:
         from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -132,7 +132,7 @@ class SqlRows:
         if tag is None:
             statement: Any = self._rows.insert().values(id=_id(location), location=location.encode(), **asdict(row))
         else:
-            # the database looks at the tag again if it had to wait for another writer
+            # the database checks the tag again if it had to wait for another writer
             there = self._is(location) & (self._rows.c.tag == tag)
             statement = self._rows.update().where(there).values(**asdict(row))
         try:
@@ -142,7 +142,7 @@ class SqlRows:
             return Answer.REFUSED if tag is not None and changed == 0 else Answer.WRITTEN
         except IntegrityError:
             return Answer.REFUSED
-        # the answer may be lost: the row tells
+        # the answer may be lost, but the row shows the outcome
         except DBAPIError:
             return Answer.UNCLEAR
 
@@ -155,8 +155,8 @@ class SqlRows:
         # no text in UTF-8 has a byte that nothing follows
         below = (location >= begin) & (location < begin[:-1] + bytes([begin[-1] + 1]))
         with self._explained_errors(prefix), self._engine.connect() as connection:
-            found = connection.execute(self._rows.select().where(below)).all()
-        yield from ((bytes(each[1]).decode(), Row(*each[2:])) for each in found)
+            records = connection.execute(self._rows.select().where(below)).all()
+        yield from ((bytes(each[1]).decode(), Row(*each[2:])) for each in records)
 
     def bodies(self) -> Iterator[str]:
         with self._explained_errors(TABLE), self._engine.connect() as connection:
@@ -174,12 +174,12 @@ class SqlRows:
 class DynamoRows:
     """Rows of one table of DynamoDB: partition key ``store`` and sort key ``path``, both texts.
 
-    :param table: made at the first use, unless it is there.
+    :param table: created at the first use if missing.
     """
 
     def __init__(self, table: str, properties: Mapping[str, str], create: bool) -> None:
         self._table = table
-        # a client that repeats a conditional write fails because of its own first one
+        # a client that repeats a conditional write is refused because of its own first attempt
         self._client = aws_client("dynamodb", properties, attempts=1)
         self._reader = aws_client("dynamodb", properties)
         if create:
@@ -191,8 +191,8 @@ class DynamoRows:
 
     def read(self, location: str) -> Row | None:
         with self._explained_errors(location):
-            found = self._reader.get_item(TableName=self._table, Key=_key(location), ConsistentRead=True)
-        return _row(found["Item"]) if "Item" in found else None
+            response = self._reader.get_item(TableName=self._table, Key=_key(location), ConsistentRead=True)
+        return _row(response["Item"]) if "Item" in response else None
 
     def write(self, location: str, row: Row, tag: str | None) -> Answer:
         from botocore.exceptions import ClientError
@@ -213,7 +213,7 @@ class DynamoRows:
             if error.response["Error"]["Code"] in _REJECTED:
                 raise _unavailable(location, error) from error
             return Answer.UNCLEAR
-        # a lost connection: the row tells
+        # the connection was lost, but the row shows the outcome
         except Exception:
             return Answer.UNCLEAR
         return Answer.WRITTEN
@@ -232,8 +232,8 @@ class DynamoRows:
             ExpressionAttributeValues={":store": key["store"], ":path": key["path"]},
         )
         with self._explained_errors(prefix):
-            found = [item for page in query for item in page["Items"]]
-        yield from ((root + item["path"]["S"], _row(item)) for item in found)
+            items = [item for page in query for item in page["Items"]]
+        yield from ((root + item["path"]["S"], _row(item)) for item in items)
 
     def bodies(self) -> Iterator[str]:
         scan = self._reader.get_paginator("scan").paginate(
@@ -268,7 +268,7 @@ class DynamoRows:
 
 @contextmanager
 def _failing_as(what: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Raise what a database refuses as an error that says what to do."""
+    """Raise a database's errors as errors that say what to do."""
     try:
         yield
     except kinds as error:
@@ -280,7 +280,7 @@ def _id(location: str) -> str:
 
 
 def _key(location: str) -> dict[str, dict[str, str]]:
-    """Return the key of an item: the bucket, and what follows it."""
+    """Return the key of an item: bucket and path."""
     path = split(location)[2]
     return {"store": {"S": location.removesuffix(path) or "file:"}, "path": {"S": path}}
 

@@ -13,7 +13,7 @@ from lakecdc.object_store.s3_client import s3_client
 from lakecdc.object_store.storage import Answer, DeniedError, Listed, Stored
 
 _READS = 3
-# by the code in the answer and not by its status, which may be 200
+# by the error code in the answer, because the status may be 200
 _ANSWERS = {
     "PreconditionFailed": Answer.REFUSED,
     "412": Answer.REFUSED,
@@ -25,7 +25,7 @@ _DENIED = {"AccessDenied", "AllAccessDisabled", "403", "Forbidden"}
 _REJECTED = {
     **dict.fromkeys(
         ("NoSuchBucket", "InvalidBucketName", "PermanentRedirect"),
-        "Check the bucket's name and s3.region in the catalog's connection; the bucket has to exist.",
+        "Check the bucket's name and s3.region in the catalog's connection; the bucket must exist.",
     ),
     **dict.fromkeys(
         ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthorizationHeaderMalformed"),
@@ -60,7 +60,7 @@ class S3Storage:
                 return None
             try:
                 return Stored(answer["Body"].read(), answer["ETag"])
-            # boto3 repeats requests, but no body that broke off
+            # boto3 repeats requests, but not after an interrupted body
             except (BotoCoreError, OSError) as error:
                 if attempt == _READS:
                     raise _unavailable("read", location, error) from error
@@ -113,12 +113,12 @@ class S3Storage:
             if rejected := _rejected("write", location, error):
                 raise rejected from error
             return _ANSWERS.get(code, Answer.UNCLEAR)
-        # botocore has one class for what failed here and another one for the network, and parsers raise others
+        # botocore has one class for local errors and another one for the network, and parsers raise others
         except Exception as error:
             if rejected := _not_sent("write", location, error):
                 raise rejected from error
             return Answer.UNCLEAR
-        # something in between may answer 200 to anything
+        # a proxy may answer 200 to anything
         return Answer.WRITTEN if answer.get("ETag") else Answer.UNCLEAR
 
 
@@ -135,14 +135,14 @@ def encryption(properties: Mapping[str, str]) -> dict[str, str]:
 def ask(what: str, location: str, request: Callable[[], Any]) -> Any:
     """Return the answer to a request that may be repeated.
 
-    :param what: it does, as errors say it.
+    :param what: its action, for errors.
     """
     from botocore.exceptions import ClientError
 
     try:
         return request()
     except ClientError as error:
-        # an answer to HEAD has no code of its own
+        # an answer to HEAD has no error code
         if error.response["Error"]["Code"] in ("NoSuchKey", "404", "NotFound"):
             raise _MissingError(_sentence(what, location, error)) from error
         raise (_rejected(what, location, error) or _unavailable(what, location, error)) from error
@@ -151,7 +151,7 @@ def ask(what: str, location: str, request: Callable[[], Any]) -> Any:
 
 
 def _rejected(what: str, location: str, error: Any) -> LakecdcError | None:
-    """Return the error for an answer by which the request did nothing and never will, or None."""
+    """Return the error for an answer to a request that did nothing and never will, or None."""
     code, said = error.response["Error"]["Code"], _sentence(what, location, error)
     if code == "NotImplemented":
         return UnsupportedError(
@@ -194,12 +194,12 @@ def bucket_and_key(location: str) -> tuple[str, str]:
     """Split a location into bucket and key, which is never encoded."""
     _, bucket, path = split(location)
     if not in_s3(location) or not bucket:
-        raise InputError(f"{location!r} is not a location in S3.", hint="Use one such as s3://bucket/folder.")
+        raise InputError(f"{location!r} is not a location in S3.", hint="Use a location such as s3://bucket/folder.")
     return bucket, path.removeprefix("/")
 
 
 def storage_classes(properties: Mapping[str, str], locations: Collection[str]) -> dict[str, str]:
-    """Look up the storage class of files with one HEAD request each, without files that are gone or not in S3.
+    """Look up the storage class of files with one HEAD request each, omitting files that are gone or not in S3.
 
     The tier of an archived object of ``INTELLIGENT_TIERING`` is its class.
 

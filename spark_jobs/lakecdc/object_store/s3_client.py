@@ -28,12 +28,12 @@ def aws_client(
     connections: int = 32,
     hashes_bodies: bool = True,
 ) -> Any:
-    """Return a boto3 client, which threads may share; what properties leave out is found by boto3 itself.
+    """Return a boto3 client, which threads may share; boto3 finds unset properties itself.
 
     :param service: ``s3`` or ``dynamodb``.
-    :param properties: those of pyiceberg that begin with the service's name or ``client``.
-    :param attempts: of a request, in all.
-    :param connections: that the client keeps, one a thread.
+    :param properties: pyiceberg's, beginning with the service's name or ``client``.
+    :param attempts: total per request.
+    :param connections: maximum that the client keeps, one per thread.
     :param hashes_bodies: see :func:`s3_client`.
     """
     try:
@@ -45,7 +45,7 @@ def aws_client(
     from botocore.exceptions import BotoCoreError
 
     proxy = properties.get("s3.proxy-uri")
-    # not to be said otherwise: botocore decides by the URL
+    # the only way to set it, because botocore decides by the URL
     signing = {} if hashes_bodies else {"payload_signing_enabled": False}
     config = Config(
         s3={"addressing_style": _addressing(properties), **signing},
@@ -66,7 +66,7 @@ def aws_client(
 
 
 def _addressing(properties: Mapping[str, str]) -> str:
-    """Return where requests name the bucket; as pyiceberg's Arrow, in the path wherever an endpoint is given."""
+    """Return where requests name the bucket: in the path if an endpoint is set, as in pyiceberg's Arrow."""
     virtual = properties.get("s3.force-virtual-addressing")
     if virtual is None and (path := properties.get("s3.path-style-access")) is not None:
         virtual = "false" if path.lower() == "true" else "true"
@@ -93,7 +93,7 @@ def _session(service: str, properties: Mapping[str, str]) -> Any:
 
 
 def _in_role(session: Any, role: str, name: str) -> Any:
-    """Return a session whose credentials are those of a role, renewed before they expire."""
+    """Return a session with the credentials of a role, renewed before they expire."""
     import boto3
     import botocore.session
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
@@ -104,6 +104,6 @@ def _in_role(session: Any, role: str, name: str) -> Any:
 
     fetcher = AssumeRoleCredentialFetcher(sts, session.get_credentials(), role, extra_args={"RoleSessionName": name})
     core = botocore.session.get_session()
-    # botocore takes a role from a profile alone; libraries that assume one set this member
+    # botocore assumes roles only by profile; libraries set this member to assume one
     core._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
     return boto3.session.Session(botocore_session=core, region_name=session.region_name)

@@ -1,4 +1,4 @@
-"""What the catalog needs of others: objects with conditional writes, and code that makes new metadata of tables."""
+"""Interfaces that the catalog needs: objects with conditional writes, and code that makes new table metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Document = Mapping[str, Any]
 
 
 class DeniedError(InputError):
-    """The login may not do that to the storage, or it was opened for reads alone; nothing was written.
+    """The login lacks a right on the storage, or it was opened for reads only; nothing was written.
 
     Remedy: Grant the right that the message names, as docs/operations/object-store.md lists them.
     """
@@ -25,9 +25,9 @@ class Answer(Enum):
     """The answer of a storage to one attempt of a conditional write."""
 
     WRITTEN = "written"
-    #: the condition does not hold, if this is the answer to the first arrival of the request
+    #: the condition does not hold, if this answers the first arrival of the request
     REFUSED = "refused"
-    #: nothing was written, and the same request may succeed: another one is at work on the object
+    #: nothing was written because of a concurrent request; the same request may succeed
     BUSY = "busy"
     #: anything else: the request may have arrived, or may still arrive
     UNCLEAR = "unclear"
@@ -35,7 +35,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True)
 class Stored:
-    """An object as it was read.
+    """An object that was read.
 
     :param tag: differs from that of any object with another body.
     """
@@ -46,7 +46,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Listed:
-    """An object as a listing tells it.
+    """An object in a listing.
 
     :param size: in bytes.
     :param modified: when it was last written, by the storage's clock (UTC).
@@ -58,7 +58,7 @@ class Listed:
 
 
 class Storage(Protocol):
-    """A storage of objects by location (``s3://bucket/key``, ``file:///folder/name``), consistent as S3 is.
+    """A storage of objects by location (``s3://bucket/key``, ``file:///folder/name``), as consistent as S3.
 
     A write is one attempt, which no client below repeats. Reads and listings may be repeated. What cannot be read
     raises ``SourceUnavailableError``.
@@ -69,15 +69,15 @@ class Storage(Protocol):
         ...
 
     def exists(self, location: str) -> bool:
-        """Return whether there is an object, without its body."""
+        """Check whether there is an object, without reading its body."""
         ...
 
     def create(self, location: str, body: bytes) -> Answer:
-        """Write an object unless there is one (``If-None-Match: *``)."""
+        """Write an object if none exists (``If-None-Match: *``)."""
         ...
 
     def replace(self, location: str, body: bytes, tag: str) -> Answer:
-        """Write an object if the one there has a tag (``If-Match``)."""
+        """Write an object if the present one has a tag (``If-Match``)."""
         ...
 
     def delete(self, location: str) -> None:
@@ -122,18 +122,18 @@ class Applier(Protocol):
     def apply(
         self, text: str, metadata_location: str, requirements: Sequence[Document], updates: Sequence[Document]
     ) -> str:
-        """Return a table's metadata with updates; the text as it is if they change nothing.
+        """Return a table's metadata with updates; the unchanged text if they change nothing.
 
-        :param text: its current metadata; empty for a table that is about to be created (``assert-create``).
+        :param text: its current metadata; empty for a table that the updates create (``assert-create``).
         :param metadata_location: where that is, which becomes an entry of the new ``metadata-log``; empty likewise.
         :raises pyiceberg.exceptions.CommitFailedException: a requirement does not hold.
-        :raises UnsupportedError: the metadata has what this code would drop; the message names it.
+        :raises UnsupportedError: this code would drop a part of the metadata, which the message names.
         :raises InputError: an update is not valid.
         """
         ...
 
 
 def check_creation(requirements: Sequence[Document]) -> None:
-    """Check that updates which create a table require that, and nothing else."""
+    """Check that updates that create a table have the requirement ``assert-create`` and no other."""
     if not requirements or any(requirement.get("type") != "assert-create" for requirement in requirements):
-        raise InputError("Updates that create a table take the requirement assert-create alone.")
+        raise InputError("Updates that create a table need assert-create as their only requirement.")

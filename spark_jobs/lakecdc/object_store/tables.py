@@ -1,7 +1,7 @@
-"""Tables by name: create, drop, rename and find them, in steps that the next reader completes if a writer fails.
+"""Tables by name: create, drop, rename and load them, in steps that the next reader completes if a writer fails.
 
-A name's document alone decides which table it refers to, and the table's versions decide whether it exists: the last
-version of a dropped table says so, regardless of its name.
+A name's document alone decides which table it refers to. The table's versions decide whether it exists: the last
+version of a dropped table marks it as dropped.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Tables:
 
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
-        return self._live(identifier, self._seen)[1]
+        return self._live(identifier, self._look_up)[1]
 
     def _live(self, identifier: Names, read: Callable[[Names], State] | None = None) -> tuple[Entry, Version]:
-        found, head = (read or self._settled)(identifier)
-        if found is None or not isinstance(head, Version):
+        entry, head = (read or self._settle)(identifier)
+        if entry is None or not isinstance(head, Version):
             raise _missing(identifier)
-        return found, head
+        return entry, head
 
     def location(self, identifier: Names) -> str:
         """Return where a table is.
@@ -72,9 +72,9 @@ class Tables:
         free, versions = self._free(identifier), self.versions(location)
         if (head := versions.head()) is not None:
             raise TableAlreadyExistsError(_used(location, head))
-        begun = self._begun(identifier, free, location)
-        made = versions.commit(0, text, write=begun.document.incarnation)
-        if made is None:
+        begun = self._begin(identifier, free, location)
+        version = versions.commit(0, text, write=begun.document.incarnation)
+        if version is None:
             self._give_back(identifier, begun)
             raise TableAlreadyExistsError(f"Another writer has created a table in {location}.")
         try:
@@ -82,58 +82,58 @@ class Tables:
         except LakecdcError as error:
             # the next reader of the name completes the change
             raise CommitStateUnknownException(f"{'.'.join(identifier)} may have been created: {error}") from error
-        return made
+        return version
 
     def name(self, identifier: Names, location: str) -> None:
-        """Give a name to a table that is at a location.
+        """Give a name to the table at a location.
 
         :raises pyiceberg.exceptions.TableAlreadyExistsError: the name is used.
         :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
         :raises pyiceberg.exceptions.CommitFailedException: another writer creates or drops it.
         """
-        self._finish(identifier, self._begun(identifier, self._free(identifier), location))
+        self._finish(identifier, self._begin(identifier, self._free(identifier), location))
 
     def refuse_named(self, location: str) -> None:
-        """Refuse a location whose table has a name, as two names would be two tables to those who drop one.
+        """Refuse a location whose table has a name, because dropping one of two names would drop both.
 
         :raises pyiceberg.exceptions.TableAlreadyExistsError: it has one.
         """
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         for each in self._names.listed():
-            found, head = self._settled(each)
-            if found is not None and isinstance(head, Version) and _location(found) == location:
+            entry, head = self._settle(each)
+            if entry is not None and isinstance(head, Version) and _location(entry) == location:
                 raise TableAlreadyExistsError(f"The table in {location} has the name {'.'.join(each)}.")
 
     def _free(self, identifier: Names) -> Entry | None:
         """Return the document of a name without a table.
 
-        One that another writer has begun, and which has no version yet, may be taken over.
+        The name of a table that another writer has begun may be taken over while it has no version.
         """
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         self._namespaces.require(identifier[:-1])
-        found, head = self._settled(identifier)
+        entry, head = self._settle(identifier)
         if isinstance(head, Version):
             raise TableAlreadyExistsError(f"The table {'.'.join(identifier)} exists.")
-        return found
+        return entry
 
-    def _begun(self, identifier: Names, free: Entry | None, location: str) -> Entry:
+    def _begin(self, identifier: Names, free: Entry | None, location: str) -> Entry:
         write = str(uuid.uuid4())
         if self._names.write(identifier, free, Document("creating", write, location), write):
-            found = self._names.read(identifier)
-            if found is not None and found.document.incarnation == write:
-                return found
+            entry = self._names.read(identifier)
+            if entry is not None and entry.document.incarnation == write:
+                return entry
         raise _overtaken(identifier)
 
     def _give_back(self, identifier: Names, begun: Entry) -> None:
-        """Leave a name to the writer whose version is at the location, if the name was taken over from that one."""
-        found, _ = self._settled(identifier)
-        if found is not None and found.tag == begun.tag:
+        """Leave a name to the writer whose version is at the location, if the name was taken over from it."""
+        entry, _ = self._settle(identifier)
+        if entry is not None and entry.tag == begun.tag:
             self._forget(identifier, begun)
 
     def _finish(self, identifier: Names, begun: Entry) -> None:
-        """Show a new table by its name, if its namespace is still there."""
+        """Publish a new table under its name, if its namespace still exists."""
         from pyiceberg.exceptions import CommitStateUnknownException, NoSuchNamespaceError
 
         incarnation = begun.document.incarnation
@@ -143,34 +143,34 @@ class Tables:
             raise NoSuchNamespaceError(f"There is no namespace {'.'.join(identifier[:-1])}.")
         if self._names.write(identifier, begun, replace(begun.document, state="live")):
             return
-        found = self._names.read(identifier)
-        if found is not None and found.document.incarnation == incarnation:
-            # others have completed it, and may have gone on with it
+        entry = self._names.read(identifier)
+        if entry is not None and entry.document.incarnation == incarnation:
+            # others have completed it, and may have changed it since
             return
         self._names.unmark(identifier, incarnation)
-        if found is None or _location(found) != _location(begun):
+        if entry is None or _location(entry) != _location(begun):
             raise _overtaken(identifier)
         # the writer that has taken the name over finds the version at the same location, and gives the name back
         raise CommitStateUnknownException(f"{'.'.join(identifier)} may have been created.")
 
-    def _maker(self, begun: Entry) -> str | None:
-        """Return which of the writers that have begun a name, the last one or one before, made the first version."""
+    def _first_write(self, begun: Entry) -> str | None:
+        """Return the write of the first version, if the last or an earlier writer of this name made it."""
         stored = self._storage.read(self.versions(_location(begun)).location_of(1))
         write = parsed(stored).get(ID) if stored is not None else None
         return write if write in (begun.document.incarnation, *begun.document.earlier) else None
 
     def drop(self, identifier: Names) -> str:
-        """Drop a table: no version can follow, then its name is free.
+        """Drop a table, so that no version can follow, and free its name.
 
         :return: its location.
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
         while True:
-            found, _ = self._live(identifier)
-            # a name that says so is not renamed meanwhile
-            if self._names.write(identifier, found, replace(found.document, state="dropping")):
-                self._settled(identifier)
-                return _location(found)
+            entry, _ = self._live(identifier)
+            # a name in this state cannot be renamed meanwhile
+            if self._names.write(identifier, entry, replace(entry.document, state="dropping")):
+                self._settle(identifier)
+                return _location(entry)
 
     def rename(self, identifier: Names, to: Names) -> None:
         """Give a table another name.
@@ -182,69 +182,69 @@ class Tables:
         """
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        found, _ = self._live(identifier)
+        entry, _ = self._live(identifier)
         self._free(to)
         write = str(uuid.uuid4())
-        if not self._names.write(identifier, found, replace(found.document, state="moving", to=to), write):
+        if not self._names.write(identifier, entry, replace(entry.document, state="moving", to=to), write):
             raise _overtaken(identifier)
-        self._settled(identifier)
+        self._settle(identifier)
         arrived = self._names.read(to)
         if arrived is None or write not in arrived.document.arrivals:
             self._namespaces.require(to[:-1])
             raise TableAlreadyExistsError(f"The table {'.'.join(to)} exists.")
 
-    def _seen(self, identifier: Names) -> State:
-        """Read a name for a read; if the storage is read-only, judge an unfinished change without completing it."""
+    def _look_up(self, identifier: Names) -> State:
+        """Read a name and version; if the storage is read-only, judge an unfinished change without completing it."""
         with suppress(DeniedError):
-            return self._settled(identifier)
-        found = self._names.read(identifier)
-        return found, self._newest(identifier, found) if found is not None and self._stands(found) else None
+            return self._settle(identifier)
+        entry = self._names.read(identifier)
+        return entry, self._newest(identifier, entry) if entry is not None and self._has_table(entry) else None
 
-    def _stands(self, found: Entry) -> bool:
-        """Complete what a writer has begun, and return whether the name has a table."""
-        document = found.document
+    def _has_table(self, entry: Entry) -> bool:
+        """Judge whether a name will have a table once its unfinished change is completed."""
+        document = entry.document
         if document.state == "moving":
             # until the table exists, it is unknown whether its writer has failed
-            taken = self._names.read(document.to)
-            return taken is None or document.id not in taken.document.arrivals
+            target = self._names.read(document.to)
+            return target is None or document.id not in target.document.arrivals
         if document.state == "creating":
-            return self._maker(found) is not None and self._namespaces.is_seen(found.names[:-1])
+            return self._first_write(entry) is not None and self._namespaces.exists(entry.names[:-1])
         return document.state == "live"
 
-    def _newest(self, identifier: Names, found: Entry) -> Version | Dropped:
-        head = self.versions(_location(found)).head()
+    def _newest(self, identifier: Names, entry: Entry) -> Version | Dropped:
+        head = self.versions(_location(entry)).head()
         if head is None:
             raise SourceUnavailableError(
-                f"{'.'.join(identifier)}: no version of its metadata is in {_location(found)}.",
+                f"{'.'.join(identifier)}: no version of its metadata is in {_location(entry)}.",
                 hint="Check that the storage shows the whole warehouse; restore the table's metadata folder.",
             )
         return head
 
-    def _settled(self, identifier: Names) -> State:
-        """Read a name's document and the newest version; complete what a writer that may be gone has begun."""
-        while (found := self._names.read(identifier)) is not None:
-            document = found.document
+    def _settle(self, identifier: Names) -> State:
+        """Read a name's document and the newest version, after completing a change that another writer has begun."""
+        while (entry := self._names.read(identifier)) is not None:
+            document = entry.document
             if document.state == "dropped":
-                self._names.unmark_all(found)
-                return found, None
+                self._names.unmark_all(entry)
+                return entry, None
             if document.state == "moving":
-                self._move(identifier, found)
+                self._move(identifier, entry)
                 continue
             if document.state == "creating":
-                if (maker := self._maker(found)) is None:
-                    return found, None
-                if maker == document.incarnation:
-                    self._complete(identifier, found)
+                if (first_write := self._first_write(entry)) is None:
+                    return entry, None
+                if first_write == document.incarnation:
+                    self._complete(identifier, entry)
                 else:
-                    # it was taken over, and the one that did so may be gone
-                    self._names.write(identifier, found, replace(document, incarnation=maker))
+                    # it was taken over, and the new writer may be gone
+                    self._names.write(identifier, entry, replace(document, incarnation=first_write))
                 continue
             if document.state == "dropping":
-                self.versions(_location(found)).drop()
-            head = self._newest(identifier, found)
+                self.versions(_location(entry)).drop()
+            head = self._newest(identifier, entry)
             if not isinstance(head, Dropped):
-                return found, head
-            self._forget(identifier, found)
+                return entry, head
+            self._forget(identifier, entry)
         return None, None
 
     def _complete(self, identifier: Names, begun: Entry) -> None:
@@ -253,45 +253,45 @@ class Tables:
         try:
             self._finish(identifier, begun)
         except (CommitFailedException, NoSuchNamespaceError):
-            # another one was faster, or the namespace is gone: what there is now is read next
+            # another writer was faster, or the namespace is gone: the present state is read next
             return
 
-    def _forget(self, identifier: Names, found: Entry) -> None:
-        document = found.document
-        # a writer must not take the dropped name for a table that another writer has completed
+    def _forget(self, identifier: Names, entry: Entry) -> None:
+        document = entry.document
+        # a writer must not mistake the dropped name for a table that another writer completed
         incarnation = str(uuid.uuid4()) if document.state == "creating" else document.incarnation
-        if self._names.write(identifier, found, replace(document, state="dropped", to=(), incarnation=incarnation)):
+        if self._names.write(identifier, entry, replace(document, state="dropped", to=(), incarnation=incarnation)):
             self._names.unmark(identifier, document.incarnation)
 
-    def _move(self, identifier: Names, found: Entry) -> None:
-        """Complete a change of names, or undo it if the other name was taken meanwhile."""
-        document, to = found.document, found.document.to
-        taken = self._names.read(to)
-        # read after the other name: while this one still moves, the change was not completed before that read
+    def _move(self, identifier: Names, entry: Entry) -> None:
+        """Complete a rename, or undo it if the new name was used meanwhile."""
+        document, to = entry.document, entry.document.to
+        target = self._names.read(to)
+        # read after the new name: if this one is still moving, the rename was not completed before that read
         again = self._names.read(identifier)
-        if again is None or again.tag != found.tag:
+        if again is None or again.tag != entry.tag:
             return
-        if taken is not None and document.id in taken.document.arrivals:
-            self._forget(identifier, found)
+        if target is not None and document.id in target.document.arrivals:
+            self._forget(identifier, entry)
             return
-        if self._is_free(taken):
+        if self._is_free(target):
             if self._namespaces.is_live(to[:-1]):
                 self._names.mark(to, document.id)
-                arrivals = (*(taken.document.arrivals if taken else ()), document.id)
+                arrivals = (*(target.document.arrivals if target else ()), document.id)
                 arrived = Document("live", document.id, document.location, arrivals=arrivals)
-                self._names.write(to, taken, arrived, document.id)
+                self._names.write(to, target, arrived, document.id)
                 # the next read shows which writer was first
                 return
-            # one that has read the other name as free, and pauses, must not write it after this one is live again
-            if not self._names.write(to, taken, Document("dropped", str(uuid.uuid4()))):
+            # a paused writer that has read the new name as free must not write it after this one is live again
+            if not self._names.write(to, target, Document("dropped", str(uuid.uuid4()))):
                 return
         self._names.unmark(to, document.id)
-        self._names.write(identifier, found, replace(document, state="live", to=()))
+        self._names.write(identifier, entry, replace(document, state="live", to=()))
 
-    def _is_free(self, taken: Entry | None) -> bool:
-        if taken is None or taken.document.state == "dropped":
+    def _is_free(self, entry: Entry | None) -> bool:
+        if entry is None or entry.document.state == "dropped":
             return True
-        return taken.document.state == "creating" and self._maker(taken) is None
+        return entry.document.state == "creating" and self._first_write(entry) is None
 
 
 def _location(entry: Entry) -> str:

@@ -1,8 +1,8 @@
 """The versions of one table's metadata, ``vN.metadata.json``, and the hint for readers by path.
 
-The newest N is the table. A version is created only where there is none, which makes it a compare and swap on N that no
-late writer can pass: a number is never freed while one may still hold the version before it. What is superseded becomes
-a stub in place, and stubs go after thirty days.
+The newest N is the table. A version is created only if none exists, which makes it a compare and swap on N that no late
+writer can pass: a number is never freed while a writer may still hold the version before it. Superseded versions become
+stubs in place, and stubs are removed after thirty days.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ log = logging.getLogger(__name__)
 
 #: seconds from the read of a version to the last attempt to write the next one
 DEADLINE = 600.0
-#: versions younger than this stay whole, for readers that have just found them
+#: versions younger than this stay whole, for readers that are about to read them
 YOUNGEST_STUB = timedelta(hours=1)
-#: stubs older than this are removed: no writer of :data:`DEADLINE` can hold what they stand for
+#: stubs older than this are removed: by :data:`DEADLINE` no writer can hold the versions that they replaced
 OLDEST_STUB = timedelta(days=30)
-#: versions before the newest whose numbers stay taken, whatever the clock of this machine says
+#: versions before the newest whose numbers stay used, regardless of this machine's clock
 KEPT_NUMBERS = 100
 DROPPED, SUPERSEDED = "lakecdc-dropped", "lakecdc-superseded"
 HINT = "version-hint.text"
-#: what a commit says that has arrived, but after which readers by path still need the files that it frees
+#: message of a commit that has arrived, but whose freed files readers by path still need
 HINT_BEHIND = f"{HINT} stays behind: delete no files"
 _NAME = re.compile(r"v(\d+)\.metadata\.json")
 _ATTEMPTS = 5
-# a stub has its id and little else
+# a stub has little more than its id
 _STUB_SIZE = 200
 
 
@@ -77,7 +77,7 @@ class Versions:
         return f"{self._folder}v{number}.metadata.json"
 
     def head(self) -> Version | Dropped | None:
-        """Read the newest version; None if there is none. A hint that is behind is moved, if it may.
+        """Read the newest version, or return None. Correct a wrong hint if the login may write.
 
         :raises SourceUnavailableError: it cannot be read.
         """
@@ -94,8 +94,8 @@ class Versions:
             elif hinted > number:
                 self._lower_hint(hinted, number)
             # a stub was the newest one a moment ago
-            if stored is not None and (found := self._judged(number, stored, read_at)) is not None:
-                return found
+            if stored is not None and (head := self._judged(number, stored, read_at)) is not None:
+                return head
         raise SourceUnavailableError(f"The newest version of the metadata in {self._folder} cannot be found.")
 
     def _judged(self, number: int, stored: Stored, read_at: float) -> Version | Dropped | None:
@@ -114,12 +114,12 @@ class Versions:
         :param text: the new metadata, without the id of a write.
         :param read_at: ``time.monotonic()`` before that version was read.
         :param write: the id of this one; a new one if empty.
-        :return: None if another writer was first, or may have been as that version was read too long ago.
-        :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it was written.
+        :return: None if another writer was first, or may have been because that version was read too long ago.
+        :raises pyiceberg.exceptions.CommitStateUnknownException: it is unknown whether it was written.
         """
         now = time.monotonic()
         if read_at is not None and now - read_at > DEADLINE:
-            # so late that the number may have been used and removed, or the folder have another table
+            # by now the number may have been used and removed, or the folder may have another table
             return None
         number, write = base + 1, write or str(uuid.uuid4())
         body = f'{{"{ID}":"{write}",{text.lstrip().removeprefix("{")}'
@@ -130,7 +130,7 @@ class Versions:
         return Version(number, self.location_of(number), body, now)
 
     def drop(self) -> None:
-        """Write a last version after which none can follow; nothing happens if there is one."""
+        """Write the last version, after which none can follow; do nothing if there is one."""
         while isinstance(head := self.head(), Version):
             write = str(uuid.uuid4())
             body = json.dumps({ID: write, DROPPED: True}).encode()
@@ -139,9 +139,9 @@ class Versions:
                 return
 
     def move_hint(self, number: int) -> bool:
-        """Move the hint upwards to a version, or further; return false if that fails.
+        """Move the hint up to a version or beyond; return false if that fails.
 
-        A reader by path that follows a hint that is behind sees an older version of the table.
+        Readers by path that follow a stale hint see an older version of the table.
         """
         location, body = self._folder + HINT, str(number).encode()
         try:
@@ -164,7 +164,7 @@ class Versions:
         return False
 
     def _lower_hint(self, hinted: int, number: int) -> None:
-        """Correct a hint to a version that never was, which others have written or an older copy has brought."""
+        """Correct a hint to a version that never existed, from another writer or an older copy."""
         location = self._folder + HINT
         try:
             stored = self._storage.read(location)
@@ -176,11 +176,11 @@ class Versions:
             log.warning("%s stays ahead of version %d: %s", location, number, error)
 
     def trim(self, keep: int, now: datetime | None = None) -> int:
-        """Make superseded versions stubs, and remove stubs of more than thirty days and a hundred versions ago.
+        """Replace superseded versions by stubs, and remove stubs older than thirty days and a hundred versions.
 
         :param keep: number of the newest versions that stay whole.
-        :param now: the time (UTC) by which others stay.
-        :return: how many objects that changed.
+        :param now: current time (UTC).
+        :return: number of changed objects.
         """
         now, head = now or datetime.now(UTC), self.head()
         if head is None or not self.move_hint(head.number):
@@ -199,7 +199,7 @@ class Versions:
         return changed
 
     def wipe(self) -> int:
-        """Make all versions but the newest stubs at once, as their content must be gone; return how many.
+        """Replace all versions but the newest by stubs at once, to remove their content; return how many.
 
         :raises pyiceberg.exceptions.CommitStateUnknownException: one may still have its content.
         """
@@ -218,7 +218,7 @@ class Versions:
         if stored is None:
             return False
         write = parsed(stored).get(ID) or str(uuid.uuid4())
-        # it keeps the id of its commit, which may still be asked for
+        # it keeps the id of its commit, which a writer may still look for
         body = json.dumps({ID: write, SUPERSEDED: True}).encode()
         return stored.body != body and replace(self._storage, location, body, write, stored.tag)
 
@@ -230,9 +230,9 @@ class Versions:
         return max((number for number, _ in self._listed()), default=0)
 
     def _newest(self, known: int) -> int:
-        """Return the newest number; nothing above the hint was ever removed, so numbers above it have no gap.
+        """Return the newest number; numbers above the hint have no gap, because none of them was ever removed.
 
-        :param known: a number that is there, or 0.
+        :param known: an existing number, or 0.
         """
         if known == 0:
             return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import nearest
-from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.findings import Finding, merge_passed, run_check
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.spec import parse_spec
@@ -46,7 +46,7 @@ def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterato
     source = spec.source
     if isinstance(source, FilesSource):
         for path in source.paths:
-            yield tried("source files", _path, path)
+            yield run_check("source files", _path, path)
     elif isinstance(source, JdbcSource):
         yield from _jdbc_findings(spec, source)
     else:
@@ -61,16 +61,18 @@ def _path(path: str) -> str:
 def _jdbc_findings(spec: JobSpec, source: JdbcSource) -> Iterator[Finding]:
     """Check the database and each source table as far as possible without a driver."""
     opened: list[Session] = []
-    yield tried("source", _opened, source, opened)
+    yield run_check("source", _opened, source, opened)
     for each in opened:
         tables: list[str] = []
         with closing(each) as session:
-            listed = tried("source tables", _list_tables, session, source.dialect, tables)
+            listed = run_check("source tables", _list_tables, session, source.dialect, tables)
         if listed.state != "ok":
             yield listed
             return
-        results = [tried(f"source of {one.table}", _check_table, one, source.dialect, tables) for one in spec.targets]
-        yield from summed("source tables", results, "exist")
+        results = [
+            run_check(f"source of {one.table}", _check_table, one, source.dialect, tables) for one in spec.targets
+        ]
+        yield from merge_passed("source tables", results, "exist")
 
 
 def _opened(source: JdbcSource, opened: list[Session]) -> str:

@@ -28,7 +28,7 @@ from airflow_provider_lakecdc.lake.tables import summary_of
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from lakecdc.contract.report import TableReport
 from lakecdc.metadata import names
-from lakecdc.metadata.health import measured
+from lakecdc.metadata.health import measure_health
 from tests.airflow_provider_lakecdc.audit import catalogs
 from tests.airflow_provider_lakecdc.audit.conftest import application, left_long_ago, waiting
 from tests.readers import duckdb_rows
@@ -77,7 +77,7 @@ def test_an_application_is_one_commit_with_its_id(catalog: CatalogConnection) ->
 
 
 def test_health_is_one_commit_and_keeps_facts_without_a_column(catalog: CatalogConnection) -> None:
-    health = measured([], target_file_bytes=1, snapshots=2, manifests=[10, 20])
+    health = measure_health([], target_file_bytes=1, snapshots=2, manifests=[10, 20])
     rows: dict[str, dict[str, Any]] = {
         "shop.orders": {**health.facts(), "age": 5},
         "shop.new": {"score": None},

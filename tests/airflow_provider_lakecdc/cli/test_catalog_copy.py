@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from airflow_provider_lakecdc.cli.definition import get_lakecdc_commands
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.copied import Copying
+from airflow_provider_lakecdc.lake.table_copy import TableCopier
 from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
 from tests.airflow_provider_lakecdc.conftest import connection
@@ -145,8 +145,8 @@ def test_other_storage_is_refused_before_anything_is_written(
     connection(monkeypatch, "other", conn_type="iceberg", extra={**lake, "py-io-impl": f"{__name__}.OtherStore"})
     for name, there, said in (
         ("shop.orders", "file:///nowhere/v1.metadata.json", "FileNotFoundError"),
-        ("shop.orders", older, "is another table"),
-        ("shop.empty", other.metadata_location, "is another table"),
+        ("shop.orders", older, "finds another table"),
+        ("shop.empty", other.metadata_location, "finds another table"),
     ):
         monkeypatch.setattr(OtherStore, "there", there)
         ended = lakecdc(*COPY, "bare", "--to", "other", name)
@@ -159,9 +159,9 @@ def test_other_storage_is_refused_before_anything_is_written(
 def test_a_warehouse_in_another_kind_of_storage_is_refused(catalogs: Mapping[str, Catalog]) -> None:
     _create_table(catalogs["lake"], "shop.orders")
     catalogs["bare"].properties["warehouse"] = "s3://bucket/lake"
-    copying = Copying(catalogs["lake"], catalogs["bare"])
-    planned = copying.plan(["shop.orders"])
-    assert "another kind of storage" in planned["shop.orders"]["error"] and copying.write() == {}
+    copier = TableCopier(catalogs["lake"], catalogs["bare"])
+    planned = copier.plan(["shop.orders"])
+    assert "another kind of storage" in planned["shop.orders"]["error"] and copier.write() == {}
 
 
 @pytest.mark.parametrize(

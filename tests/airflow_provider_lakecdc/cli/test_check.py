@@ -212,12 +212,12 @@ def test_unsupported_versions_of_java_and_spark_fail(monkeypatch: pytest.MonkeyP
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     finding = machine.java()
-    assert finding.state == "fail" and "is Java 25" in finding.found and "17 to 23" in finding.found
+    assert finding.state == "fail" and "is Java 25" in finding.result and "17 to 23" in finding.result
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    assert machine.java().found == f"Cannot find java in {tmp_path}/gone."
+    assert machine.java().result == f"Cannot find java in {tmp_path}/gone."
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    states = {each.check: (each.state, each.found) for each in machine.spark(SparkTarget("local", False))}
+    states = {each.check: (each.state, each.result) for each in machine.spark(SparkTarget("local", False))}
     assert states["spark-submit"] == ("ok", f"{tmp_path}/bin/spark-submit")
     assert states["spark"][0] == "fail" and states["spark"][1].startswith("4.2.1;")
     assert {each.check: each.state for each in machine.spark(SparkTarget("local", False, "spark4-submit"))} == {
@@ -234,16 +234,16 @@ def test_jars_are_found_in_a_cache_or_a_repository(monkeypatch: pytest.MonkeyPat
         threading.Thread(target=server.serve_forever, daemon=True).start()
         mirror = f"http://127.0.0.1:{server.server_port}/"
         finding = machine.jars([JAR], conf, mirror)
-        assert finding.state == "warn" and JAR in finding.found and "repositories" in str(finding.remedy)
+        assert finding.state == "warn" and JAR in finding.result and "repositories" in str(finding.remedy)
         jar.parent.mkdir(parents=True)
         jar.touch()
         finding = machine.jars([JAR], conf, mirror)
-        assert finding.state == "ok" and "fetched by the first job" in finding.found
+        assert finding.state == "ok" and "fetched by the first job" in finding.result
         server.shutdown()
     cached = tmp_path / "ivy/cache/org.example/driver/jars/driver-1.0.jar"
     cached.parent.mkdir(parents=True)
     cached.touch()
-    assert machine.jars([JAR], conf, None).found == f"{JAR} in {tmp_path}/ivy"
+    assert machine.jars([JAR], conf, None).result == f"{JAR} in {tmp_path}/ivy"
 
 
 def test_each_remedy_is_printed_below_its_finding(

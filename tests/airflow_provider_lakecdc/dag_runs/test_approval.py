@@ -95,7 +95,7 @@ class TestAnApproval:
         assert real["spec"]["tables"] == ["shop.items"] and options_by_table["shop.items"]["dry_run"] is False
         assert options_by_table["shop.items"]["approved"] == {"shop.items": WITH_FINDINGS["findings"]}
         outcomes = [x["outcomes"] for x in xcoms(ended.run_id)["return_value"] if "outcomes" in x]
-        assert {"done": 1, "a person is asked": 2} in outcomes and {"done": 1, "not approved": 1} in outcomes
+        assert {"done": 1, "approval pending": 2} in outcomes and {"done": 1, "not approved": 1} in outcomes
 
     def test_a_missing_answer_is_a_no(self, run: Any, spark_submit: FakeSpark) -> None:
         from airflow.jobs.scheduler_job_runner import SchedulerJobRunner

@@ -18,8 +18,8 @@ from jinja2 import Template
 from airflow_provider_lakecdc.governance.alerts import alert_missed_deadline, send_alerts
 from airflow_provider_lakecdc.governance.assessment import Assessed, Assessment
 from airflow_provider_lakecdc.observe.assets import lake_asset
+from lakecdc.metadata.alert_state import Alerts
 from lakecdc.metadata.freshness import Freshness
-from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Plan
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install, Store, TaskInstance, changed
 from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, dag_file, states, xcoms

@@ -135,9 +135,9 @@ def test_an_object_store_is_opened_in_process_and_checked(monkeypatch: pytest.Mo
         opened.create_table("shop.orders", Schema(NestedField(1, "id", LongType(), required=True)))
     checked = {each.check: each for each in findings("objects", ["shop"], ["shop.orders"])}
     assert {each.state for each in checked.values()} == {"ok"}, checked
-    assert "a catalog of type object_store" in checked["catalog connection"].found
-    assert "one of 16 creates at once wins" in checked["object store"].found
+    assert "a catalog of type object_store" in checked["catalog connection"].result
+    assert "one of 16 creates at once wins" in checked["object store"].result
     # it is tested again, whatever was proven before
     monkeypatch.setattr(LocalStorage, "create", lambda *_: Answer.WRITTEN)
     (finding,) = [each for each in findings("objects", []) if each.check == "object store"]
-    assert finding.state == "fail" and "created an object twice" in finding.found
+    assert finding.state == "fail" and "created an object twice" in finding.result

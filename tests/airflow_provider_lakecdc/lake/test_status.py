@@ -73,7 +73,7 @@ def test_a_table_of_version_4_is_reported_and_stops_no_other(lake: dict[str, str
     statuses = report_statuses(get_catalog("lake"), ["shop.orders", "shop.items"], health=True)
     assert statuses["shop.orders"] == {
         "error": "UnsupportedError: shop.orders: PyIceberg, which Airflow's workers read metadata with, cannot read "
-        "format version 4. Jobs in Spark work on it all the same; its health is not measured."
+        "format version 4. Spark jobs still work on it; its health is not measured."
     }
     assert statuses["shop.items"]["format_version"] == 2
 

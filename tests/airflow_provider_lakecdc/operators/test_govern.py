@@ -129,7 +129,7 @@ def test_a_changed_table_raises_one_event_and_a_planned_one_none(spark_submit: F
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ([{"job": "ingest"}], "options.steps.0., ingest: This job can be no step"),
+        ([{"job": "ingest"}], "options.steps.0., ingest: This job cannot be a step"),
         (["rewrite_delete_files"], "steps must be a list of objects"),
         ("rewrite_delete_files", "steps must be a list of objects"),
         ([], "names no step"),

@@ -15,8 +15,8 @@ from airflow_provider_lakecdc.governance.assessment import Assessed, Assessment
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
 from airflow_provider_lakecdc.operators.report import ReportOperator, _cost
+from lakecdc.metadata.alert_state import unpaid_debts
 from lakecdc.metadata.cost import Prices
-from lakecdc.metadata.hurts import unpaid_debts
 from lakecdc.metadata.plan import Action, Plan
 
 FINE = Assessed("shop.fine", jobs=("compact_data_files",))

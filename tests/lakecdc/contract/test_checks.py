@@ -49,7 +49,7 @@ def test_checks_are_distinguished_by_type() -> None:
         ({"type": "row_count"}, "has no bounds"),
         ({"type": "row_count", "max_change": -1}, "not 0 or more"),
         ({"type": "row_count", "max_change": 0.1, "last": 0}, "not 1 or more runs"),
-        ({"type": "row_count", "max_change": 0.1, "where": "id > 1"}, "number of all rows alone"),
+        ({"type": "row_count", "max_change": 0.1, "where": "id > 1"}, "snapshots only count all rows"),
         ({"type": "freshness", "max_age": 0}, "not above 0"),
         ({"type": "freshness", "max_age": 60, "where": "id > 1"}, "no column"),
     ],

@@ -66,9 +66,9 @@ def test_a_dry_step_reports_no_change() -> None:
     [
         ([], "names no step"),
         ([{"tables": ["a.b"]}], "options.steps[0].job is missing"),
-        ([step(), step("ingest")], "options.steps[1], ingest: This job can be no step."),
-        ([step("replay_quarantine")], "can be no step"),
-        ([step("govern", options={"steps": [step()]})], "can be no step"),
+        ([step(), step("ingest")], "options.steps[1], ingest: This job cannot be a step."),
+        ([step("replay_quarantine")], "cannot be a step"),
+        ([step("govern", options={"steps": [step()]})], "cannot be a step"),
         ([step("compact")], "A step is one of rewrite_delete_files, "),
         ([step(options={"dryrun": True})], "options.steps[0], compact_data_files: Unknown key 'dryrun' in options."),
         (

@@ -78,7 +78,7 @@ def test_topics_of_a_target() -> None:
 
 def test_patterns_match_whole_names() -> None:
     kafka = source(topics=[], topic_pattern="pg.shop")
-    assert kafka.wants("pg.shop") and not kafka.wants("pg.shop.orders")
+    assert kafka.reads("pg.shop") and not kafka.reads("pg.shop.orders")
 
 
 @pytest.mark.parametrize(

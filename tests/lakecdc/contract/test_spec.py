@@ -227,7 +227,7 @@ def test_unsupported_reloads_are_refused(change: dict[str, Any], message: str) -
     [
         ({"target": {"table": "shop.o", "mode": "append"}}, "Its mode is append"),
         ({"source": {"type": "kafka"}}, "one of iceberg, jdbc, mysql, postgres"),
-        ({"source": {"type": "iceberg"}}, "held against itself"),
+        ({"source": {"type": "iceberg"}}, "compared with itself"),
         ({"source": {"type": "iceberg"}, "target": {"table": "x.{table}", "source_tables": ["s"]}}, "Name each table"),
         ({"options": {"ranges": 0}}, "not 1 to 256"),
         ({"options": {"sample": 0}}, "options.sample is 0.0"),

@@ -79,7 +79,7 @@ def test_readers_choose_format_version_and_deletes(settings: dict[str, Any], ver
         ),
         ({"readers": ["athena"], "format_version": 3}, "version 3 is known to be read by Amazon Athena.*up to format"),
         ({"readers": ["snowflake"], "deletes": "equality"}, "with equality deletes is known to be read by Snowflake"),
-        ({"readers": ["trino"], "properties": {"format-version": "3"}}, "Set format_version instead"),
+        ({"readers": ["trino"], "properties": {"format-version": "3"}}, "Remove it, or set format_version"),
     ],
 )
 def test_readers_that_cannot_read_a_target_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import Catalog
 from lakecdc.iceberg.commit import RowChanges, append_changes, replace_data_files
-from lakecdc.iceberg.commit_outcome import retried
+from lakecdc.iceberg.commit_outcome import retry_commit
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import iterate
 from lakecdc.iceberg.lease import LeaseHeldError, LeaseLostError, is_held, new_lease, put, renew
@@ -95,7 +95,7 @@ def take(table: IcebergTable, lease: Lease) -> None:
         put(table, transaction, lease, snapshot)
         transaction.commitTransaction()
 
-    retried(table, commit)
+    retry_commit(table, commit)
 
 
 def current_lease(table: IcebergTable) -> Lease | None:

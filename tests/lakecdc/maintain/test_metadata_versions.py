@@ -174,7 +174,7 @@ def test_files_of_the_catalog_and_its_writers_are_not_orphans(shop: Shop, monkey
 
 def test_tables_in_the_catalogs_own_namespace_are_refused(shop: Shop) -> None:
     shop.catalog.create_namespace(("_lakecdc",), {})
-    with pytest.raises(InputError, match="documents of the catalog"):
+    with pytest.raises(InputError, match="the catalog's documents"):
         shop.catalog.create_table(("_lakecdc",), {"name": "catalog"})
 
 

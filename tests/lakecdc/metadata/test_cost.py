@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.metadata.cost import Prices, days_between, per_month, spared_requests
+from lakecdc.metadata.cost import Prices, days_between, per_month, saved_requests
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PRICES = Prices(core_hour=0.06, thousand_reads=0.0004, currency="EUR")
@@ -41,7 +41,7 @@ def test_a_month_is_extrapolated_from_at_least_a_day() -> None:
 
 def test_saved_requests_of_readers_count_since_each_job() -> None:
     jobs = [(NOON - timedelta(days=2), 10.0), (NOON - timedelta(days=1), -2.0), (NOON + timedelta(hours=1), 99.0)]
-    assert spared_requests(jobs, 24, NOON) == 2 * 24 * 10 - 24 * 2
+    assert saved_requests(jobs, 24, NOON) == 2 * 24 * 10 - 24 * 2
 
 
 @pytest.mark.parametrize("price", [-0.1, math.inf, math.nan])

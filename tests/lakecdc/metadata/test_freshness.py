@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakecdc.metadata.freshness import format_seconds, judge, judge_table
+from lakecdc.metadata.freshness import format_seconds, judge_freshness, judge_table
 
 NOW = datetime(2026, 1, 1, 6, 0, tzinfo=UTC)
 REMEDY = "Check the last runs of its ingestion, and run it more often if they succeed."
@@ -23,21 +23,21 @@ REMEDY = "Check the last runs of its ingestion, and run it more often if they su
     ],
 )
 def test_a_promise_is_met_up_to_its_age(promised: str, source_time: str, lag: float, late: float) -> None:
-    freshness = judge(promised, source_time, NOW)
+    freshness = judge_freshness(promised, source_time, NOW)
     assert (freshness.lag_seconds, freshness.late_seconds, freshness.is_kept) == (lag, late, late == 0)
     assert freshness.facts()["freshness_late_seconds"] == late
     assert (freshness.problem is None) is freshness.is_kept
 
 
 def test_missed_freshness_reports_lateness_and_remedy() -> None:
-    assert judge("30m", "2026-01-01T04:45:00+00:00", NOW).problem == (
+    assert judge_freshness("30m", "2026-01-01T04:45:00+00:00", NOW).problem == (
         "readers see its source as of 2026-01-01 04:45:00 UTC, 1 h 15 min ago; a freshness of 30 min is promised and "
         f"missed by 45 min. {REMEDY}"
     )
 
 
 def test_an_unknown_age_misses_the_promise() -> None:
-    unknown = judge("30m", None, NOW)
+    unknown = judge_freshness("30m", None, NOW)
     assert not unknown.is_kept
     assert unknown.facts() == {"freshness_promised_seconds": 1800.0, "freshness_late_seconds": None}
     assert unknown.problem == (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakecdc.metadata.file_facts import Content, LiveFile
-from lakecdc.metadata.health import TableHealth, measured
+from lakecdc.metadata.health import TableHealth, measure_health
 
 TARGET = 1000
 
@@ -23,7 +23,7 @@ def deletes(content: Content, sequence: int, scope: str | None = "a", location: 
 
 
 def health(*files: LiveFile, snapshots: int = 1, manifests: tuple[int, ...] = (5000,)) -> TableHealth:
-    return measured(files, target_file_bytes=TARGET, snapshots=snapshots, manifests=manifests)
+    return measure_health(files, target_file_bytes=TARGET, snapshots=snapshots, manifests=manifests)
 
 
 def test_an_empty_table_has_nothing_to_gain() -> None:

@@ -23,11 +23,11 @@ from lakecdc.metadata.policy import (
     REMOVING,
     TablePolicy,
     Window,
-    inherited,
+    combine_policies,
+    inherit_policy,
     matching,
-    permitted,
-    tightened,
-    tighter,
+    permitted_options,
+    tighten,
 )
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -68,10 +68,10 @@ POLICIES = {
     ],
 )
 def test_the_most_specific_pattern_decides(table: str, jobs: set[str]) -> None:
-    assert inherited(POLICIES, table, is_named=False).jobs == jobs
-    assert inherited({}, table, is_named=False).jobs == set()
+    assert inherit_policy(POLICIES, table, is_named=False).jobs == jobs
+    assert inherit_policy({}, table, is_named=False).jobs == set()
     # explicitly named tables are governed despite patterns
-    assert inherited(POLICIES, table, is_named=True).jobs == {*KEEPING, *REMOVING}
+    assert inherit_policy(POLICIES, table, is_named=True).jobs == {*KEEPING, *REMOVING}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_most_specific_pattern_decides(table: str, jobs: set[str]) -> None:
     ],
 )
 def test_a_team_may_allow_harmless_jobs_and_forbid_the_rest(table: str, own: str, jobs: set[str]) -> None:
-    assert tightened(inherited(POLICIES, table, is_named=False), table, {ALLOW: own}).jobs == jobs
+    assert tighten(inherit_policy(POLICIES, table, is_named=False), table, {ALLOW: own}).jobs == jobs
 
 
 def test_each_field_is_inherited_separately() -> None:
@@ -95,7 +95,7 @@ def test_each_field_is_inherited_separately() -> None:
         "*": TablePolicy(window=Window("22:00", "06:00"), owner="lake", approve=("remove_orphan_files",)),
         "shop.*": TablePolicy(owner="shop", options={"compact_data_files": {"min_input_files": 9, "branch": "y"}}),
     }
-    policy = inherited(policies, "shop.orders", is_named=True)
+    policy = inherit_policy(policies, "shop.orders", is_named=True)
     assert (policy.reads, policy.owner, policy.windows) == (9, "shop", (Window("22:00", "06:00"),))
     assert policy.approve == {"expire_partitions", "remove_orphan_files"}
     assert policy.options("compact_data_files", {"delete_ratio": 0.5, "branch": "z"}, NOW) == {
@@ -103,12 +103,12 @@ def test_each_field_is_inherited_separately() -> None:
         "min_input_files": 9,
         "branch": "x",
     }
-    assert inherited(policies, "crm.people", is_named=True).owner == "lake"
+    assert inherit_policy(policies, "crm.people", is_named=True).owner == "lake"
 
 
 def test_a_team_can_only_extend_snapshot_retention() -> None:
-    governed = inherited({}, "shop.items", is_named=True)
-    own = tightened(governed, "shop.items", {MIN_SNAPSHOT_AGE: "864000", APPROVE: "remove_orphan_files", READS: "3"})
+    governed = inherit_policy({}, "shop.items", is_named=True)
+    own = tighten(governed, "shop.items", {MIN_SNAPSHOT_AGE: "864000", APPROVE: "remove_orphan_files", READS: "3"})
     assert own.approve == {"remove_orphan_files"} and own.reads == 3
     assert own.options("expire_snapshots", {"max_age": 60.0}, NOW)["max_age"] == 864000
     assert own.options("expire_snapshots", {"max_age": 1e9}, NOW)["max_age"] == 1e9
@@ -119,7 +119,7 @@ def test_a_team_can_only_extend_snapshot_retention() -> None:
 
 def test_a_team_can_only_extend_row_retention() -> None:
     job, retention = "expire_partitions", {"time_column": "at", "max_age": 86400.0}
-    own = tightened(inherited({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: "864000"})
+    own = tighten(inherit_policy({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: "864000"})
     assert own.options(job, retention, NOW) == {"time_column": "at", "max_age": 864000, "older_than": None}
     assert own.options(job, {**retention, "max_age": 1e9}, NOW)["max_age"] == 1e9
     for moment, age in ((NOW + timedelta(1), 864000), (NOW - timedelta(1), 864000), (NOW - timedelta(11), 0.0)):
@@ -133,7 +133,7 @@ def test_a_team_can_only_extend_row_retention() -> None:
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "a day"])
 def test_an_invalid_number_of_seconds_is_refused(value: str) -> None:
     with pytest.raises(SpecError, match="min-row-age"):
-        tightened(inherited({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: value})
+        tighten(inherit_policy({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: value})
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_an_owner_cannot_claim_every_budget(value: str) -> None:
 
 
 def test_an_allow_list_must_name_the_expiry_of_rows() -> None:
-    named = inherited({}, "shop.items", is_named=True)
+    named = inherit_policy({}, "shop.items", is_named=True)
     assert not named.forbids(EXPIRE_PARTITIONS)
     for value, forbidden in {"none": True, "expire_snapshots": True, "*": False, EXPIRE_PARTITIONS: False}.items():
         assert own_policy({ALLOW: value}).forbids(EXPIRE_PARTITIONS) is forbidden
@@ -180,7 +180,7 @@ def test_an_allow_list_must_name_the_expiry_of_rows() -> None:
 def test_the_stricter_of_two_policies_applies() -> None:
     owner = own_policy({ALLOW: "expire_snapshots, rewrite_manifests", MIN_ROW_AGE: "9", APPROVE: EXPIRE_PARTITIONS})
     own = own_policy({ALLOW: "expire_snapshots, expire_partitions", MIN_ROW_AGE: "5", MIN_SNAPSHOT_AGE: "7"})
-    for both in (tighter(owner, own), tighter(own, owner)):
+    for both in (combine_policies(owner, own), combine_policies(own, owner)):
         assert both.jobs == {"expire_snapshots"} and both.forbids(EXPIRE_PARTITIONS)
         assert (both.min_row_age, both.min_snapshot_age, both.approve) == (9, 7, frozenset({EXPIRE_PARTITIONS}))
 
@@ -195,11 +195,11 @@ REMOVALS: dict[str, dict[str, Any]] = {
 
 def permit(job: str, own: dict[str, str], options: dict[str, Any], **owners: dict[str, str]) -> Any:
     properties = {"shop.items": own, **{f"shop.{name}": of for name, of in owners.items()}}
-    return permitted(job, OPTIONS[job](**options), "shop.items", properties, NOW)
+    return permitted_options(job, OPTIONS[job](**options), "shop.items", properties, NOW)
 
 
 def own_policy(properties: dict[str, str]) -> Any:
-    return tightened(inherited({}, "shop.items", is_named=True), "shop.items", properties)
+    return tighten(inherit_policy({}, "shop.items", is_named=True), "shop.items", properties)
 
 
 @pytest.mark.parametrize(("job", "options"), REMOVALS.items())
@@ -260,7 +260,7 @@ def test_retention_is_the_longest_of_table_owner_and_configuration() -> None:
         TablePolicy(approve=("remove_orphan_files", "expire_snapshots"))
     with pytest.raises(SpecError, match="time of day"):
         Window("22", "midnight")
-    governed = inherited({}, "shop.items", is_named=True)
+    governed = inherit_policy({}, "shop.items", is_named=True)
     for wrong in ({ALLOW: "compaction"}, {f"{OWN}alow": "*"}, {READS: "often"}, {APPROVE: "clean_side_tables"}):
         with pytest.raises(SpecError, match=r"shop\.items"):
-            tightened(governed, "shop.items", wrong)
+            tighten(governed, "shop.items", wrong)

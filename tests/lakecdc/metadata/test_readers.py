@@ -147,7 +147,7 @@ def test_a_table_that_does_not_fit_its_readers_names_the_remedy() -> None:
     assert find_misfit(("databricks",), 2, clean) is None
     assert find_misfit(("databricks",), 2, clean, "resolved") is not None
     refused = find_misfit(("athena",), 3, clean)
-    assert refused is not None and refused.remedy == "It is never set back: feed a new table for them."
+    assert refused is not None and refused.remedy == "The format version cannot be lowered: feed a new table for them."
 
 
 def test_columns_that_a_reader_cannot_read_are_named() -> None:

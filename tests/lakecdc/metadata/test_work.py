@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakecdc.metadata.file_facts import Content, LiveFile, by_partition
-from lakecdc.metadata.health import measured
+from lakecdc.metadata.health import measure_health
 from lakecdc.metadata.work import Work, of_delete_files
 
 SCOPE = (0, "{}")
@@ -17,7 +17,7 @@ def rewriting(files: int, delete_files: int, vectors: int = 0, rows: int = 1000,
     live += [LiveFile(Content.DATA, SCOPE, 9000, rows, 3, f"new-{number}") for number in range(vectors)]
     live += [LiveFile(Content.DELETION_VECTOR, SCOPE, 50, 1, 3, f"new-{number}") for number in range(vectors)]
     live += [LiveFile(Content.EQUALITY_DELETES, SCOPE, 500, deletes, 2, None) for _ in range(delete_files)]
-    health = measured(live, target_file_bytes=9000, snapshots=1, manifests=())
+    health = measure_health(live, target_file_bytes=9000, snapshots=1, manifests=())
     return of_delete_files(health, by_partition(live)[SCOPE], 3)
 
 

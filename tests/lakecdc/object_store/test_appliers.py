@@ -165,7 +165,7 @@ def test_both_refuse_the_same_requests_for_the_same_reason(core: JvmApplier) -> 
     empty = python.create(request(3), LOCATION)
     for applier in (core, python):
         assert applier.apply(empty, "v1", [absent, same_table(empty)], []) == empty
-        with pytest.raises(InputError, match="assert-create alone"):
+        with pytest.raises(InputError, match="assert-create as their only"):
             applier.apply("", "", [same_table(empty)], creation(3))
 
 

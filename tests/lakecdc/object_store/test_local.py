@@ -115,7 +115,7 @@ def test_file_systems_of_several_machines_are_refused(tmp_path: Path, kind: str)
 
 
 def test_an_unknown_file_system_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="Cannot find out which file system"):
+    with pytest.raises(UnsupportedError, match="Cannot determine the file system"):
         local_file_system(tmp_path, tmp_path / "missing")
 
 

@@ -56,7 +56,7 @@ class OldListings(LocalStorage):
         (RacedCreates, r"let \d+ of 16 writers at once believe that they created the object"),
         (RacedReplaces, r"let \d+ of 16 writers at once believe that they replaced the object"),
         (WritesWhatItRefuses, "wrote what it had refused"),
-        (OldListings, "did not list at once what was written"),
+        (OldListings, "did not list a written object at once"),
     ],
 )
 def test_a_store_that_loses_writes_is_refused(tmp_path: Path, kind: type[LocalStorage], did: str) -> None:

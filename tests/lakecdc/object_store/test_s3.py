@@ -72,7 +72,7 @@ def test_listings_have_several_pages(moto: Glue) -> None:
 @pytest.mark.parametrize(
     ("changes", "bucket", "hint"),
     [
-        ({}, "nowhere", "the bucket has to exist"),
+        ({}, "nowhere", "the bucket must exist"),
         ({"s3.secret-access-key": "wrong"}, "lab", "Check the keys"),
     ],
 )

@@ -211,7 +211,7 @@ def test_a_folder_with_further_tables_is_not_purged(storage: MemoryStorage, cata
     catalog.create_table(("shop",), {"name": "below", "location": f"{FOLDER}/below"})
     catalog.create_table(("shop",), {"name": "elsewhere", "location": "s3://bucket/other"})
     for name in ("orders", "below", "elsewhere"):
-        with pytest.raises(UnsupportedError, match="may be of others"):
+        with pytest.raises(UnsupportedError, match="may be of other tables"):
             catalog.drop_table(("shop", name), purge=True)
         assert catalog.exists(("shop", name))
 

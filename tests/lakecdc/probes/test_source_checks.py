@@ -100,18 +100,18 @@ class TestPostgres:
         ]
         assert {*states(findings).values()} == {"ok"}
         assert (
-            "wal_level is logical" in findings["source"].found
-            and "first run creates it" in findings["source slot"].found
+            "wal_level is logical" in findings["source"].result
+            and "first run creates it" in findings["source slot"].result
         )
         with psycopg.connect(postgres.dsn, autocommit=True) as session:
             assert session.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
         administration.create(parse_spec(spec(source, "shop.orders")))
         findings = check(source)
         assert {*states(findings).values()} == {"ok"}
-        assert "MB of log" in findings["source slot"].found and "feeds these tables" in findings["slot's owner"].found
+        assert "MB of log" in findings["source slot"].result and "feeds these tables" in findings["slot's owner"].result
         # another set of tables must not use it
         theirs = check(source, "crm.orders")
-        assert theirs["slot's owner"].state == "fail" and "'well' feeds shop.orders" in theirs["slot's owner"].found
+        assert theirs["slot's owner"].state == "fail" and "'well' feeds shop.orders" in theirs["slot's owner"].result
         administration.drop(parse_spec(spec(source, "shop.orders")))
 
     def test_a_missing_slot_of_a_fed_table_fails(self, check: Check, postgres: Postgres) -> None:
@@ -122,7 +122,7 @@ class TestPostgres:
         position = Position("postgres", cluster, {"lsn": "0/1000", "oid": row[0] if row else 0})
         findings = check(source, positions={"shop.orders": position.encode(), "shop.others": position.encode()})
         assert states(findings)["source slot"] == states(findings)["publication"] == "fail"
-        assert "no longer has the slot 'gone'" in findings["source slot"].found and '"reload"' in str(
+        assert "no longer has the slot 'gone'" in findings["source slot"].result and '"reload"' in str(
             findings["source slot"].remedy
         )
         assert findings["source tables"].state == "ok"
@@ -131,11 +131,11 @@ class TestPostgres:
         findings = check(source, positions=None)
         assert states(findings)["source slot"] == "warn" and "cannot be read" in str(findings["source slot"].remedy)
         findings = check(source, positions={"shop.orders": replace(position, identity="4711:1").encode()})
-        assert "belongs to the log" in findings["source of shop.orders"].found
+        assert "belongs to the log" in findings["source of shop.orders"].result
         findings = check(
             source, positions={"shop.orders": replace(position, offsets={"lsn": "0/1", "oid": 1}).encode()}
         )
-        assert "recreated" in findings["source of shop.orders"].found
+        assert "recreated" in findings["source of shop.orders"].result
 
     def test_a_misspelt_source_table_is_reported_with_near_misses(self, check: Check, postgres: Postgres) -> None:
         finding = check(self.source(postgres, slot="s"), "shop.ordrs")["source of shop.ordrs"]
@@ -145,7 +145,7 @@ class TestPostgres:
         url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
         source = {"type": "jdbc", "url": url, "user": "postgres", "cursor_column": "id"}
         findings = check(source, "shop.orders", "shop.Orders")
-        assert findings["source tables"].found == "1 exist"
+        assert findings["source tables"].result == "1 exist"
         assert "Did you mean 'shop.orders'?" in str(findings["source of shop.Orders"].remedy)
 
     def test_patterns_select_tables_of_the_source(self, check: Check, postgres: Postgres) -> None:
@@ -160,7 +160,7 @@ class TestPostgres:
         assert findings["source login"].remedy == "Run ALTER ROLE reader REPLICATION at the source."
         assert "GRANT CREATE ON DATABASE postgres TO reader" in str(findings["publication"].remedy)
         assert "GRANT SELECT ON shop.orders" in str(findings["source of shop.orders"].remedy)
-        assert "no primary key" in findings["source of shop.items"].found
+        assert "no primary key" in findings["source of shop.items"].result
         assert findings["source of shop.absent"].state == "fail" and "source tables" not in findings
 
     def test_a_slot_of_another_owner_fails(self, check: Check, postgres: Postgres) -> None:
@@ -168,11 +168,11 @@ class TestPostgres:
             session.execute("SELECT pg_create_logical_replication_slot('other', 'test_decoding')")
             findings = check(self.source(postgres, slot="other"))
             session.execute("SELECT pg_drop_replication_slot('other')")
-        assert findings["source slot"].state == "fail" and "test_decoding" in findings["source slot"].found
+        assert findings["source slot"].state == "fail" and "test_decoding" in findings["source slot"].result
 
     def test_an_unreachable_server_fails(self, check: Check) -> None:
         (finding,) = check({"type": "postgres", "dsn": f"host=127.0.0.1 port={free_port()}", "slot": "s"}).values()
-        assert (finding.check, finding.state) == ("source", "fail") and "cannot be reached" in finding.found
+        assert (finding.check, finding.state) == ("source", "fail") and "cannot be reached" in finding.result
 
 
 @pytest.mark.services
@@ -191,13 +191,13 @@ def test_mariadb_is_checked(check: Check, folder: Path) -> None:
         )
         findings = check({**source, "user": "reader"}, "shop.orders", "shop.absent")
         assert findings["source login"].state == "fail" and "BINLOG MONITOR" in str(findings["source login"].remedy)
-        assert findings["source of shop.absent"].state == "fail" and findings["source tables"].found == "1 can be read"
+        assert findings["source of shop.absent"].state == "fail" and findings["source tables"].result == "1 can be read"
         misspelt = check({**source, "user": "root"}, "shop.ordr")["source of shop.ordr"]
         assert "Did you mean 'shop.orders'?" in str(misspelt.remedy)
         cursor.execute("SELECT concat('mariadb:', @@server_id, ':', @@gtid_domain_id)")
         position = Position("mysql", str(cursor.fetchall()[0][0]), {"file": "gone.000001", "pos": 4})
         findings = check({**source, "user": "root"}, positions={"shop.orders": position.encode()})
-        assert "no longer has the log file gone.000001" in findings["source of shop.orders"].found
+        assert "no longer has the log file gone.000001" in findings["source of shop.orders"].result
         assert states(check({**source, "user": "root"}, positions=None))["positions"] == "warn"
         cursor.execute("SET GLOBAL binlog_format = 'MIXED'")
         findings = check({**source, "user": "root"})
@@ -214,22 +214,22 @@ def test_kafka_topics_are_checked(check: Check, folder: Path) -> None:
         source = {"type": "kafka", "format": "debezium-json", "bootstrap_servers": kafka.bootstrap_servers}
         findings = check({**source, "topics": ["pg.shop.orders"]})
         assert (
-            states(findings) == {"source": "ok", "source topics": "ok"} and "3 partitions" in findings["source"].found
+            states(findings) == {"source": "ok", "source topics": "ok"} and "3 partitions" in findings["source"].result
         )
         findings = check({**source, "topic_pattern": r"pg\..*"}, "shop.orders", "shop.absent")
         assert states(findings) == {"source": "ok", "topics of shop.absent": "warn", "source topics": "ok"}
         (finding,) = check({**source, "topics": ["pg.shop.absent"]}).values()
-        assert finding.state == "warn" and "no topic pg.shop.absent" in finding.found
+        assert finding.state == "warn" and "no topic pg.shop.absent" in finding.result
 
 
 def test_files_and_jdbc_sources_are_checked(check: Check, tmp_path: Path) -> None:
     files = {"type": "files", "format": "debezium-json"}
     assert states(check({**files, "path": f"{tmp_path}/*.jsonl"})) == {"source files": "ok"}
     finding = check({**files, "path": f"{tmp_path}/gone/*.jsonl"})["source files"]
-    assert finding.state == "fail" and f"{tmp_path}/gone" in finding.found
+    assert finding.state == "fail" and f"{tmp_path}/gone" in finding.result
     url = f"jdbc:postgresql://127.0.0.1:{free_port()}/shop"
     finding = check({"type": "jdbc", "url": url, "cursor_column": "c"})["source"]
-    assert finding.state == "fail" and "Cannot query the database" in finding.found
+    assert finding.state == "fail" and "Cannot query the database" in finding.result
 
 
 def test_missing_source_tables_of_jdbc_are_reported_with_near_misses(check: Check, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_missing_source_tables_of_jdbc_are_reported_with_near_misses(check: Chec
         database.execute("CREATE VIEW people AS SELECT 1 AS id")
     source = {"type": "jdbc", "url": f"jdbc:sqlite:{tmp_path}/shop.db", "cursor_column": "id"}
     findings = check(source, "shop.orders", "shop.people", "shop.ordrs")
-    assert findings["source tables"].found == "2 exist" and findings["source of shop.ordrs"].state == "fail"
+    assert findings["source tables"].result == "2 exist" and findings["source of shop.ordrs"].state == "fail"
     assert "Did you mean 'Orders'?" in str(findings["source of shop.ordrs"].remedy)
     (tmp_path / "shop.db").write_text("no database")
     assert states(check(source)) == {"source": "ok", "source tables": "fail"}

@@ -17,9 +17,9 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.target import Target
 
 Source = FilesSource | IcebergSource | JdbcSource | KafkaSource | MysqlSource | PostgresSource
-#: those that tables are fed from
+#: types that feed tables
 FEEDING = ("files", "jdbc", "kafka", "mysql", "postgres")
-#: those that hold tables, which can be compared
+#: types with tables that can be compared
 WITH_TABLES = ("iceberg", "jdbc", "mysql", "postgres")
 #: parts of a source that name tables and columns, which may be called ``token`` or ``password``
 _DATA = ("routes", "text")
@@ -38,7 +38,7 @@ def parse_source(document: Any, targets: tuple[Target, ...], types: Sequence[str
     if document.get("type") not in types:
         raise SpecError(f"source.type is {document.get('type')!r}.", hint=f"It must be one of {', '.join(types)}.")
     source: Source = fields.coerce(Source, document, "source")
-    # a database tells the keys of its tables
+    # a database knows the keys of its tables
     if not isinstance(source, JdbcSource | MysqlSource | PostgresSource):
         source.check_targets(targets)
     _check_messages(source, targets)
@@ -57,5 +57,5 @@ def _check_messages(source: Source, targets: tuple[Target, ...]) -> None:
             raise SpecError(
                 "fold_case is for messages.",
                 table=target.table,
-                hint="Name the columns as the source does, and give them other names by clean.rename.",
+                hint="Use the source's names of columns, and rename them with clean.rename.",
             )

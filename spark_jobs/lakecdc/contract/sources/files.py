@@ -27,7 +27,7 @@ class FilesSource:
     """Change events or rows in files; each table reads each file once.
 
     :param path: a path, glob or URI, or a list of them.
-    :param format: format of the events or rows, which decides which of the settings below apply.
+    :param format: format of the events or rows; it decides which settings below apply.
     :param order_by: with ``json``, ``csv``, ``xml``, ``parquet`` and ``text``: column that grows with every change of a
         row; default: order of arrival, by file name.
     :param unavailable_value: Debezium's placeholder for unchanged large values.

@@ -31,7 +31,7 @@ _JAVA_GROUP = re.compile(r"\(\?<([A-Za-z_]\w*)>")
 
 @dataclass(frozen=True)
 class CsvSettings:
-    """Settings of ``csv`` files; the defaults are those of RFC 4180.
+    """Settings of ``csv`` files; the defaults follow RFC 4180.
 
     :param header: the first line of each file names its columns.
     :param names: columns of files without a header, in order.
@@ -40,7 +40,7 @@ class CsvSettings:
     :param escape: character before a quote in a quoted field.
     :param comment: beginning of lines to skip; empty if there are none.
     :param multiline: quoted fields may contain line breaks; then a task reads each file whole.
-    :param null_value: text for null, besides an empty field.
+    :param null_value: text for null, in addition to an empty field.
     """
 
     header: bool = True
@@ -82,7 +82,7 @@ class TextSettings:
 
     :param pattern: regular expression of a whole line; its named groups are the columns, ``(?P<name>…)`` or
         ``(?<name>…)``.
-    :param null_value: text for null, besides an empty group.
+    :param null_value: text for null, in addition to an empty group.
     """
 
     pattern: str
@@ -116,7 +116,7 @@ class RegistrySettings:
     :param user: login; default: none.
     :param password: a secret reference; with ``user``.
     :param token: a secret reference to a bearer token, instead of a login.
-    :param ca_file: PEM file on the driver with certificates to trust; default: those of the machine.
+    :param ca_file: PEM file on the driver with certificates to trust; default: the machine's.
     """
 
     url: str
@@ -138,7 +138,7 @@ class RegistrySettings:
         if "{id}" not in self.path:
             raise SpecError(f"source.registry.path is {self.path!r}.", hint='It needs "{id}" where the id goes.')
         if self.token is not None and self.user is not None:
-            raise SpecError("source.registry has a token and a user.", hint="Leave one of them out.")
+            raise SpecError("source.registry has a token and a user.", hint="Remove one of them.")
         if (self.user is None) != (self.password is None):
             raise SpecError("source.registry needs user and password together.")
 

@@ -30,7 +30,7 @@ class IcebergSource:
                 )
             if self.snapshot is None and target.source_table in (None, target.table):
                 raise SpecError(
-                    "It would be held against itself.",
+                    "It would be compared with itself.",
                     table=target.table,
                     hint='Name another table in "source_table" of its target, or a snapshot in source.snapshot.',
                 )

@@ -49,7 +49,7 @@ class KafkaSource:
     :param settings: client settings in librdkafka's names, such as ``security.protocol`` or ``sasl.mechanism``;
         passwords are secret references.
     :param reader: client: ``librdkafka`` in Python tasks, or ``spark``, Spark's own source with Kafka's Java client.
-    :param java_settings: with the reader ``spark``: client settings in Java's names, besides those derived from
+    :param java_settings: with the reader ``spark``: client settings in Java's names, in addition to those derived from
         ``settings``; passwords are secret references.
     :param start: where a new table begins: ``earliest``, ``latest`` (the table must exist) or an ISO-8601 time with a
         zone, compared with the records' timestamps. Later topics and partitions are read from their beginning.
@@ -122,15 +122,15 @@ class KafkaSource:
         if self.format not in (*KEY_OF_MESSAGE, *KEY_IN_MESSAGE):
             refuse_keyless(targets, "messages", self.format)
 
-    def wants(self, topic: str) -> bool:
+    def reads(self, topic: str) -> bool:
         return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
 
     def topics_of(self, target: Target, topics: Sequence[str], *, single: bool) -> list[str]:
-        """Return which topics, of those that exist and are read, feed a target; ``single``: it is the only one."""
+        """Return the topics that feed a target, among those that are read; ``single``: it is the only target."""
         if target.table in self.routes:
             return [topic for topic in topics if re.fullmatch(self.routes[target.table], topic)]
         if target.source_tables:
-            return [topic for topic in topics if target.wants(topic)]
+            return [topic for topic in topics if target.matches(topic)]
         if single and self.topics:
             return list(topics)
         return [topic for topic in topics if f".{topic}".endswith(f".{target.source_name}")]
@@ -145,7 +145,7 @@ def moment(text: str, where: str) -> datetime:
     if parsed is None or parsed.tzinfo is None:
         raise SpecError(
             f"{where} is {text!r}.",
-            hint="Use a time such as 2026-01-31T00:00:00+00:00. Runs without a data interval have none to template.",
+            hint="Use a time such as 2026-01-31T00:00:00+00:00. Without a data interval, templates of it are empty.",
         )
     return parsed
 

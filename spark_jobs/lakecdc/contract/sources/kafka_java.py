@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: settings of Java's that Spark decides
+#: Java's settings that Spark decides
 OWN_SETTINGS = frozenset({"key.deserializer", "value.deserializer", "interceptor.classes"})
 
 # the same name and meaning
@@ -51,7 +51,7 @@ _TRANSLATED = frozenset(
         "security.protocol",
     }
 )
-# of these librdkafka alone has something to gain
+# settings that only librdkafka needs
 _LEFT_OUT = ("api.version.", "broker.address.", "debug", "fetch.queue.", "log", "queued.", "socket.", "statistics.")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -68,7 +68,7 @@ def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dic
     """Return settings of Java's client.
 
     :param settings: in librdkafka's names, all known, secrets resolved.
-    :param more: in Java's names; they win.
+    :param more: in Java's names; they take precedence.
     """
     java = {_RENAMED.get(n, n): _text(v) for n, v in settings.items() if n in _SAME or n in _RENAMED}
     if "security.protocol" in settings:
@@ -76,7 +76,7 @@ def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dic
     if "ssl.endpoint.identification.algorithm" in settings:
         algorithm = settings["ssl.endpoint.identification.algorithm"]
         java["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else str(algorithm)
-    # librdkafka reads PEM, and PKCS#12 where it says "keystore"
+    # librdkafka reads PEM, and PKCS#12 in "keystore" settings
     if {"ssl.truststore.location", "ssl.truststore.certificates"} & set(java):
         java["ssl.truststore.type"] = "PEM"
     if "ssl.keystore.location" in java:

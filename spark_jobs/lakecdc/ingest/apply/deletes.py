@@ -12,7 +12,7 @@ from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.expressions import rows_not_below
 from lakecdc.iceberg.fence import KnownHead
-from lakecdc.iceberg.lease import held_unless_taken
+from lakecdc.iceberg.lease import hold_if_free
 from lakecdc.iceberg.staging import discard
 from lakecdc.key_search.resolve import Resolution
 from lakecdc.key_search.row_ids import same_rows, sent_to_tasks
@@ -100,7 +100,7 @@ class Deletes:
                         raise StagedBeforeError(error.message, table=self._table.name, hint=error.hint) from error
                     log.info("%s: others have committed, rows to delete are searched again", self._table.name)
                     if searches == _WITHOUT_LEASE:
-                        lease.enter_context(held_unless_taken(self._table, "ingest"))
+                        lease.enter_context(hold_if_free(self._table, "ingest"))
                         head = self._table.refresh().head()
                     self.base = head
                     self._search()

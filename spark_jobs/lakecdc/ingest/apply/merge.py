@@ -29,7 +29,7 @@ from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
+from lakecdc.iceberg.lease import LeaseHeldError, lease_if_free
 from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable, carrier_of
 from lakecdc.ingest.apply import full_load
@@ -121,7 +121,7 @@ def _without_statement(table: IcebergTable, batch: Batch, position: Position, st
 def _attempt(
     table: IcebergTable, batch: Batch, source: _Source | None, position: Position, started_from: str | None
 ) -> Applied:
-    lease = lease_unless_held(table, "ingest")
+    lease = lease_if_free(table, "ingest")
     base = table.head()
     assert base is not None
     proof = prove(table, batch, position)

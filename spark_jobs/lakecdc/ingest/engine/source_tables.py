@@ -16,7 +16,7 @@ def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool
         for it, unless the target names another one.
     """
     if target.source_tables:
-        return target.wants(source_table)
+        return target.matches(source_table)
     named = target.source_table
     if any(_ends(topic, source_table) and (named is None or _ends(topic, named)) for topic in topics):
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import LakecdcError, concerning
-from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.findings import Finding, merge_passed, run_check
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.target import Target
 from lakecdc.ingest.sources.kafka import progress, topology
@@ -56,10 +56,12 @@ def findings(spec: JobSpec, source: KafkaSource) -> Iterator[Finding]:
         yield Finding("source", "warn", f"{source.bootstrap_servers}, which only Java's client can query", remedy)
         return
     topics: dict[str, Topic] = {}
-    yield tried("source", _list_topics, source, topics)
+    yield run_check("source", _list_topics, source, topics)
     if topics:
-        results = [tried(f"topics of {target.table}", _fed, spec, source, topics, target) for target in spec.targets]
-        yield from summed("source topics", results, "tables have topics")
+        results = [
+            run_check(f"topics of {target.table}", _fed, spec, source, topics, target) for target in spec.targets
+        ]
+        yield from merge_passed("source topics", results, "tables have topics")
 
 
 def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int]:
@@ -68,7 +70,7 @@ def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int
     left: dict[str, int] = {}
     for table, position in positions.items():
         with concerning(table):
-            names = [name for name in progress.resume(position).topics if source.wants(name)]
+            names = [name for name in progress.resume(position).topics if source.reads(name)]
             left[table] = count(_expected(source, cluster, names, position).unread(names, cluster.ends))
     return left
 
@@ -95,7 +97,7 @@ def _idle_position(source: KafkaSource, cluster: Topology, topics: list[str], po
 
 
 def _list_topics(source: KafkaSource, topics: dict[str, Topic]) -> Finding | str:
-    topics |= _cluster(source).topics(source.wants)
+    topics |= _cluster(source).topics(source.reads)
     if not topics:
         names = source.topic_pattern or ", ".join(source.topics)
         remedy = "Check the names, and that the login may describe the topics."

@@ -250,7 +250,7 @@ def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
     """Return the topics that the source reads."""
     assert isinstance(spec.source, KafkaSource)
     with closing(open_reader(spark, spec.source)) as reader:
-        return list(reader.topics(spec.source.wants))
+        return list(reader.topics(spec.source.reads))
 
 
 def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:

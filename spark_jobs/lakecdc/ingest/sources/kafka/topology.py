@@ -38,7 +38,7 @@ class Topology:
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
-    topics, now = cluster.topics(source.wants), datetime.now(UTC)
+    topics, now = cluster.topics(source.reads), datetime.now(UTC)
     places = [(t.name, p) for t in topics.values() for p in range(t.partitions)]
     lows, highs = cluster.offsets(places, "earliest"), cluster.offsets(places, "latest")
 
@@ -81,7 +81,7 @@ def checked(progress: Progress, names: Sequence[str], topology: Topology, source
     :raises InputError: a topic is missing or was recreated, or no longer has the next offset.
     """
     for name, followed in progress.topics.items():
-        if not source.wants(name):
+        if not source.reads(name):
             continue  # the spec no longer names it; its position stays
         topic = topology.topics.get(name)
         if topic is None:

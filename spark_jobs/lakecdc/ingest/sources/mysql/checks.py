@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
-from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.findings import Finding, merge_passed, run_check
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
@@ -86,20 +86,22 @@ def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Positio
     where = address(source)
     opened: list[Session] = []
     servers: list[Server] = []
-    yield tried("source", _opened, where, opened)
+    yield run_check("source", _opened, where, opened)
     if not opened:
         return
     with closing(opened[0]) as session:
-        yield tried("binary log", _log, session, where, servers)
+        yield run_check("binary log", _log, session, where, servers)
         for server in servers:
-            yield tried("source login", _login, session, where, server)
+            yield run_check("source login", _login, session, where, server)
             named: list[JobSpec] = []
             yield from check_patterns(spec, lambda: list_tables(session), named)
             common = (session, source, where, server)
             for each in named:
                 fed = positions_to_continue(each, positions or {})
-                of_tables = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets]
-                yield from summed("source tables", of_tables, "can be read")
+                of_tables = [
+                    run_check(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets
+                ]
+                yield from merge_passed("source tables", of_tables, "can be read")
             if positions is None:
                 yield Finding("positions", "warn", "the tables' positions cannot be read", _UNKNOWN)
 

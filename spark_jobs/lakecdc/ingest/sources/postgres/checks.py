@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.findings import Finding, merge_passed, run_check
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
@@ -204,23 +204,23 @@ def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Ite
     """
     opened: list[Session] = []
     where = address(source)
-    yield tried("source", _opened, where, opened)
+    yield run_check("source", _opened, where, opened)
     if not opened:
         return
     with closing(opened[0]) as session:
-        yield tried("source login", _login, session)
+        yield run_check("source login", _login, session)
         named: list[JobSpec] = []
         yield from check_patterns(spec, lambda: list_tables(session), named)
         spec = named[0] if named else spec
         known = None if positions is None else positions_to_continue(spec, positions)
-        yield tried("source slot", _slot, session, source, known)
-        yield tried("slot's owner", _owner, session, spec, source)
+        yield run_check("source slot", _slot, session, source, known)
+        yield run_check("slot's owner", _owner, session, spec, source)
         publication = Publication(session, where, source.publication_name)
-        yield tried("publication", _publication, session, source, publication, known)
+        yield run_check("publication", _publication, session, source, publication, known)
         if named:
             fed, common = known or {}, (session, source, publication, publication.tables())
-            of_tables = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in spec.targets]
-            yield from summed("source tables", of_tables, "can be read")
+            of_tables = [run_check(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in spec.targets]
+            yield from merge_passed("source tables", of_tables, "can be read")
 
 
 def _opened(where: Address, opened: list[Session]) -> str:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Outcome = dict[str, Any]
 COPY, COPIED, THERE = "copy", "copied", "there"
-# a catalog in a database marks by it that a namespace is there
+# property by which a catalog in a database marks an existing namespace
 _MARK = "exists"
-# a catalog in an object store keeps old metadata by itself
+# properties that a catalog in an object store removes, as it keeps old metadata itself
 _OWN_PROPERTIES = {"write.metadata.delete-after-commit.enabled"}
 
 
-class Copying:
+class TableCopier:
     """Copies tables between two open catalogs.
 
     :param source: where the tables are.
@@ -39,7 +39,7 @@ class Copying:
         self._planned: dict[str, Table] = {}
 
     def plan(self, tables: Sequence[str]) -> dict[str, Outcome]:
-        """Compare the tables of both catalogs without writing; return each one's plan, or why there is none."""
+        """Compare the tables of both catalogs without writing; return the plan or the error of each."""
         return {name: _outcome(self._plan, name) for name in tables}
 
     def _plan(self, name: str) -> Outcome:
@@ -55,7 +55,7 @@ class Copying:
         return _done(COPY, table)
 
     def _require_same_storage(self, table: Table) -> None:
-        """Read the table's metadata as the other catalog does, whose bucket of this name may be another one."""
+        """Check that the other catalog reads the same metadata: its bucket of this name may be another one."""
         from pyiceberg.io import load_file_io
         from pyiceberg.serializers import FromInputFile
 
@@ -65,13 +65,13 @@ class Copying:
         try:
             read = FromInputFile.table_metadata(load_file_io(properties, location).new_input(location))
         except Exception as error:
-            # each storage has errors of its own
+            # each storage has different errors
             raise _unreadable(location, f"{type(error).__name__}: {error}") from error
         if read.table_uuid != table.metadata.table_uuid or read.current_snapshot_id != _current(table):
-            raise _unreadable(location, "what it finds there is another table")
+            raise _unreadable(location, "it finds another table there")
 
     def write(self) -> dict[str, Outcome]:
-        """Copy what is planned; return what has been done."""
+        """Execute the plans; return the results."""
         return {name: _outcome(self._write, name) for name in self._planned}
 
     def _write(self, name: str) -> Outcome:
@@ -83,7 +83,8 @@ class Copying:
         copy, original = load_table(self._target, name), load_table(self._source, name)
         if copy is None or copy.metadata.table_uuid != table.metadata.table_uuid or _current(copy) != _current(table):
             raise VerificationError(
-                "The other catalog took the table, but shows another one.", hint="Write to neither, and compare them."
+                "The other catalog took the table, but shows another one.",
+                hint="Write to neither, and compare them.",
             )
         if original is None or original.metadata_location != table.metadata_location:
             raise ConflictError(
@@ -98,14 +99,14 @@ class Copying:
         try:
             properties = self._source.load_namespace_properties(namespace)
         except NoSuchNamespaceError:
-            # of a namespace in others, which not every catalog knows
+            # not every catalog knows the parents of a nested namespace
             return {}
         return {key: value for key, value in properties.items() if key != _MARK}
 
 
 @contextmanager
-def open_copying(source: CatalogConnection, target: CatalogConnection) -> Iterator[tuple[Copying, Catalog]]:
-    """Open both catalogs; yield what copies, and the first catalog.
+def open_copier(source: CatalogConnection, target: CatalogConnection) -> Iterator[tuple[TableCopier, Catalog]]:
+    """Open both catalogs; yield the copier and the first catalog.
 
     :raises UnsupportedError: both are of type object_store.
     """
@@ -116,11 +117,11 @@ def open_copying(source: CatalogConnection, target: CatalogConnection) -> Iterat
             hint="Copy to a catalog of another type, drop the table in the first one without purge, and copy it on.",
         )
     with closing(source.load()) as left, closing(target.load()) as right:
-        yield Copying(left, right), left
+        yield TableCopier(left, right), left
 
 
-def chosen(existing: Sequence[str], entries: Sequence[str]) -> list[str]:
-    """Return the tables that names of tables and namespaces, and patterns, choose; all of them without any.
+def select_tables(existing: Sequence[str], entries: Sequence[str]) -> list[str]:
+    """Select tables by names of tables and namespaces, and patterns; without any, select all.
 
     :raises InputError: one of the names is neither a table nor a namespace with tables.
     """
@@ -139,7 +140,7 @@ def _outcome(do: Callable[[str], Outcome], name: str) -> Outcome:
     try:
         return do(name)
     except Exception as error:
-        # one table must not keep the others from being copied
+        # one table must not stop the others
         return {"error": f"{type(error).__name__}: {error}"}
 
 

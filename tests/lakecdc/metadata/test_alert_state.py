@@ -8,8 +8,8 @@ import pytest
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse
+from lakecdc.metadata.alert_state import Alerts, News, low_scores, missed_promises, unpaid_debts
 from lakecdc.metadata.freshness import Freshness
-from lakecdc.metadata.hurts import Alerts, News, low_scores, missed_promises, unpaid_debts
 
 OWNERS = {"shop.a": "shop-team"}
 
