@@ -23,7 +23,7 @@ from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.envelope import Reading
-from lakecdc.ingest.sources.kafka import progress as kept
+from lakecdc.ingest.sources.kafka import progress as stored_progress
 from lakecdc.ingest.sources.kafka import topology
 from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.cluster import Headers, Range, Reader, Record, count
@@ -94,7 +94,7 @@ class KafkaIngest(BatchSource):
 
     def applied(self, table: str, position: Position) -> None:
         feed = self._feeds[table]
-        feed.position, feed.progress, feed.goal = position, kept.decode(position), None
+        feed.position, feed.progress, feed.goal = position, stored_progress.decode(position), None
 
     def failed(self, table: str, error: Exception) -> None:
         self._feeds.pop(table, None)
@@ -107,7 +107,7 @@ class KafkaIngest(BatchSource):
         self._reader.close()
 
     def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
-        progress = kept.resume(position) if position else Progress()
+        progress = stored_progress.resume(position) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
         is_new = position is None and open_if_there(self.spark, self.spec.catalog.name, target.table) is None
@@ -117,7 +117,7 @@ class KafkaIngest(BatchSource):
                 hint="Create the table first, or use a time as source.start.",
             )
         progress = topology.checked(progress, names, self._topology, self.source)
-        return Feed(target, names, position, progress, kept.decode(recorded) if recorded else None)
+        return Feed(target, names, position, progress, stored_progress.decode(recorded) if recorded else None)
 
     def _plan(self, feed: Feed) -> list[Range]:
         """Return the ranges of the table's next batch, and set its progress to their start."""
@@ -194,7 +194,7 @@ class KafkaIngest(BatchSource):
 
     def _after(self, feed: Feed, progress: Progress) -> Position:
         read_through = feed.position.read_through if feed.position else None
-        return Position(kept.SOURCE, _IDENTITY, kept.encode(progress), read_through)
+        return Position(stored_progress.SOURCE, _IDENTITY, stored_progress.encode(progress), read_through)
 
     def _facts(self, feed: Feed, done: Progress, ranges: list[Range]) -> dict[str, object]:
         return {

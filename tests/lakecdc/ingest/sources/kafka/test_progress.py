@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakecdc.ingest.sources.kafka import progress as kept
+from lakecdc.ingest.sources.kafka import progress as stored_progress
 from lakecdc.ingest.sources.kafka.cluster import Range, split
 from lakecdc.ingest.sources.kafka.progress import Followed, Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.source import is_keyed_by
@@ -18,7 +18,9 @@ from lakecdc.model.order import order_key
 
 
 def position(progress: Progress) -> Position:
-    return Position("kafka", "topic-ids", kept.encode(progress), "2026-01-01T00:00:00+00:00", order_key(1, 2**40))
+    return Position(
+        "kafka", "topic-ids", stored_progress.encode(progress), "2026-01-01T00:00:00+00:00", order_key(1, 2**40)
+    )
 
 
 def of(partitions: int, topic: str = "pg.shop.orders") -> Progress:
@@ -30,7 +32,7 @@ def of(partitions: int, topic: str = "pg.shop.orders") -> Progress:
 @pytest.mark.parametrize("partitions", [1, 3, 100])
 def test_a_position_keeps_the_progress(partitions: int) -> None:
     progress = of(partitions)
-    again = kept.decode(decode_position(position(progress).encode()))
+    again = stored_progress.decode(decode_position(position(progress).encode()))
     assert again == progress
     assert again.trusted_marks() == {f"pg.shop.orders/{p}": order for (_, p), order in progress.marks.items()}
 
@@ -38,8 +40,8 @@ def test_a_position_keeps_the_progress(partitions: int) -> None:
 def test_marks_beyond_the_size_limit_are_dropped_and_reported() -> None:
     text = position(of(900)).encode()
     assert len(text) <= MAX_BYTES
-    again = kept.decode(decode_position(text))
-    assert again.trusted_marks() is None and again.strict == kept.TOO_MANY
+    again = stored_progress.decode(decode_position(text))
+    assert again.trusted_marks() is None and again.strict == stored_progress.TOO_MANY
     assert again.next == of(900).next
 
 
@@ -50,7 +52,7 @@ def test_a_partition_that_fed_nothing_is_never_late() -> None:
     assert (after.next, after.marks) == ({("t", 0): 9, ("t", 1): 2}, {("t", 0): "b", ("t", 1): "c"})
     strict = after.made_strict("why").made_strict("another")
     assert strict.strict == "why" and strict.trusted_marks() is None
-    assert kept.decode(position(strict)) == strict
+    assert stored_progress.decode(position(strict)) == strict
 
 
 def test_a_truncate_among_the_offsets_is_read() -> None:
