@@ -6,6 +6,7 @@ Nothing is sent if Airflow's metrics are off, and errors never fail a task.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -173,7 +174,8 @@ def _number(value: Any) -> float | None:
 
 def _send(measurement: Measurement, tags: dict[str, Any]) -> None:
     if measurement.kind == "counter":
-        stats.incr(measurement.name, int(measurement.value), tags=tags)
+        # counters are whole numbers; fractions are rounded at random, so that many of them add up
+        stats.incr(measurement.name, int(measurement.value + random.random()), tags=tags)
     elif measurement.kind == "gauge":
         stats.gauge(measurement.name, measurement.value, tags=tags)
     else:

@@ -140,17 +140,23 @@ class LakecdcJobOperator(SubmitOperator):
         self._started = now()
 
     def resume(
-        self, context: Context, event: Mapping[str, str], started: str, idle: Mapping[str, Any]
+        self,
+        context: Context,
+        event: Mapping[str, str],
+        started: str | None = None,
+        idle: Mapping[str, Any] | None = None,
+        left: Sequence[str] = (),
     ) -> dict[str, dict[str, Any]]:
         """Go on after a wait in the triggerer, as :meth:`execute` would have after a wait here.
 
+        Airflow hands on the event alone in ``dag.test()``.
+
         :param started: when the task began.
         :param idle: report of the tables that do not need the job.
+        :param left: the other tables, if there are any such.
         """
-        self.ended, self._started, tables = event, started, parse_report(idle).tables
-        named, beside = self.named_tables()
-        left = {*named, *beside} - {table.table for table in tables} if tables else set[str]()
-        self._checked = Precheck(tables, frozenset(left))
+        self.ended, self._started = event, started or now()
+        self._checked = Precheck(parse_report(idle).tables if idle else (), frozenset(left))
         try:
             return self.execute(context)
         finally:
@@ -159,7 +165,7 @@ class LakecdcJobOperator(SubmitOperator):
     def resume_arguments(self) -> dict[str, Any]:
         """Return the arguments of :meth:`resume` besides the event."""
         idle = JobReport(self.job, self._started, now(), tables=self._checked.idle)
-        return {"started": self._started, "idle": json.loads(idle.to_json())}
+        return {"started": self._started, "idle": json.loads(idle.to_json()), "left": sorted(self._checked.left)}
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:  # type: ignore[override]
         """Submit the job and convert its report to a return value, XComs, asset events and metrics.
@@ -276,12 +282,18 @@ class LakecdcJobOperator(SubmitOperator):
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Return the status of an earlier try's job; use that try's documents if the job is resumed."""
+        if self.ended is not None:
+            # it may have failed with a report
+            self._use_stored_documents(context)
         status = super().get_job_status(external_id, context)
-        store = context.get("task_state_store")
-        if store is not None and (self.is_job_active(status) or self.is_job_succeeded(status)):
-            folder = store.get(REPORT_URI_KEY)
-            self._documents = Documents(str(folder)) if folder else self._documents
+        if self.is_job_active(status) or self.is_job_succeeded(status):
+            self._use_stored_documents(context)
         return status
+
+    def _use_stored_documents(self, context: Context) -> None:
+        store = context.get("task_state_store")
+        if store is not None and (folder := store.get(REPORT_URI_KEY)):
+            self._documents = Documents(str(folder))
 
     def _apply_plan(self) -> None:
         if self.planned_by is not None and not table_list(self.tables):

@@ -166,6 +166,8 @@ class SubmitOperator(SparkSubmitOperator):
     def submit_job(self, context: Context) -> str | None:
         """Start the application."""
         assert self.submitter is not None and self.submitted is not None
+        if self.ended is not None:
+            raise RuntimeError("The id of the run that the task has waited for is no longer stored.")
         self.run_id = self.submitter.start(self.submitted)
         return self.run_id
 
@@ -174,7 +176,9 @@ class SubmitOperator(SparkSubmitOperator):
         assert self.submitter is not None
         if self.ended is None:
             return self.submitter.status(str(external_id)).state
-        self.run_id = str(external_id)
+        self.run_id, self._link = str(external_id), None
+        # some platforms have none yet when a run starts
+        self._push_link(context)
         refuse_failed(self.run_id, self.ended["state"], self.ended["reason"])
         return "succeeded"
 

@@ -11,8 +11,8 @@ from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.submit.submitter import Application, RunStatus, Submitter
 
 # states of steps and runs that have not ended
-_STEP_RUNS = ("PENDING", "RUNNING", "CANCEL_PENDING")
-_GLUE_RUNS = ("STARTING", "RUNNING", "STOPPING", "WAITING")
+_STEP_RUNS = ("PENDING", "RUNNING")
+_GLUE_RUNS = ("STARTING", "RUNNING", "WAITING")
 # states of failed runs of EMR Serverless
 _FAILURES = ("FAILED", "CANCELLING", "CANCELLED")
 

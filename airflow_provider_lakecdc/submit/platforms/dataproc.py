@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_lakecdc.submit.submitter import Application, RunStatus, Submitter
 
-_RUNNING = ("STATE_UNSPECIFIED", "PENDING", "RUNNING", "CANCELLING")
+_RUNNING = ("STATE_UNSPECIFIED", "PENDING", "RUNNING")
 _CONSOLE = "https://console.cloud.google.com/dataproc/batches"
 
 

@@ -41,16 +41,19 @@ class CoreTime:
             context.listenerBus().waitUntilEmpty(_ENDS_ARRIVE_MS)
         with self._lock:
             end = self._next_stage()
-            stages = [*self._unfinished, *range(self._next, end)]
+            known, new = self._unfinished, range(self._next, end)
             self._next, self._unfinished = end, set()
-            for stage in stages:
-                # Spark may have dropped it
-                with suppress(Py4JJavaError):
+            for stage in (*known, *new):
+                try:
                     data = context.statusStore().lastStageAttempt(stage)
-                    if data.status().toString() in _UNFINISHED:
-                        self._unfinished.add(stage)
-                    else:
-                        self._in_executors += data.executorCpuTime()
+                except Py4JJavaError:
+                    # Spark has dropped it, or does not list it yet
+                    self._unfinished |= {stage} - known
+                    continue
+                if data.status().toString() in _UNFINISHED:
+                    self._unfinished.add(stage)
+                else:
+                    self._in_executors += data.executorCpuTime()
             return self._in_executors / 1e9 + float(_in_python(self._context).value - self._in_python)
 
     def _next_stage(self) -> int:

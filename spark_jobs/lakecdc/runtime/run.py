@@ -124,23 +124,39 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
         core_time = CoreTime(spark)
         with log_long_stages(spark.sparkContext, core_time):
             tables = work(spark, spec)
-        tables = _with_core_seconds(tables, core_time.seconds())
+        tables = _with_core_seconds(tables, core_time)
         application = spark.sparkContext.applicationId
     except Exception as error:
         return _stopped(spec.job, started, error)
     return JobReport(spec.job, started, reports.now(), application, tuple(tables))
 
 
-def _with_core_seconds(tables: Sequence[TableReport], seconds: float) -> list[TableReport]:
+def _with_core_seconds(tables: Sequence[TableReport], core_time: CoreTime) -> list[TableReport]:
     """Share the application's CPU time among the tables that were not measured alone, by their events and rows."""
-    seconds -= sum(table.metrics.get("core_seconds", 0.0) for table in tables)
-    shares = [0 if "core_seconds" in table.metrics else 1 + _rows(table.metrics) for table in tables]
+    measured = _measure(core_time)
+    if not measured:
+        return [*tables]
+    seconds = measured["core_seconds"] - sum(table.metrics.get("core_seconds", 0.0) for table in tables)
+    shares = [
+        0 if "core_seconds" in table.metrics or table.outcome == "skipped" else 1 + _rows(table.metrics)
+        for table in tables
+    ]
     return [
         replace(table, metrics={**table.metrics, "core_seconds": round(max(seconds, 0.0) * share / sum(shares), 3)})
         if share
         else table
         for table, share in zip(tables, shares, strict=True)
     ]
+
+
+def _measure(core_time: CoreTime) -> dict[str, float]:
+    """Return the metric ``core_seconds``; nothing if Spark has been stopped."""
+    try:
+        return {"core_seconds": round(core_time.seconds(), 3)}
+    except Exception:
+        # reports matter more
+        log.warning("Cannot measure the CPU time of Spark's tasks.", exc_info=True)
+        return {}
 
 
 def _rows(metrics: Mapping[str, Any]) -> int:
@@ -171,14 +187,15 @@ def each_table(do: TableWork) -> Work:
         from lakecdc.maintain.protected import apply_policy
 
         def one(name: str) -> TableReport | None:
+            core_time = CoreTime(spark)
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
                     return None
-                table, time = IcebergTable(spark, spec.catalog.name, name), CoreTime(spark)
+                table = IcebergTable(spark, spec.catalog.name, name)
                 result = do(table, apply_policy(table, spec))
-                return with_numbers(table, result, spec.job, time.seconds())
+                return with_numbers(table, result, spec.job, core_time.seconds())
             except Exception as error:
-                return failure(name, error)
+                return replace(failure(name, error), metrics=_measure(core_time))
 
         names, results = list(dict.fromkeys((*spec.tables, *spec.side_tables))), []
         # a single table has its own log lines

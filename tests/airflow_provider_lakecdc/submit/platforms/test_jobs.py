@@ -142,6 +142,55 @@ def test_a_wait_in_the_triggerer_fails_with_its_run(
     assert len(livy.batches) == 1
 
 
+def test_a_side_table_of_the_plan_is_left_to_a_run_that_was_awaited(
+    livy: Livy, context: Any, lake: dict[str, str]
+) -> None:
+    FedTable(lake).ingest("2026-01-01T05:00:00+00:00")
+    items = FedTable(lake, "shop.items")
+    items.ingest("2026-01-01T05:00:00+00:00")
+    items.delete(5)
+    planned = {"policy_options": {"side_tables": ["shop.items"]}, "deferrable": True}
+    livy.state = "running"
+    wait = deferred(rewrite(**planned), context)
+    livy.state = "success"
+    livy.job(livy.batches[0]["args"])
+    facts = rewrite(**planned).resume(context, asyncio.run(first_event(wait.trigger)), **(wait.kwargs or {}))
+    # the report of the run, which works on the side table alone
+    assert {table: each["outcome"] for table, each in facts.items()} == {"shop.orders": "done"}
+
+
+def test_a_run_of_an_earlier_try_fails_with_its_own_report(livy: Livy, context: Any) -> None:
+    livy.state = "running"
+    deferred(rewrite(deferrable=True), context)
+    second = changed(context, ti=TaskInstance(try_number=2))
+    wait = deferred(rewrite(deferrable=True), second)
+    livy.state = "dead"
+    given = livy.batches[0]["args"]
+    tables = [{"table": "shop.orders", "outcome": "failed", "failure_class": "bad input", "reason": "no key"}]
+    ObjectStoragePath(given[given.index("--report") + 1]).write_text(json.dumps({**REPORT, "tables": tables}))
+    with pytest.raises(JobBadInputError, match="no key"):
+        rewrite(deferrable=True).resume(second, asyncio.run(first_event(wait.trigger)), **(wait.kwargs or {}))
+    assert len(livy.batches) == 1
+
+
+def test_dag_test_resumes_with_the_event_alone(livy: Livy, context: Any) -> None:
+    livy.state = "running"
+    wait = deferred(rewrite(deferrable=True), context)
+    livy.state = "success"
+    livy.job(livy.batches[0]["args"])
+    facts = rewrite(deferrable=True).resume(context, event=asyncio.run(first_event(wait.trigger)))
+    assert facts["shop.orders"]["outcome"] == "done" and len(livy.batches) == 1
+
+
+def test_a_run_whose_id_is_no_longer_stored_is_not_started_again(livy: Livy, context: Any) -> None:
+    livy.state = "running"
+    wait = deferred(rewrite(deferrable=True), context)
+    context["task_state_store"].values.clear()
+    with pytest.raises(LakecdcJobError, match="is no longer stored"):
+        rewrite(deferrable=True).resume(context, {"state": "succeeded", "reason": ""}, **(wait.kwargs or {}))
+    assert len(livy.batches) == 1
+
+
 def test_a_task_killed_while_it_waits_in_the_triggerer_stops_its_run(livy: Livy, context: Any) -> None:
     livy.state = "running"
     asyncio.run(deferred(rewrite(deferrable=True), context).trigger.on_kill())

@@ -130,7 +130,7 @@ def test_glue_runs_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     stub.add_response("start_job_run", {"JobRunId": "jr_1"}, sent)
     assert platform.start(given) == "jr_1"
     for state, status in (
-        ("STOPPING", RunStatus("running")),
+        ("STOPPING", RunStatus("failed", "STOPPING: too long")),
         ("SUCCEEDED", RunStatus("succeeded")),
         ("TIMEOUT", RunStatus("failed", "TIMEOUT: too long")),
     ):
