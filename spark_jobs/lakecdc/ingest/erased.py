@@ -153,9 +153,9 @@ def _newest(table: IcebergTable, feed: str) -> DataFrame:
 
 
 def _of_feed(table: IcebergTable, feed: str) -> DataFrame:
-    """Read what was remembered for a feed; a table of before feeds were told apart has the column only once written."""
-    of = F.coalesce(_FEED, F.lit("")) if _FEED in table.column_names else F.lit("")
-    return table.read().where(of == feed)
+    """Read what was remembered for a feed; rows of before the column existed count for every feed."""
+    rows = table.read()
+    return rows.where(F.col(_FEED).isNull() | (F.col(_FEED) == feed)) if _FEED in table.column_names else rows
 
 
 def _create(target: IcebergTable) -> IcebergTable:

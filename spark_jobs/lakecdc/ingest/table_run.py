@@ -259,7 +259,7 @@ class TableRun:
         low = measured.low_order
         has_late = bool(low and mark and low <= mark) and not batch.source.in_order
         count = sum(measured.events.values())
-        if feed.is_shared and batch.truncate_order:
+        if feed.is_shared and batch.truncate_order and not batch.commit.replaces:
             batch, deletes = with_groups_emptied(feed.existing, batch)
             count += deletes
         with Merging(feed, batch, merge, mark, has_late, count, self._keep_incomplete).merged() as whole:

@@ -174,13 +174,17 @@ def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: Stat
     if not mark or not low or low > mark:
         return rows
     stored = table.read().where(F.col(ORDER_COLUMN).between(low, mark)).select(*map(quoted_column, compared))
-    same = [rows[quoted_column(c)].eqNullSafe(stored[quoted_column(c)]) for c in compared if c != ORDER_COLUMN]
-    on = reduce(lambda a, b: a & b, same, rows[ORDER_COLUMN] == stored[ORDER_COLUMN])
+    same = {c: rows[quoted_column(c)].eqNullSafe(stored[quoted_column(c)]) for c in compared if c != ORDER_COLUMN}
+    if SOURCE_TABLE_COLUMN in same:
+        # rows of before the column existed may be of any table
+        same[SOURCE_TABLE_COLUMN] |= stored[SOURCE_TABLE_COLUMN].isNull()
+    on = reduce(lambda a, b: a & b, same.values(), rows[ORDER_COLUMN] == stored[ORDER_COLUMN])
     return rows.join(stored, on, "left_anti")
 
 
 def _compared(table: IcebergTable, batch: Batch) -> list[str]:
     """Return the columns that distinguish events; Spark cannot compare maps and variants."""
-    there = {c.name for c in batch.columns} | {ORDER_COLUMN, OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN}
+    there = {c.name for c in batch.columns}
+    there |= {ORDER_COLUMN, OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN, SOURCE_TABLE_COLUMN}
     fields = table.spark.table(table.sql_name).schema.fields
     return [f.name for f in fields if f.name in there and not holds(f.dataType, "map", "variant")]

@@ -23,6 +23,7 @@ from lakecdc.ingest.lookup import LookedUp, look_up
 from lakecdc.ingest.merging.combine import Rules
 from lakecdc.ingest.merging.contributions import Contributions, EventContributions, without_erased
 from lakecdc.ingest.merging.tasks import EventFacts, Origin
+from lakecdc.ingest.merging.truncate import refuse_unplaced_reads
 from lakecdc.ingest.reconciliation import remember_waited_for, state_of
 from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.model.merge_slots import REMOVED_COLUMN
@@ -140,6 +141,8 @@ class Merging:
         for order in (batch.truncate_order, position.truncate_order if position else None):
             if order and (lowest is None or lowest < order):
                 events = without_void(events, order)
+                if self.feed.is_shared and not batch.commit.replaces:
+                    refuse_unplaced_reads(events, order, self.feed.name)
         if self.has_late and self.mark:
             events = without_erased(events, self.feed.existing, batch.key, self.mark, batch.target.feed)
         return rows.with_frame(events)

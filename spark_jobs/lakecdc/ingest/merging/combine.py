@@ -160,12 +160,20 @@ class _Combination:
                 "row": pa.StructArray.from_arrays([*row.values()], fields=fields),
                 "open": self._unknown(lives & (stored < 0), orders),
                 "order": _at_places(self._order, decides),
-                "source_time": _at_places(self._time, np.where(lives, by_row, by_delete)),
+                "source_time": _at_places(self._time, np.where(lives, by_row, self._latest_delete(by_delete))),
                 "stored_order": _at_places(self._order, stored),
                 "applied": self._number(counts & is_row & self._is_event),
                 "deletes": self._number(counts & ~is_row & self._is_event),
             }
         )
+
+    def _latest_delete(self, by_delete: Numbers) -> Numbers:
+        """Return the delete that came last in time; of several source tables it need not have the highest order."""
+        if not self._empties:
+            return by_delete
+        (time,) = _ranks([self._time])
+        latest = self._last(time, self._counts & self._is_delete)
+        return np.where(latest >= 0, latest, by_delete)
 
     def _places(self) -> Numbers:
         """Return a contribution of each key."""

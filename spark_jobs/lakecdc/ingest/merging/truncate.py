@@ -7,6 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.merging import ORDER_PREFIX, MergeGroup
 from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import IcebergTable
@@ -43,10 +44,25 @@ def with_groups_emptied(table: IcebergTable, batch: Batch) -> tuple[Batch, int]:
     rows = deletes
     if batch.rows is not None:
         events = without_void(batch.rows.every_event().frame, order)
+        refuse_unplaced_reads(events, order, table.name)
         events = events.withColumn("key", F.col("key").cast(sql_type(deletes.schema["key"].dataType)))
         named = {name: F.lit(None).cast(events.schema[name].dataType) for name in ("row", "open", "old_key")}
         rows = events.unionByName(deletes.withColumns(named), allowMissingColumns=True)
     return replace(batch, rows=Rows(rows), truncate_order=None), deletes.count()
+
+
+def refuse_unplaced_reads(events: DataFrame, order: str, table: str) -> None:
+    """Refuse snapshot reads without a log position that came after a TRUNCATE: emptied groups have a higher order.
+
+    :param events: without those that the TRUNCATE makes void.
+    """
+    if not events.where(F.col("order") < order).isEmpty():
+        raise InputError(
+            "Its source table was truncated, and rows that were read later without a position in the log would lose to "
+            "the emptied groups.",
+            table=table,
+            hint="Send these rows as changes, or let all jobs feed a new table.",
+        )
 
 
 def _deletes(keys: DataFrame, batch: Batch) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lakecdc.ingest.engine.fold import Grouping
 from lakecdc.ingest.merging import combine as combining
 from lakecdc.ingest.merging.combine import REMEMBERED, SEPARATOR, STORED, Rules, combine
 from lakecdc.ingest.merging.tasks import CombineTask, Contributing
+from lakecdc.model.order import order_key
 from tests.lakecdc.ingest.merging.model import TABLES, Event, arrivals, history, merged_rows
 
 COLUMNS = (
@@ -87,3 +89,15 @@ def test_texts_larger_than_one_array_are_merged(monkeypatch: pytest.MonkeyPatch)
     merged = [cell for batch in task(packed) for cell in packing.unpacked(batch.column("packed"))]
     assert {table.schema.field("c2").type for table in merged} == {pa.string()}
     assert sorted(text for table in merged for text in table["c2"].to_pylist()) == texts[-3:]
+
+
+def test_a_removed_row_has_the_time_of_its_latest_delete() -> None:
+    rules = Rules(SETTINGS["source_tables"], COLUMNS, ("id",))
+    # the orders of two servers: the later delete has the lower one
+    deletes = [(TABLES[0], order_key(1, 900, 1), 1), (TABLES[1], order_key(1, 20, 1), 5)]
+    rows = [
+        {"key": {"id": 1}, "op": "d", "order": order, "source_table": table, "source_time": datetime(2026, 1, day)}
+        for table, order, day in deletes
+    ]
+    (merged,) = combine(contributions(rows, rules), rules).to_pylist()
+    assert (merged["op"], merged["order"], merged["source_time"].day) == ("d", deletes[0][1], 5)

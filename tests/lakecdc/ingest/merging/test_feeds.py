@@ -304,6 +304,12 @@ def test_a_truncate_empties_the_groups_of_its_source_table(wide: Wide) -> None:
     # several tables feed this job
     wide.people.write([wide.truncate("person")])
     assert "remove the rows of the others" in str(wide.people.run().reason)
+    # a read without a position would lose to the emptied group
+    read = wide.address(2, "Rome", "r")
+    for name in ("lsn", "sequence"):
+        del read["value"]["source"][name]
+    wide.places.write([read])
+    assert "without a position in the log" in str(wide.places.run().reason)
     assert wide.rows == [(2, "Bob", "Bob@x", None)]
 
 
