@@ -140,32 +140,24 @@ class LakecdcJobOperator(SubmitOperator):
         self._started = now()
 
     def resume(
-        self,
-        context: Context,
-        event: Mapping[str, str],
-        started: str | None = None,
-        idle: Mapping[str, Any] | None = None,
-        left: Sequence[str] = (),
+        self, context: Context, event: Mapping[str, str], before: Mapping[str, Any] | None = None
     ) -> dict[str, dict[str, Any]]:
         """Go on after a wait in the triggerer, as :meth:`execute` would have after a wait here.
 
-        Airflow hands on the event alone in ``dag.test()``.
-
-        :param started: when the task began.
-        :param idle: report of the tables that do not need the job.
-        :param left: the other tables, if there are any such.
+        :param before: see :meth:`resume_arguments`; Airflow leaves it out in ``dag.test()``.
         """
-        self.ended, self._started = event, started or now()
-        self._checked = Precheck(parse_report(idle).tables if idle else (), frozenset(left))
+        idle = parse_report(before["idle"]) if before else JobReport(self.job, now(), now())
+        self.ended, self._started = event, idle.started_at
+        self._checked = Precheck(idle.tables, frozenset(before["left"] if before else ()))
         try:
             return self.execute(context)
         finally:
             self.ended = None
 
     def resume_arguments(self) -> dict[str, Any]:
-        """Return the arguments of :meth:`resume` besides the event."""
+        """Return the precheck and the task's start, for :meth:`resume`."""
         idle = JobReport(self.job, self._started, now(), tables=self._checked.idle)
-        return {"started": self._started, "idle": json.loads(idle.to_json()), "left": sorted(self._checked.left)}
+        return {"before": {"idle": json.loads(idle.to_json()), "left": sorted(self._checked.left)}}
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:  # type: ignore[override]
         """Submit the job and convert its report to a return value, XComs, asset events and metrics.
