@@ -97,8 +97,15 @@ def test_packages_are_installed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     install.main()
     assert seen[1] == "install_packages" and len(seen) == 10
     install.main(["--soak"])
-    assert {"install_nessie", "install_trino", "install_clickhouse", "install_httpfs", "install_dbt"} <= set(seen[10:])
-    assert len(seen) == 24
+    assert {
+        "install_nessie",
+        "install_trino",
+        "install_clickhouse",
+        "install_httpfs",
+        "install_dbt",
+        "install_cosmos",
+    } <= set(seen[10:])
+    assert len(seen) == 25
 
 
 def test_a_changed_pom_is_installed_again(tmp_path: Path) -> None:

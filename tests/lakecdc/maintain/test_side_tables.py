@@ -44,7 +44,7 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
         Parking(lake.spark, "lake")._create(parked)
     for batch in range(BATCHES):
         lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
-        lake.sql(f"INSERT INTO lake.{erased} VALUES ('hash {batch}', 'order')")
+        lake.sql(f"INSERT INTO lake.{erased} VALUES ('hash {batch}', 'order', '')")
         lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f', null)")
         message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
         lake.sql(f"INSERT INTO lake.{quarantined} VALUES ({message}, null, null, null)")

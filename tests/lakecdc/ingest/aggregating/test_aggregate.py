@@ -189,7 +189,7 @@ def test_new_rules_need_rebuild_keys(lake: Lake, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [
-        ({"total": "sum(big)"}, {}, "The sums of total do not fit"),
+        ({"total": "sum(big)"}, {}, "The sums of total no longer fit"),
         ({"total": "sum(n)"}, {"name": None}, "have no value for name"),
         ({"total": "sum(other)"}, {}, "needs other"),
         ({"every": "bool_and(n)"}, {}, "for boolean columns"),

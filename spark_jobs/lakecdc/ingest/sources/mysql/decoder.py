@@ -282,7 +282,7 @@ class Decoder:
         try:
             columns = read_columns(body, at, self._charsets, lambda: names.unnamed(log_table.now), self._mariadb)
         except LayoutError as error:
-            self.summary.lost.setdefault(number, str(error))
+            self.summary.lost.setdefault(number, f"has rows in the log that cannot be read: {str(error).rstrip('.')}")
             return None
         except UNREADABLE as error:
             self.summary.lost.setdefault(number, f"has columns in the log that cannot be read: {error}")

@@ -123,7 +123,7 @@ def test_a_table_fed_by_another_cursor_is_refused(orders: Shop) -> None:
     orders.run(DAYS[0], DAYS[1])
     assert "cannot be compared" in (orders.run(outcome="failed", cursor_column="Id", full_load=True).reason or "")
     orders.sql(f'ALTER TABLE "Or ders" ALTER {AT} TYPE bigint USING 1')
-    assert "is of type bigint now" in (orders.run(outcome="failed").reason or "")
+    assert "is now of type bigint" in (orders.run(outcome="failed").reason or "")
 
 
 def test_a_parallel_full_load_is_followed_by_a_lagging_interval(orders: Shop) -> None:

@@ -104,7 +104,7 @@ def test_a_transaction_beyond_4_gib_stays_in_order() -> None:
 @pytest.mark.parametrize(
     ("ending", "why"),
     [
-        (lambda log: log.add(ROTATE, struct.pack("<Q", 4) + b"binlog.000002"), "does not end"),
+        (lambda log: log.add(ROTATE, struct.pack("<Q", 4) + b"binlog.000002"), "without an end"),
         (lambda log: log.query(b"ROLLBACK"), "ends with ROLLBACK"),
         (lambda log: log.add(38, b"\0" + bytes(12)), "XA transaction"),
     ],
@@ -142,7 +142,7 @@ def test_logged_statements_stop_every_table_they_may_have_changed(log: Log) -> N
 
 @pytest.mark.parametrize("kind", [20, 26, 39, 40, 165, 166, 171, 172, 99])
 def test_events_that_may_have_rows_are_never_skipped(kind: int) -> None:
-    with pytest.raises(LogError, match="which cannot be read"):
+    with pytest.raises(LogError, match="which lakecdc cannot read"):
         decode(Log().begin().add(kind, bytes(20)).events)
 
 
