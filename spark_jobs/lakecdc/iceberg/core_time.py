@@ -57,7 +57,9 @@ class CoreTime:
             return self._in_executors / 1e9 + float(_in_python(self._context).value - self._in_python)
 
     def _next_stage(self) -> int:
-        return int(self._context._jsc.sc().dagScheduler().nextStageId())
+        scheduler = self._context._jsc.sc().dagScheduler()
+        # a stopped application has none
+        return int(scheduler.nextStageId()) if scheduler else 0
 
 
 def run_tasks(rows: DataFrame, task: Callable[[Iterator[Any]], Iterable[Any]], schema: T.StructType | str) -> DataFrame:

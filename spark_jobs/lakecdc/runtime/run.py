@@ -133,14 +133,14 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
 
 def _with_core_seconds(tables: Sequence[TableReport], core_time: CoreTime) -> list[TableReport]:
     """Share the application's CPU time among the tables that were not measured alone, by their events and rows."""
-    measured = _measure(core_time)
-    if not measured:
-        return [*tables]
-    seconds = measured["core_seconds"] - sum(table.metrics.get("core_seconds", 0.0) for table in tables)
     shares = [
         0 if "core_seconds" in table.metrics or table.outcome == "skipped" else 1 + _rows(table.metrics)
         for table in tables
     ]
+    measured = _measure(core_time) if any(shares) else {}
+    if not measured:
+        return [*tables]
+    seconds = measured["core_seconds"] - sum(table.metrics.get("core_seconds", 0.0) for table in tables)
     return [
         replace(table, metrics={**table.metrics, "core_seconds": round(max(seconds, 0.0) * share / sum(shares), 3)})
         if share

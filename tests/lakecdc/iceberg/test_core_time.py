@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -42,3 +43,10 @@ def test_the_jvm_is_counted_and_waiting_is_not(spark: SparkSession) -> None:
     assert 0 < waited < 4 * BUSY
     spark.range(20_000_000).selectExpr("sum(hash(id))").collect()
     assert core_time.seconds() > waited
+
+
+def test_a_stopped_application_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Mock()
+    spark.sparkContext._jsc.sc.return_value.dagScheduler.return_value = None
+    monkeypatch.setattr("lakecdc.iceberg.core_time._in_python", lambda _: Mock(value=0.0))
+    assert CoreTime(spark).seconds() == 0

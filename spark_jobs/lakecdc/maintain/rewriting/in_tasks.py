@@ -166,7 +166,7 @@ class TaskRewrite:
         ]
         return local_relation(self._session, rows, RANGE)
 
-    def _dealt(self, ranges: Sequence[Range], facts: Facts) -> DataFrame:
+    def _spread(self, ranges: Sequence[Range], facts: Facts) -> DataFrame:
         """Distribute ranges over tasks, round robin."""
         hands = max(1, min(len(ranges), 2 * self._session.sparkContext.defaultParallelism))
         return self._frame(ranges, facts).repartitionById(hands, F.expr(f"place % {hands}"))
@@ -184,7 +184,7 @@ class TaskRewrite:
             rows = self._frame(direct, facts).repartitionById(outputs, "output")
             frames.append(run_tasks(rows, task, RESULT))
         if to_sort:
-            runs = run_tasks(self._dealt(to_sort, facts), RunsTask(task), RUN)
+            runs = run_tasks(self._spread(to_sort, facts), RunsTask(task), RUN)
             merged = runs.repartitionById(outputs, "output")
             frames.append(run_tasks(merged, MergeTask(task), RESULT))
         return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
@@ -206,7 +206,7 @@ class TaskRewrite:
         if sampled := [one for one in ranges if one.unit in steps]:
             keys = tuple(column for column in task.source.columns if column.name in self._order.sources)
             work = SampleTask(replace(task.source, columns=keys), steps)
-            rows = run_tasks(self._dealt(sampled, facts), work, SAMPLE)
+            rows = run_tasks(self._spread(sampled, facts), work, SAMPLE)
             for row in rows.collect():
                 if row["reason"]:
                     raise UnreadError(row["reason"])
