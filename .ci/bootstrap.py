@@ -43,7 +43,7 @@ JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 
 JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.47.1.0")
 # of sources that only some specs have, and of the tests, whose processes must not fetch them at the same time
-SOURCE_JARS = ("org.postgresql:postgresql:42.7.7", "org.apache.spark:spark-avro_2.13:4.1.1")
+SOURCE_JARS = ("org.postgresql:postgresql:42.7.7",)
 SERVICE_JARS = ("org.apache.iceberg:iceberg-aws-bundle:1.12.0", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1")
 # dependencies of Spark's Kafka source that Spark includes
 UNWANTED_JARS = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime", "org.lz4:lz4-java")

@@ -5,9 +5,9 @@
 Eight columns of an orders table, one process, no Spark. ``plain`` are Debezium's events. The other kinds deviate:
 ``one-odd`` and ``odd`` have text where a number is expected, in 1 % of the events and in all; ``misfits`` do not fit
 their table in 1 %; ``placeholders`` omit a value in each update; ``nested`` have an object in a text column; ``tables``
-are nine tenths other tables' events; ``columns`` have 61 columns; ``schemas`` carry Connect's; formats have their
-names. The peer is msgspec alone, which only parses the same texts. The fastest repeat counts. The last line is JSON,
-in events per second of CPU.
+are nine tenths other tables' events; ``columns`` have 61 columns; ``schemas`` carry Connect's; ``avro`` are the same
+events in Avro, with keys; formats have their names. The peer is msgspec alone, which only parses the same texts (of
+``avro`` those with schemas). The fastest repeat counts. The last line is JSON, in events per second of CPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from benchmarks import events
+from benchmarks import avro, events
 from benchmarks.encodings import ENCODINGS
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoding import Decoding
@@ -104,6 +104,7 @@ KINDS: dict[str, tuple[Callable[[int, dict[str, Any]], None], int]] = {
     "tables": (_another_table, 100),
     "columns": (_columns, 100),
     "schemas": (_schema, 100),
+    "avro": (_schema, 100),
 }
 FORMATS = tuple(name for name in ENCODINGS if name.endswith("json") and name != "debezium-json")
 
@@ -139,10 +140,10 @@ def decoding(kind: str) -> Decoding:
     return Decoding(
         fields,
         ("id",),
-        kind if kind in FORMATS else "debezium-json",
+        kind if kind in FORMATS else "debezium-avro" if kind == "avro" else "debezium-json",
         Target("shop.orders", key=key, source_table="orders"),
-        Reading(0, _UNAVAILABLE, order_by),
-        keyed=False,
+        Reading(0, _UNAVAILABLE, order_by, schemas=avro.schemas(types) if kind == "avro" else None),
+        keyed=kind == "avro",
         rejects=True,
         sets_aside=True,
     )
@@ -150,7 +151,11 @@ def decoding(kind: str) -> Decoding:
 
 def decoded(lines: Sequence[bytes], of: Decoding) -> float:
     """Return the CPU seconds a task takes."""
-    batch = pa.record_batch({"value": pa.array(lines, pa.string()), "arrival": pa.array(range(len(lines)), pa.int64())})
+    if of.reading.schemas is None:
+        values, arrival = pa.array(lines, pa.string()), pa.array(range(len(lines)), pa.int64())
+        batch = pa.record_batch({"value": values, "arrival": arrival})
+    else:
+        batch = avro.messages((json.dumps(json.loads(line)["payload"]).encode() for line in lines), events.COLUMNS)
 
     def read(named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from (batch.slice(start, 16_384) for start in range(0, len(batch), 16_384))

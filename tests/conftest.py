@@ -124,7 +124,6 @@ def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     """Start one lakehouse and one local Spark session for the whole run."""
     from lakecdc.contract.runtime import KAFKA_READER, source_packages
-    from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
     from lakecdc.contract.spec import Catalog
     from lakecdc.runtime.session import open_session
@@ -134,7 +133,6 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     opened = Lake(None, lake_folder)  # type: ignore[arg-type]
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
-    drivers += source_packages(FilesSource("unused", "debezium-avro"))
     # for the application, not for this session: jobs open their own sessions, which start with the application's
     # settings
     settings = INTERPRETED | PLANNED_ONCE

@@ -32,7 +32,6 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK_MINOR}_2.13:{ICEBERG_VERSION}"
 _AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
 # any 4.1 fits any 4.1
-_AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_MINOR}.1"
 KAFKA_READER = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_MINOR}.1"
 _JDBC_DRIVERS = {
     "sqlite": "org.xerial:sqlite-jdbc:3.47.1.0",
@@ -84,11 +83,10 @@ def _catalog_drivers(uri: Any) -> list[str]:
 
 
 def source_packages(source: object) -> list[str]:
-    """Return further Maven coordinates for a source: a ``jdbc`` driver, Avro, Spark's Kafka reader."""
+    """Return further Maven coordinates for a source: a ``jdbc`` driver, Spark's Kafka reader."""
     if isinstance(source, JdbcSource):
         return [_JDBC_DRIVERS[source.dialect]]
-    avro = [_AVRO] if getattr(source, "format", None) == "debezium-avro" else []
-    return [*avro, KAFKA_READER] if isinstance(source, KafkaSource) and source.reader == "spark" else avro
+    return [KAFKA_READER] if isinstance(source, KafkaSource) and source.reader == "spark" else []
 
 
 def uses_s3(properties: Mapping[str, Any]) -> bool:

@@ -12,8 +12,6 @@ from lakecdc.iceberg.jvm import java_causes, java_class_name, java_list, java_me
 from lakecdc.metadata.locations import canonical
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakecdc.iceberg.table import IcebergTable
 
 # Java's and Iceberg's exceptions
@@ -132,11 +130,3 @@ def _is_missing(error: Exception) -> bool:
         str(cause.getClass().getSimpleName()) in _MISSING or "No such file or directory" in str(cause.getMessage())
         for cause in java_causes(error)
     )
-
-
-def read_head(spark: SparkSession, uri: str, size: int) -> bytes:
-    """Read at most the first ``size`` bytes of a file outside of tables; its URI is encoded as Spark lists it."""
-    view = jvm(spark)
-    path = view.org.apache.hadoop.fs.Path(view.java.net.URI(uri))
-    with closing(path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)) as stream:
-        return bytes(stream.readNBytes(size))

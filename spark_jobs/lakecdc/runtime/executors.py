@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: packages that tasks of every job may import; the extra ``executor`` of ``setup.cfg``
-PACKAGES = ("duckdb", "msgspec", "numpy", "pyarrow", "pyiceberg", "pyroaring")
+PACKAGES = ("duckdb", "fastavro", "msgspec", "numpy", "pyarrow", "pyiceberg", "pyroaring")
 #: further packages by type of source
 SOURCE_PACKAGES = {"kafka": ("confluent_kafka",), "mysql": ("pymysql",), "postgres": ("psycopg",)}
 

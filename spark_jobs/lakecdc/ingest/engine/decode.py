@@ -14,17 +14,17 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decode_messages import TableMessages, decode_messages, find_table_messages
 from lakecdc.ingest.engine.decoded import Decoded, Known, Request
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame, in_json
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame
 from lakecdc.ingest.engine.message_facts import collect_message_facts, message_facts
 from lakecdc.ingest.engine.pieces import OddTextError
 from lakecdc.ingest.engine.run import EngineResult, Scan, SecondPassError, decode_at_once
-from lakecdc.ingest.engine.schemas import SchemaError
 from lakecdc.ingest.engine.source_tables import feeds, only_source
 from lakecdc.ingest.engine.table_fields import target_fields, typed_field
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.changes import REJECTED
-from lakecdc.ingest.formats.envelope import InJson, Reading
+from lakecdc.ingest.formats.debezium_avro import read_schemas
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import Messages
 from lakecdc.ingest.formats.values import Field, merge_fields
 from lakecdc.model.order import EVENT_DIGITS
@@ -45,6 +45,9 @@ def decode(
     """
     messages = cache(messages)
     reading = replace(reading, only_added=target.mode == "append")
+    if reading.registry is not None:
+        rows, read = (known.scan.input(), known.scan.read) if known.scan else (messages(), None)
+        reading = replace(reading, schemas=read_schemas(reading.registry, rows, read))
     decoded = _BatchDecoder(messages, Request(format_name, target, reading, known, adopt)).decode()
     return replace(decoded, origin=_origin(messages, format_name, reading))
 
@@ -54,7 +57,7 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
 
     def find(events: DataFrame) -> DataFrame:
         reader = EnvelopeReader(format_name, reading, ())
-        envelopes = envelope_frame(in_json(messages(), format_name, reading), reader).where(F.col("op").isin(*ROW_OPS))
+        envelopes = envelope_frame(messages(), reader).where(F.col("op").isin(*ROW_OPS))
         at_place = F.substring("order", 1, EVENT_DIGITS) == F.substring("asked", 1, EVENT_DIGITS)
         matches = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
         # the engines count the records of a file in different ways
@@ -79,15 +82,13 @@ class _BatchDecoder:
     def __init__(self, messages: Messages, request: Request) -> None:
         self._messages, self._request = messages, request
         self._format, self._target, self._known = request.format, request.target, request.known
-        self._prepared: InJson | None = None
 
     def decode(self) -> Decoded:
         """Decode the batch, with a second pass if needed."""
         try:
             return self._decode_at_once()
         except SecondPassError as needed:
-            messages = self._prepared.messages if self._prepared else self._messages()
-            decoded = decode_messages(find_table_messages(messages, self._request), self._request)
+            decoded = decode_messages(find_table_messages(self._messages(), self._request), self._request)
             return replace(decoded, passes=f"two passes: {needed}")
 
     def _decode_at_once(self) -> Decoded:
@@ -121,11 +122,8 @@ class _BatchDecoder:
 
     def _attempt(self, fields: tuple[Field, ...]) -> tuple[EngineResult, Decoded, TableMessages | None]:
         """Decode the batch in tasks, and collect the messages that they set aside; None if there are none."""
-        prepared = self._prepared
-        scan = None if prepared else self._known.scan
-        plan = self._request.fold_plan(folds=self._request.folds)
-        messages = self._messages if prepared is None else lambda: prepared.messages
-        result = decode_at_once(messages, self._decoding(fields, scan), plan, scan)
+        scan, plan = self._known.scan, self._request.fold_plan(folds=self._request.folds)
+        result = decode_at_once(self._messages, self._decoding(fields, scan), plan, scan)
         aside = None if result.aside is None else find_table_messages(result.aside, self._request, result)
         return result, self._plain(result), aside
 
@@ -135,15 +133,10 @@ class _BatchDecoder:
         :raises SecondPassError: they are unknown before a first pass.
         """
         target = self._target
-        to_json = find_format(self._format).in_json
-        if to_json is not None:
-            self._prepared = to_json(self._messages(), self._request.reading)
         if target.fold_case:
             raise SecondPassError("fold_case")
         if target.on_dropped_column != "keep" and (target.source_tables or not find_format(self._format).whole):
             raise SecondPassError("on_dropped_column")
-        if self._prepared and self._prepared.schema is None:
-            raise SecondPassError("records without a single schema in a registry")
         fields = self._fields_before()
         check_fields(fields)
         if target.keyed and not self._request.key:
@@ -153,12 +146,9 @@ class _BatchDecoder:
         return fields
 
     def _decoding(self, fields: tuple[Field, ...], scan: Scan | None) -> Decoding:
-        """Return how messages are read in one pass.
-
-        :raises SecondPassError: the messages have another schema.
-        """
+        """Return how messages are read in one pass."""
         request = self._request
-        decoding = Decoding(
+        return Decoding(
             fields,
             request.key,
             request.format,
@@ -170,13 +160,6 @@ class _BatchDecoder:
             # a message with some odd rows would be decoded twice
             sets_aside=bool(self._known.types) and not find_format(self._format).many_rows,
         )
-        schema = self._prepared.schema if self._prepared else None
-        if schema is None:
-            return decoding
-        try:
-            return decoding.with_schema(schema)
-        except SchemaError as error:
-            raise SecondPassError(str(error)) from None
 
     def _plain(self, result: EngineResult) -> Decoded:
         facts, excluded = result.rows.facts, self._target.exclude_columns
@@ -197,13 +180,7 @@ class _BatchDecoder:
     def _fields_before(self) -> tuple[Field, ...]:
         """Return the table's columns; for a new table, those of the first messages."""
         target, known = self._target, self._known
-        schema = self._prepared.schema if self._prepared else None
-        if known.types:
-            seen = tuple(Field(name, kind) for name, kind in known.types.items())
-        elif schema is not None:
-            seen = schema
-        else:
-            seen = self._sampled()
+        seen = tuple(Field(name, kind) for name, kind in known.types.items()) or self._sampled()
         return tuple(typed_field(f, target, known.types) for f in target_fields(seen, target)) if seen else ()
 
     def _sampled(self) -> tuple[Field, ...]:
@@ -211,7 +188,7 @@ class _BatchDecoder:
         target, scan, reading = self._target, self._known.scan, self._request.reading
         reader = EnvelopeReader(self._format, reading, target.columns)
         try:
-            by_table = None if scan is None or scan.keyed else message_facts(scan.first_values(_SAMPLE), reader)
+            by_table = message_facts(scan.first_values(_SAMPLE), reader) if scan and scan.reads_here else None
         except OddTextError:
             # Spark splits these lines differently
             by_table = None

@@ -12,7 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded, Known, Request
 from lakecdc.ingest.engine.decoding import Decoding, Judged
-from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame, in_json, lone_tombstones
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame, lone_tombstones
 from lakecdc.ingest.engine.message_facts import MessageFacts, collect_message_facts, combined
 from lakecdc.ingest.engine.run import EngineResult, SecondPassError, judge_events
 from lakecdc.ingest.engine.source_tables import choose, feeds, is_mine, only_source, topics_of
@@ -27,7 +27,6 @@ from lakecdc.ingest.formats.values import Field, merge_fields
 class TableMessages:
     """Messages for one table, and their facts.
 
-    :param messages: the messages as JSON.
     :param target: with its key.
     :param by_table: facts of the messages of each source table.
     :param mine: facts of the source tables that feed the table.
@@ -66,7 +65,6 @@ def find_table_messages(messages: DataFrame, request: Request, besides: EngineRe
     """
     target, reading, known = request.target, request.reading, request.known
     reader = EnvelopeReader(request.format, reading, target.columns, fold_case=target.fold_case)
-    messages = in_json(messages, request.format, reading)
     by_table = collect_message_facts(messages, reader, keys=not target.key)
     if besides is not None:
         _refuse_apart(by_table, target, besides, routed=reading.routed)

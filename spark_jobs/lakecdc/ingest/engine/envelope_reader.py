@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.core_time import run_tasks
-from lakecdc.ingest.engine.schemas import PAYLOAD, unwrap
-from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
+from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.envelope import Read, Reading
@@ -47,27 +46,13 @@ class EnvelopeReader:
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Read]:
         """Yield the envelopes of messages; every message has at least one."""
-        rows = find_format(self.format).rows(self.reading)
-        in_json = PAYLOAD in messages.schema.names
-        of = read_messages(messages)
-        values, schemas, problems = _in_json(messages) if in_json else (*self._payloads(messages), None)
-        for place, (message, value) in enumerate(zip(of, parse_each(values), strict=True)):
-            problem = None if problems is None else problems[place]
+        own = find_format(self.format)
+        rows, payloads = own.rows(self.reading), own.payloads(messages, self.reading)
+        each = zip(read_messages(payloads.messages), parse_each(payloads.values), payloads.problems, strict=True)
+        for place, (message, value, problem) in enumerate(each):
+            schema = payloads.schemas[place]
             for envelope in _envelopes(rows, message, value, problem):
-                yield self._read(place, envelope, None if schemas is None else schemas[place])
-
-    def _payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[str | None] | None]:
-        """Return the values without their schemas, and the schemas."""
-        values = messages.column("value")
-        if not find_format(self.format).wraps:
-            return values, None
-        payloads, schemas = [], list[str | None]()
-        for value in values.cast(pa.binary()).to_pylist():
-            parts = None if value is None else unwrap(value)
-            is_whole = parts is None or not _is_object(parts[0])
-            payloads.append(value if is_whole or parts is None else parts[1])
-            schemas.append(None if is_whole or parts is None else parts[0].decode())
-        return pa.array(payloads, pa.binary()), schemas
+                yield self._read(place, envelope, None if schema is None else schema.decode())
 
     def _read(self, place: int, envelope: Envelope, schema: str | None) -> Read:
         schema = as_text(envelope.schema) if schema is None else schema
@@ -82,17 +67,6 @@ class EnvelopeReader:
         return Read(place, envelope, schema)
 
 
-def _in_json(messages: pa.RecordBatch) -> tuple[pa.Array, list[str | None], list[str | None]]:
-    schemas, problems = (messages.column(name).to_pylist() for name in ("schema_text", "unreadable"))
-    # a tombstone has neither
-    is_tombstone = messages.column("value").is_null().to_pylist()
-    return (
-        messages.column(PAYLOAD),
-        schemas,
-        [None if g else why for g, why in zip(is_tombstone, problems, strict=True)],
-    )
-
-
 def _envelopes(rows: Any, message: Message, value: Any, problem: str | None) -> Iterator[Envelope]:
     try:
         if problem is not None:
@@ -103,11 +77,6 @@ def _envelopes(rows: Any, message: Message, value: Any, problem: str | None) -> 
         yield from map(refuse_bad_names, rows(message, value))
     except UnreadableError as error:
         yield Envelope(None, source_table=message.topic, problem=(error.rule, str(error)))
-
-
-@lru_cache(_MOST_SCHEMAS)
-def _is_object(schema: bytes) -> bool:
-    return isinstance(try_parse_json(schema), dict)
 
 
 @lru_cache(_MOST_SCHEMAS)
@@ -150,14 +119,6 @@ def _fold(image: Object | None) -> Object | None:
 
 
 _READ_COLUMNS = {"op": "string", "source_table": "string", "order": "string", "source_time": "timestamp"}
-
-
-def in_json(messages: DataFrame, format_name: str, reading: Reading) -> DataFrame:
-    """Return messages for an envelope reader: as JSON, or with JSON beside their records."""
-    to_json = find_format(format_name).in_json
-    if to_json is None or PAYLOAD in messages.columns:
-        return messages
-    return to_json(messages, reading).messages
 
 
 def envelope_frame(messages: DataFrame, reader: EnvelopeReader) -> DataFrame:

@@ -111,7 +111,8 @@ class QuickReader:
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Events]:
         """Yield the events of messages: those of the common shape, then all others."""
-        values, expected = self._schemas.payloads(messages)
+        payloads, expected = self._schemas.payloads(messages)
+        messages, values = payloads.messages, payloads.values
         texts, left = Texts(values), [*range(len(values))]
         if self._is_whole:
             candidates = self._candidates(messages, values, expected)

@@ -31,11 +31,11 @@ _RATIO = 8
 _MOST_RATIO = 1100
 # bytes of a line after the chunk that it begins in: a variant in Spark is limited to a quarter of this
 _LONGEST_LINE = 64 * 1024 * 1024
-_LONG_LINE = re.compile(r"LongLineError: (.*)")
+_UNUSABLE = re.compile(r"UnusableFileError: (.*)")
 
 
-class LongLineError(Exception):
-    """A file has a line that is too long."""
+class UnusableFileError(Exception):
+    """A file cannot be read as messages, such as one with a line that is too long."""
 
 
 class OddTextError(ValueError):
@@ -89,7 +89,7 @@ class Lines:
     def check(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read everything, and yield nothing.
 
-        :raises LongLineError: a file has such a line.
+        :raises UnusableFileError: a file has such a line.
         """
         for piece in self._pieces(batches):
             for _ in _texts(piece):
@@ -118,11 +118,8 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
     """
     files = []
     for uri, number in numbers.items():
-        parts = urlsplit(uri)
-        path = unquote(parts.path)
-        if parts.scheme not in ("", "file") or parts.query or parts.fragment or path.lower().endswith(_UNKNOWN):
-            return None
-        if not os.path.isfile(path):
+        path = local_path(uri)
+        if path is None or path.lower().endswith(_UNKNOWN):
             return None
         end = None if path.lower().endswith(_PACKED) else os.path.getsize(path)
         files.append(Piece(path, number, 0, end, _LONGEST_LINE))
@@ -131,9 +128,17 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
     return Lines(tuple(_spread(sorted(files, key=lambda p: p.number), -(-total // tasks)))), total
 
 
-def long_line(error: Exception) -> str | None:
-    """Return the message of a :class:`LongLineError`, raised here or in a task; None for any other error."""
-    match = _LONG_LINE.search(f"{type(error).__name__}: {error}")
+def local_path(uri: str) -> str | None:
+    """Return the path of a file on a local disk, else None."""
+    parts = urlsplit(uri)
+    path = unquote(parts.path)
+    is_local = parts.scheme in ("", "file") and not (parts.query or parts.fragment)
+    return path if is_local and os.path.isfile(path) else None
+
+
+def unusable_file(error: Exception) -> str | None:
+    """Return the message of an :class:`UnusableFileError`, raised here or in a task; None for any other error."""
+    match = _UNUSABLE.search(f"{type(error).__name__}: {error}")
     return match[1] if match else None
 
 
@@ -198,11 +203,11 @@ def _opened(path: str) -> BinaryIO | gzip.GzipFile | bz2.BZ2File:
 def _rest_of_line(file: BinaryIO | gzip.GzipFile | bz2.BZ2File, piece: Piece) -> bytes:
     """Return the rest of a line.
 
-    :raises LongLineError: it is too long.
+    :raises UnusableFileError: it is too long.
     """
     rest = file.readline(piece.longest + 1)
     if len(rest) > piece.longest:
-        raise LongLineError(f"The file {piece.path} has a line of more than {piece.longest} bytes.")
+        raise UnusableFileError(f"The file {piece.path} has a line of more than {piece.longest} bytes.")
     return rest
 
 

@@ -37,6 +37,7 @@ class Scan:
     :param groups: number of tasks that fold all messages.
     :param keyed: messages have keys, headers, topics and partitions, not only :data:`VALUES`.
     :param messages: returns the message frame for a frame of such values, with further named columns.
+    :param rows: rows that tasks read, instead of their numbers.
     """
 
     spark: SparkSession
@@ -45,6 +46,12 @@ class Scan:
     groups: int
     keyed: bool
     messages: Callable[..., DataFrame] = as_they_are
+    rows: DataFrame | None = None
+
+    @property
+    def reads_here(self) -> bool:
+        """Check whether this process can read the first messages, too."""
+        return not self.keyed and self.rows is None
 
     def first_values(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield the first messages of a scan without keys, read in this process."""
@@ -57,8 +64,13 @@ class Scan:
             if not count:
                 return
 
-    def numbers(self) -> DataFrame:
-        return self.spark.range(0, self.tasks, 1, self.tasks)
+    def frame(self) -> DataFrame:
+        """Return the message frame."""
+        return self.messages(run_tasks(self.input(), self.read, SCHEMA if self.keyed else VALUES))
+
+    def input(self) -> DataFrame:
+        """Return the rows that tasks read."""
+        return self.spark.range(0, self.tasks, 1, self.tasks) if self.rows is None else self.rows
 
 
 @dataclass(frozen=True)
@@ -172,7 +184,7 @@ class _Run:
         groups = self._groups if folds else None
         buffering = Buffering.of(decoding, groups, plan.marks, every=every, alone=alone)
         task = DecodeTask(decoding, scan.read if scan else None, buffering, plan.void_below)
-        typed = run_tasks(scan.numbers() if scan else self.messages(), task, packing.SCHEMA)
+        typed = run_tasks(scan.input() if scan else self.messages(), task, packing.SCHEMA)
         # a scan reads one log, or files treated as one
         one_log = scan is not None and not decoding.traits.many_rows
         types = {f.name: f.type for f in decoding.fields}

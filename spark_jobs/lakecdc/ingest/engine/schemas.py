@@ -18,6 +18,7 @@ from lakecdc.ingest.envelopes.json_values import try_parse_json
 from lakecdc.ingest.envelopes.message import Message, read_message
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
+from lakecdc.ingest.formats.payloads import Payloads, as_they_are
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.tokens import to_text
 
@@ -25,29 +26,16 @@ if TYPE_CHECKING:
     from lakecdc.ingest.engine.decoding import Decoding
     from lakecdc.ingest.envelopes.message import Envelope
 
-#: column with the JSON of a message's record
-PAYLOAD = "payload"
-#: columns besides those of a message
-BESIDE = (PAYLOAD, "key_text", "moved_text", "schema_text", "unreadable")
 #: why messages are set aside
 OTHER_SCHEMA, OTHER_TYPES = "a message of another schema", "other types"
 #: number of messages searched for the first one of the table
 LOOKED_AT = 1000
+_TOGETHER = 20
 _MOST_SCHEMAS = 64
-# most bytes of a message around its schema and payload, white space included
-_MOST_AROUND = 32
 
 
 class SchemaError(Exception):
     """This engine cannot decode the columns of a schema."""
-
-
-class _Wrapped(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    schema: msgspec.Raw
-    payload: msgspec.Raw
-
-
-_WRAPPED = msgspec.json.Decoder(_Wrapped)
 
 
 class SchemaCheck:
@@ -60,23 +48,13 @@ class SchemaCheck:
         self._is_expected = lru_cache(_MOST_SCHEMAS)(lambda text: fields_of(text, decoding.format) == decoding.schema)
         self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
 
-    def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
-        """Return the values of messages without their schemas, and which of them have the expected schema.
-
-        The latter is None if none is expected; a value that cannot be unwrapped is unchanged.
-        """
-        if PAYLOAD in messages.schema.names:
-            payloads = messages.column(PAYLOAD)
-            return payloads, payloads.is_valid().to_pylist()
-        values = messages.column("value")
-        if self._of.schema is None:
-            return values, None
-        payloads, known = [], []
-        for value in values.cast(pa.binary()).to_pylist():
-            parts = None if value is None else unwrap(value)
-            payloads.append(value if parts is None else parts[1])
-            known.append(parts is not None and self._is_expected(parts[0]))
-        return pa.array(payloads, pa.binary()), known
+    def payloads(self, messages: pa.RecordBatch) -> tuple[Payloads, list[bool] | None]:
+        """Return the payloads of messages, and which of them have the expected schema; None if none is expected."""
+        of = self._of
+        if of.schema is None and of.reading.schemas is None:
+            return as_they_are(messages, of.reading), None
+        payloads = of.traits.payloads(messages, of.reading)
+        return payloads, [text is not None and self._is_expected(text) for text in payloads.schemas]
 
     def judge(self, envelope: Envelope) -> str | None:
         """Return why an event with its own schema is set aside, or None."""
@@ -103,20 +81,9 @@ class SchemaCheck:
         return None if fits and named_alike(self._of.fields, fields) else OTHER_TYPES
 
 
-def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
-    """Return the schema and the payload of a message; None unless it has both."""
-    try:
-        wrapped = _WRAPPED.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    schema, payload = bytes(wrapped.schema), bytes(wrapped.payload)
-    # anything more is a duplicate member
-    return (schema, payload) if len(value.strip()) <= len(schema) + len(payload) + _MOST_AROUND else None
-
-
 def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...] | None:
     """Return the schema's columns of the table's first message, among the first ones of a task."""
-    if not decoding.traits.wraps or decoding.schema is not None:
+    if not decoding.traits.has_schemas or decoding.schema is not None:
         return None
     first = next(_own_events(messages, decoding), None)
     return None if first is None else fields_of(first[0], decoding.format)
@@ -135,12 +102,15 @@ def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[
 
     Messages that lack a required schema are left out.
     """
-    rows = decoding.traits.rows(decoding.reading)
-    for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
-        schema, payload = (unwrap(value) or (b"", None)) if decoding.traits.wraps else (b"", value)
-        for envelope in () if payload is None else read_message(rows, Message(payload)):
-            if envelope.op and (not envelope.source_table or decoding.is_own(envelope.source_table)):
-                yield schema, envelope
+    own, reading = decoding.traits, decoding.reading
+    rows = own.rows(reading)
+    for start in range(0, min(LOOKED_AT, len(messages)), _TOGETHER):
+        payloads = own.payloads(messages.slice(start, _TOGETHER), reading)
+        for payload, schema in zip(payloads.values.cast(pa.binary()).to_pylist(), payloads.schemas, strict=True):
+            is_read = payload is not None and (schema is not None or not own.has_schemas)
+            for envelope in read_message(rows, Message(payload)) if is_read else ():
+                if envelope.op and (not envelope.source_table or decoding.is_own(envelope.source_table)):
+                    yield schema or b"", envelope
 
 
 def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:

@@ -21,7 +21,7 @@ from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.fold import Grouping, LeftOutError
 from lakecdc.ingest.engine.layout import CHECKS, with_order, without_void
 from lakecdc.ingest.engine.pieces import OddTextError
-from lakecdc.ingest.engine.schemas import BESIDE, SchemaError, first_schema, to_json
+from lakecdc.ingest.engine.schemas import SchemaError, first_schema, to_json
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.model.order import Marks
 from lakecdc.runtime.worker import open_duckdb, settle
@@ -217,7 +217,8 @@ class RowBuffer:
                 yield from self.flush()
 
     def _note(self, more: Facts) -> None:
-        self._facts = facts.merged([self._facts, more])
+        if more != Facts():
+            self._facts = facts.merged([self._facts, more])
 
     def _check(self, batch: pa.RecordBatch, marks: Marks) -> None:
         """Check that earlier events of the keys, or the table, have the values that events leave out."""
@@ -279,9 +280,9 @@ class RowBuffer:
 
 
 def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the messages of events, without the columns beside them."""
+    """Return the messages of events."""
     messages = pa.RecordBatch.from_struct_array(batch.column("message"))
-    return messages.select([name for name in messages.schema.names if name not in (*BESIDE, PLACED)])
+    return messages.select([name for name in messages.schema.names if name != PLACED])
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,16 @@ def find_format(name: str) -> Format:
     :raises KeyError: the format does not exist.
     """
     from lakecdc.ingest.envelopes import canal, debezium, debezium_flat, dms, golden_gate, maxwell, plain
-    from lakecdc.ingest.formats import canal_types, debezium_avro, debezium_schema
+    from lakecdc.ingest.formats import canal_types, debezium_avro, debezium_schema, payloads
     from lakecdc.ingest.formats.envelope import Format
 
-    of_debezium = partial(Format, placeholders=True, tombstones=True, row_keys=True)
+    of_debezium = partial(Format, placeholders=True, tombstones=True, row_keys=True, payloads=payloads.unwrapped)
     return {
-        "debezium-json": of_debezium(debezium.read, debezium_schema.fields, wraps=True, whole=True),
-        "debezium-flat-json": of_debezium(debezium_flat.read, debezium_schema.flat_fields, wraps=True),
-        "debezium-avro": of_debezium(debezium.read, debezium_schema.fields, whole=True, in_json=debezium_avro.in_json),
+        "debezium-json": of_debezium(debezium.read, debezium_schema.fields, whole=True),
+        "debezium-flat-json": of_debezium(debezium_flat.read, debezium_schema.flat_fields),
+        "debezium-avro": of_debezium(
+            debezium.read, debezium_schema.fields, payloads=debezium_avro.payloads, whole=True
+        ),
         "canal-json": Format(canal.read, canal_types.fields, many_rows=True, doubts=canal_types.doubts),
         "maxwell-json": Format(maxwell.read),
         "ogg-json": Format(golden_gate.read),

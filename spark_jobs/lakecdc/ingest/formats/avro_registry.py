@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 _SECONDS = 30.0
 _ATTEMPTS = 4
 _AT_ONCE = 8
+# ids are signed numbers of 64 bits
+_MOST_ID_BYTES = 8
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json, */*;q=0.5"
 
 
@@ -59,13 +61,8 @@ class Registry:
     def key_names(self, key: bytes | None, headers: Headers = None) -> set[str] | None:
         """Return the fields of the schema of a message's key; None without a known one."""
         id_header = next((value for name, value in headers or () if name in id_headers("key")), None)
-        if isinstance(id_header, bytes):
-            number = int.from_bytes(id_header, "big")
-        elif key is not None and key[:1] == b"\0" and len(key) > self.id_bytes:
-            number = int.from_bytes(key[1 : 1 + self.id_bytes], "big")
-        else:
-            return None
-        schema = self.schema(number)
+        number, _ = split_id(key or b"", id_header if isinstance(id_header, bytes) else None, self.id_bytes)
+        schema = "" if number is None else self.schema(number)
         return None if isinstance(schema, str) else set(schema.members)
 
     def _fetch(self, number: int) -> AvroSchema | str:
@@ -113,6 +110,20 @@ class Registry:
 def id_headers(part: str) -> tuple[str, ...]:
     """Return the headers in which Apicurio's converters put the id of a schema, of ``key`` or ``value``."""
     return (f"apicurio.{part}.globalId", f"apicurio.{part}.contentId")
+
+
+def split_id(data: bytes, header: bytes | None, id_bytes: int) -> tuple[int | None, bytes]:
+    """Return the id of a schema, from its header or before the record, and the record; None and the data without one.
+
+    A message is a zero byte, the id (big-endian) and the record; source: Confluent's "Wire format". Apicurio's
+    converters put the id into a header of 8 bytes instead, and the message is only the record.
+    """
+    number = header
+    if header is None and data[:1] == b"\0" and len(data) > 1 + id_bytes:
+        number, data = data[1 : 1 + id_bytes], data[1 + id_bytes :]
+    if not number or len(number) > _MOST_ID_BYTES or number[0] > 127 and len(number) == _MOST_ID_BYTES:
+        return None, data
+    return int.from_bytes(number, "big"), data
 
 
 def _may_pass(error: BaseException) -> bool:

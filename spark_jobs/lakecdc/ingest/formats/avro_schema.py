@@ -1,6 +1,6 @@
-"""Prepare Avro schemas for Spark and this library.
+"""Read records in Avro as Debezium's JSON, with schemas in Kafka Connect's notation.
 
-Spark decodes with a schema without logical types, so values are as Debezium wrote them: days, microseconds, unscaled
+fastavro decodes with a schema without logical types, so values are as Debezium wrote them: days, microseconds, unscaled
 bytes. Their meaning is in the annotations ``connect.name`` and ``connect.parameters`` of Kafka Connect's Avro
 converters, else in the logical types, translated to the notation that :mod:`debezium_schema` reads.
 
@@ -10,14 +10,15 @@ Source: Apache Avro 1.12 specification, "Schema Declaration" and "Logical Types"
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, BinaryIO
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+import msgspec
+import numpy as np
 
 Node = dict[str, Any]
 _CONNECT = {
@@ -29,6 +30,7 @@ _CONNECT = {
     "bytes": "bytes",
     "fixed": "bytes",
     "record": "struct",
+    "error": "struct",
     "array": "array",
     "map": "map",
 }
@@ -45,38 +47,64 @@ _LOGICAL = {
     "time-micros": "io.debezium.time.MicroTime",
     "decimal": _DECIMAL,
 }
-# the members needed for decoding; all others only describe a schema
+# the members needed for decoding a declared type; all others only describe it
 _STRUCTURE = ("type", "name", "namespace", "symbols", "size")
-_NAMED = ("record", "enum", "fixed", "error")
+_NAMED = ("record", "error", "enum", "fixed")
+_INNER = {"array": "items", "map": "values"}
 # more than any table has; a few names, each used twice by the next one, can stand for any number of types
 _MOST_TYPES = 20_000
+_MOST_SCHEMAS = 64
+# our logical type of fractions, which fastavro gives to us
+_FRACTION = "lakecdc-fraction"
+# Java writes other numbers with exponents
+_WITHOUT_EXPONENT = (1e-3, 1e7)
+# writes bytes as base64
+_ENCODE = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
 class AvroSchema:
     """A record's schema.
 
-    :param text: JSON for Spark's decoder.
+    :param text: JSON for fastavro.
     :param connect: JSON of the same schema in Kafka Connect's notation.
-    :param root: the record with every name replaced by its type; unions are ``{"type": "union"}``.
+    :param members: names of the record's fields.
     """
 
     text: str
-    connect: str
-    root: Node = field(compare=False)
+    connect: bytes
+    members: tuple[str, ...]
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        return tuple(f["name"] for f in self.root["fields"])
+    def to_json(self, stream: BinaryIO) -> bytes:
+        """Read a record as the JSON that Debezium would have written; other bytes raise errors of any type."""
+        return _ENCODE(_reader(self.text)(stream))
 
-    def is_there(self, record: Column) -> Column:
-        """Check whether bytes were decoded; otherwise Spark returns a record of nulls."""
-        required = [f["name"] for f in self.root["fields"] if not _is_optional(f["type"])]
-        return reduce(or_, (record.getField(name).isNotNull() for name in (required[:1] or self.members)))
 
-    def plain(self, record: Column) -> Column:
-        """Return the decoded record with bytes as base64, like the JSON converter."""
-        return _plain(self.root, record)
+@lru_cache(_MOST_SCHEMAS)
+def _reader(text: str) -> Callable[[BinaryIO], Any]:
+    """Return a function that reads a record; raise a :class:`ValueError` if fastavro refuses the schema."""
+    # only needed with Avro, and slow to import
+    from fastavro import parse_schema, schemaless_reader
+    from fastavro.read import LOGICAL_READERS
+    from fastavro.schema import SchemaParseException
+
+    LOGICAL_READERS[f"double-{_FRACTION}"] = lambda value, *_: _fraction(value, repr(value))
+    LOGICAL_READERS[f"float-{_FRACTION}"] = lambda value, *_: _fraction(value, str(np.float32(value)))
+    try:
+        schema = parse_schema(json.loads(text))
+    except SchemaParseException as error:
+        raise ValueError(str(error)) from error
+    return lambda stream: schemaless_reader(stream, schema, None)
+
+
+def _fraction(value: float, digits: str) -> msgspec.Raw:
+    """Return the JSON of a number as Java writes it, given its shortest digits."""
+    if not math.isfinite(value):
+        digits = '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+    elif value and not _WITHOUT_EXPONENT[0] <= abs(value) < _WITHOUT_EXPONENT[1]:
+        number, _, exponent = f"{Decimal(digits).normalize():E}".partition("E")
+        digits = f"{number if '.' in number else number + '.0'}E{int(exponent)}"
+    return msgspec.Raw(digits.encode())
 
 
 def read_schema(text: str) -> AvroSchema:
@@ -88,98 +116,101 @@ def read_schema(text: str) -> AvroSchema:
         document = json.loads(text)
         if not isinstance(document, dict) or document.get("type") != "record" or not document.get("fields"):
             raise ValueError("it is not a record with fields")
-        root = _inline(document, {}, "", ())
-        if _size(root, {}) > _MOST_TYPES:
-            raise ValueError(f"it has more than {_MOST_TYPES} types after replacing names by types")
-        return AvroSchema(json.dumps(_stripped(document)), json.dumps(_connect("", root)), root)
+        root = _Types().read(document)
+        if root.is_empty:
+            raise ValueError("its records have no bytes, so a few bytes can announce any number of them")
+        schema = AvroSchema(json.dumps(root.avro), _ENCODE(root.connect), tuple(f["name"] for f in document["fields"]))
+        _reader(schema.text)
+        return schema
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not an Avro schema ({error!r})") from error
     except RecursionError as error:
         raise ValueError("its types are nested too deep") from error
 
 
-def _stripped(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_stripped(n) for n in node]
-    if not isinstance(node, dict):
-        return node
-    stripped = {key: _stripped(node[key]) if key == "type" else node[key] for key in _STRUCTURE if key in node}
-    for inner in ("items", "values"):
-        if inner in node:
-            stripped[inner] = _stripped(node[inner])
-    if "fields" in node:
-        stripped["fields"] = [{"name": f["name"], "type": _stripped(f["type"])} for f in node["fields"]]
-    return stripped
+@dataclass(frozen=True)
+class _Type:
+    """A type.
+
+    :param avro: the schema for fastavro.
+    :param connect: the schema in Kafka Connect's notation.
+    :param size: number of types in it, each name replaced by its type.
+    :param is_empty: its values have no bytes.
+    """
+
+    avro: Any
+    connect: Node
+    size: int = 1
+    is_empty: bool = False
 
 
-def _inline(node: Any, names: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Node:
-    if isinstance(node, list):
-        return {"type": "union", "branches": [_inline(n, names, namespace, inside) for n in node]}
-    if isinstance(node, str):
-        full = node if "." in node else f"{namespace}.{node}"
+class _Types:
+    """Read the types of a schema."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, _Type] = {}
+
+    def read(self, node: Any, namespace: str = "", inside: tuple[str, ...] = ()) -> _Type:
+        """Read a type within others; raise a :class:`ValueError` for one that cannot be used."""
+        if isinstance(node, list):
+            return _union([self.read(n, namespace, inside) for n in node])
+        if isinstance(node, str):
+            return self._type_of(node, namespace, inside)
+        kind = node["type"]
+        if kind in _NAMED:
+            return self._declared(node, namespace, inside)
+        part = _INNER.get(kind) if isinstance(kind, str) else None
+        if part is None:
+            # a property beside a nested declaration, such as of a field, describes it
+            inner = self.read(kind, namespace, inside)
+            return replace(inner, connect=_annotated(inner.connect, node))
+        inner = self.read(node[part], namespace, inside)
+        if kind == "array" and inner.is_empty:
+            raise ValueError("a few bytes can announce any number of items of an array")
+        return _Type({"type": kind, part: inner.avro}, _annotated({"type": kind}, node), inner.size + 1)
+
+    def _type_of(self, name: str, namespace: str, inside: tuple[str, ...]) -> _Type:
+        full = name if "." in name else f"{namespace}.{name}"
         if full in inside:
             raise ValueError(f"its type {full} contains itself")
-        return names[full] if full in names else names[node] if node in names else {"type": _known(node)}
-    kind = node["type"]
-    if isinstance(kind, dict | list):
-        # a property beside a nested declaration, such as of a field, describes it
-        return {**{k: v for k, v in node.items() if k != "type"}, **_inline(kind, names, namespace, inside)}
-    if kind in _NAMED:
-        return _named(node, names, namespace, inside)
-    inlined = {**node}
-    for inner in ("items", "values"):
-        if inner in node:
-            inlined[inner] = _inline(node[inner], names, namespace, inside)
-    return inlined if kind in ("array", "map") else {**inlined, **_inline(kind, names, namespace, inside)}
+        known = self._names.get(full) or self._names.get(name)
+        if known:
+            return replace(known, avro=name)
+        if name not in (*_CONNECT, "string", "null"):
+            raise ValueError(f"its type {name} is not declared")
+        avro = {"type": name, "logicalType": _FRACTION} if name in ("float", "double") else name
+        return _Type(avro, {"type": _CONNECT.get(name, "string")}, is_empty=name == "null")
+
+    def _declared(self, node: Node, namespace: str, inside: tuple[str, ...]) -> _Type:
+        full = node["name"] if "." in node["name"] else f"{node.get('namespace', namespace)}.{node['name']}"
+        space, within = full.rpartition(".")[0], (*inside, full)
+        fields = [(f["name"], self.read(f["type"], space, within)) for f in node.get("fields", ())]
+        avro = {key: node[key] for key in _STRUCTURE if key in node}
+        connect = _annotated({"type": _CONNECT.get(node["type"], "string")}, node)
+        is_empty = node.get("size") == 0
+        if connect["type"] == "struct":
+            avro["fields"] = [{"name": name, "type": kind.avro} for name, kind in fields]
+            connect["fields"] = [{"field": name, **kind.connect} for name, kind in fields]
+            is_empty = all(kind.is_empty for _, kind in fields)
+        size = 1 + sum(kind.size for _, kind in fields)
+        if size > _MOST_TYPES:
+            raise ValueError(f"it has more than {_MOST_TYPES} types after replacing names by types")
+        self._names[full] = _Type(avro, connect, size, is_empty)
+        return self._names[full]
 
 
-def _named(node: Node, names: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Node:
-    full = node["name"] if "." in node["name"] else f"{node.get('namespace', namespace)}.{node['name']}"
-    space = full.rpartition(".")[0]
-    inlined = {**node, "type": "record" if node["type"] == "error" else node["type"]}
-    if "fields" in node:
-        within = (*inside, full)
-        inlined["fields"] = [{**f, "type": _inline(f["type"], names, space, within)} for f in node["fields"]]
-    names[full] = inlined
-    return inlined
+def _union(branches: list[_Type]) -> _Type:
+    values = [branch for branch in branches if branch.avro != "null"]
+    connect = values[0].connect if len(values) == 1 else {"type": "string"}
+    return _Type([branch.avro for branch in branches], connect, 1 + sum(branch.size for branch in branches))
 
 
-def _size(node: Node, known: dict[int, int]) -> int:
-    """Count the types of a schema, each name replaced by its type; ``known`` has the sizes of nodes by identity."""
-    if id(node) not in known:
-        inner = [*node.get("branches", ()), *(f["type"] for f in node.get("fields", ()))]
-        inner += [node[part] for part in ("items", "values") if part in node]
-        known[id(node)] = 1 + sum(_size(one, known) for one in inner)
-    return known[id(node)]
-
-
-def _known(kind: str) -> str:
-    if kind not in (*_CONNECT, "string", "null", "enum"):
-        raise ValueError(f"its type {kind} is not declared")
-    return kind
-
-
-def _value_type(node: Node) -> Node:
-    """Return the type of an optional value besides null."""
-    branches = [b for b in node["branches"] if b["type"] != "null"] if node["type"] == "union" else []
-    return branches[0] if len(branches) == 1 else node
-
-
-def _is_optional(node: Node) -> bool:
-    return node["type"] == "null" or (node["type"] == "union" and any(b["type"] == "null" for b in node["branches"]))
-
-
-def _connect(name: str, node: Node) -> Node:
-    of = _value_type(node)
-    semantic = of.get("connect.name") or _LOGICAL.get(str(of.get("logicalType")))
-    connect: Node = {"field": name, "type": _CONNECT.get(of["type"], "string")}
-    if semantic:
-        connect["name"] = semantic
-    if semantic == _DECIMAL:
-        connect["parameters"] = _decimal(of)
-    if of["type"] == "record":
-        connect["fields"] = [_connect(f["name"], f["type"]) for f in of["fields"]]
-    return connect
+def _annotated(connect: Node, node: Node) -> Node:
+    """Add the meaning of a type, unless it has one."""
+    semantic = node.get("connect.name") or _LOGICAL.get(str(node.get("logicalType")))
+    if not semantic or "name" in connect:
+        return connect
+    return {**connect, "name": semantic, **({"parameters": _decimal(node)} if semantic == _DECIMAL else {})}
 
 
 def _decimal(node: Node) -> Mapping[str, Any]:
@@ -189,24 +220,3 @@ def _decimal(node: Node) -> Mapping[str, Any]:
     precision = int(node.get("precision", 38))
     # converters write 64 if the source has none
     return {"scale": node.get("scale", 0), "connect.decimal.precision": min(precision, 38)}
-
-
-def _has_bytes(node: Node) -> bool:
-    of = _value_type(node)
-    inner = [f["type"] for f in of.get("fields", ())] + [of[k] for k in ("items", "values") if k in of]
-    return of["type"] in ("bytes", "fixed") or any(_has_bytes(i) for i in inner)
-
-
-def _plain(node: Node, value: Column) -> Column:
-    of = _value_type(node)
-    if not _has_bytes(of):
-        return value
-    if of["type"] == "array":
-        return F.transform(value, lambda x: _plain(of["items"], x))
-    if of["type"] == "map":
-        return F.transform_values(value, lambda _, x: _plain(of["values"], x))
-    if of["type"] != "record":
-        # Spark's has a line break every 76 characters
-        return F.replace(F.base64(value), F.lit("\r\n"))
-    members = [_plain(f["type"], value.getField(f["name"])).alias(f["name"]) for f in of["fields"]]
-    return F.when(value.isNotNull(), F.struct(*members))

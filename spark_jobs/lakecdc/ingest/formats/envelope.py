@@ -8,12 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
+from lakecdc.ingest.formats.payloads import Payloads, as_they_are
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
     from lakecdc.ingest.envelopes.message import Envelope, Rows
     from lakecdc.ingest.formats.avro_registry import Registry
+    from lakecdc.ingest.formats.debezium_avro import Schemas
     from lakecdc.ingest.formats.values import Field
 
 #: columns of the message that an envelope keeps
@@ -27,7 +29,9 @@ class Reading:
     :param epoch: number of the source's identity, 0 to 65535.
     :param unavailable_value: Debezium's ``unavailable.value.placeholder``.
     :param order_by: member of a row that increases with every change, for formats without an order.
-    :param registry: registry of the messages' schemas; None for formats without one.
+    :param registry: registry of the messages' schemas; None for formats without one, and in tasks, because it may hold
+        a password.
+    :param schemas: the schemas of a batch's messages from the registry.
     :param routed: the source routes the messages' topics to the target.
     :param only_added: rows of a format without kinds of changes are only added, none replaces another.
     """
@@ -36,6 +40,7 @@ class Reading:
     unavailable_value: str = "__debezium_unavailable_value"
     order_by: str | None = None
     registry: Registry | None = None
+    schemas: Schemas | None = None
     routed: bool = False
     only_added: bool = False
 
@@ -54,19 +59,6 @@ class Read:
 
 
 @dataclass(frozen=True)
-class InJson:
-    """Messages with their records as the JSON that Debezium would have written.
-
-    :param messages: with texts ``payload``, ``key_text`` and ``moved_text``, ``schema_text``, the schema of the
-        payload, and ``unreadable``, ``rule: reason`` of an unreadable record; all may be null.
-    :param schema: columns of the schema of all payloads; None if they have several schemas.
-    """
-
-    messages: DataFrame
-    schema: tuple[Field, ...] | None
-
-
-@dataclass(frozen=True)
 class Format:
     """A format of change events.
 
@@ -75,10 +67,9 @@ class Format:
     :param placeholders: values may stand for "unchanged".
     :param tombstones: a null value deletes its key.
     :param row_keys: the messages' keys are the keys of their rows.
-    :param wraps: messages may have schemas beside their payloads.
+    :param payloads: separates payloads from schemas, if messages may have schemas beside them.
     :param whole: events have Debezium's structure, and their schemas all columns.
     :param many_rows: messages may have many rows, and have the types of their columns.
-    :param in_json: converts a message frame to JSON; None for JSON formats.
     :param doubts: returns columns with a type, in the text of a schema, that the source cannot have.
     :param options: returns the source's options for ``read``.
     """
@@ -88,12 +79,16 @@ class Format:
     placeholders: bool = False
     tombstones: bool = False
     row_keys: bool = False
-    wraps: bool = False
+    payloads: Callable[[pa.RecordBatch, Reading], Payloads] = as_they_are
     whole: bool = False
     many_rows: bool = False
-    in_json: Callable[[DataFrame, Reading], InJson] | None = None
     doubts: Callable[[str], Sequence[str]] = lambda schema: ()
     options: Callable[[Reading], tuple[Any, ...]] = lambda reading: ()
+
+    @property
+    def has_schemas(self) -> bool:
+        """Check whether messages may have schemas beside their payloads."""
+        return self.payloads is not as_they_are
 
     def rows(self, reading: Reading) -> Rows:
         """Return the reader of rows in messages of a source."""

@@ -77,21 +77,12 @@ def last_names(messages: pa.RecordBatch, place: int) -> str | None:
 
 
 def _keys(messages: pa.RecordBatch) -> list[bytes | None]:
-    """Return the keys of messages, as JSON if they have JSON beside their records."""
-    return _texts(messages.column("key_text" if "key_text" in messages.schema.names else "key"))
+    keys: list[bytes | None] = messages.column("key").cast(pa.binary()).to_pylist()
+    return keys
 
 
 def _old_keys(messages: pa.RecordBatch) -> list[bytes | None]:
     headers = messages.column("headers")
     if headers.null_count == len(headers):
         return [None] * len(headers)
-    old = [next((each["value"] for each in row or () if each["key"] == OLD_KEY), None) for row in headers.to_pylist()]
-    if "moved_text" not in messages.schema.names:
-        return old
-    linked = _texts(messages.column("moved_text"))
-    return [None if was is None else text or b"null" for was, text in zip(old, linked, strict=True)]
-
-
-def _texts(column: pa.Array) -> list[bytes | None]:
-    values: list[bytes | None] = column.cast(pa.binary()).to_pylist()
-    return values
+    return [next((each["value"] for each in row or () if each["key"] == OLD_KEY), None) for row in headers.to_pylist()]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from urllib.parse import unquote
 
@@ -16,16 +14,15 @@ from lakecdc.contract.sources.files import FilesSource
 from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
-from lakecdc.iceberg.stored_files import read_head
 from lakecdc.ingest import change
 from lakecdc.ingest.engine import pieces
+from lakecdc.ingest.engine.pieces import local_path
 from lakecdc.ingest.engine.run import Scan
-from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
-from lakecdc.ingest.formats.debezium_avro import refusal
 from lakecdc.ingest.formats.messages import from_values, place_sql
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells, typed_cells
-from lakecdc.local_relation import local_relation
+from lakecdc.ingest.sources.containers import CONTAINERS, read_containers
+from lakecdc.local_relation import local_relation, spread
 from lakecdc.sql import quoted_column, sql_types
 
 # 22 bits number the file, 13 its splits (which Spark makes no smaller than 4 MiB), 28 the record in its task
@@ -34,9 +31,6 @@ _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
 _SINK_LOOKUP = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
 # most bytes of text that one task decodes, and whose keys one task folds
 _BYTES_PER_TASK, _BYTES_PER_FOLD = 512 * 1024 * 1024, 256 * 1024 * 1024
-_HEADER_READERS = 8
-# most schemas fit into the first size, all schemas into the last
-_HEAD_BYTES = (1 << 16, 1 << 24)
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
@@ -80,6 +74,25 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
     read, total = planned
     tasks = len(read.tasks)
     groups = max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD))
+    return Scan(spark, read, tasks, groups, False, _restored(spark, numbers))
+
+
+def scan_of_containers(spark: SparkSession, numbers: Mapping[str, int]) -> Scan:
+    """Return the records of Avro container files, read by the tasks that decode them."""
+    groups = spark.sparkContext.defaultParallelism
+    files = [(number, name, local_path(name)) for name, number in numbers.items()]
+    if all(path for _, _, path in files):
+        rows = spread(spark, [(*file, None) for file in files], CONTAINERS)
+    else:
+        contents = spark.read.format("binaryFile").load(_paths(list(numbers)))
+        contents = contents.select(F.input_file_name().alias("file"), "content")
+        named = contents.join(_numbered(spark, numbers), "file")
+        rows = named.selectExpr("number", "file", "CAST(NULL AS string) AS path", "content")
+    return Scan(spark, read_containers, len(files), groups, False, _restored(spark, numbers), rows)
+
+
+def _restored(spark: SparkSession, numbers: Mapping[str, int]) -> Callable[..., DataFrame]:
+    """Return the function that makes messages of values read by tasks, see :class:`Scan`."""
 
     def messages(values: DataFrame, *more: str) -> DataFrame:
         placed = values.withColumn("number", F.shiftright("arrival", pieces.PLACE_BITS))
@@ -88,7 +101,7 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
         line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
         return from_values(line.selectExpr("value", "arrival", place_sql("file"), *more), *more)
 
-    return Scan(spark, read, tasks, groups, False, messages)
+    return messages
 
 
 def stretches(
@@ -207,58 +220,3 @@ def _paths(files: Sequence[str]) -> list[str]:
     """Convert URIs to paths for Spark's readers: decoded, with the signs of globs escaped."""
     escapes = str.maketrans({sign: f"\\{sign}" for sign in "\\[]{}*?"})
     return [unquote(name).translate(escapes) for name in files]
-
-
-def container_messages(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
-    """Return the records of Avro container files as messages in Debezium's JSON with its schema.
-
-    The quarantine can then replay them without the file. Spark's reader decodes the records.
-
-    :param numbers: number of each file of the batch.
-    :raises InputError: a file is not a container, or its schema cannot be used.
-    """
-    with ThreadPoolExecutor(_HEADER_READERS) as pool:
-        texts = list(pool.map(lambda name: _schema_text(spark, name), numbers))
-    groups: dict[str, list[str]] = {}
-    for name, text in zip(numbers, texts, strict=True):
-        groups.setdefault(text, []).append(name)
-    frames = [_container_messages(spark, numbers, files, _schema(text, files[0])) for text, files in groups.items()]
-    return reduce(lambda a, b: a.unionAll(b), frames)
-
-
-def _container_messages(
-    spark: SparkSession, numbers: Mapping[str, int], files: list[str], schema: AvroSchema
-) -> DataFrame:
-    rows = spark.read.format("avro").option("avroSchema", schema.text).load(_paths(files))
-    record = F.struct(*[F.col(quoted_column(name)) for name in rows.columns])
-    payload = F.to_json(schema.plain(record), {"ignoreNullFields": "false"})
-    raw = F.concat(F.lit(f'{{"schema":{schema.connect},"payload":'), payload, F.lit("}"))
-    return from_values(_placed(spark, rows.select(raw.alias("value"), *_where()), numbers))
-
-
-def _schema(text: str, file: str) -> AvroSchema:
-    try:
-        schema = read_schema(text)
-    except ValueError as error:
-        raise InputError(f"The schema of the file {file} cannot be used: {error}.") from error
-    reason = refusal(schema)
-    if reason:
-        raise InputError(f"The schema of the file {file} cannot be used: {reason}")
-    return schema
-
-
-def _schema_text(spark: SparkSession, name: str) -> str:
-    """Return the schema in a file's header; raise an :class:`InputError` without one."""
-    import fastavro
-
-    problem: Exception | None = None
-    for size in _HEAD_BYTES:
-        head = read_head(spark, name, size)
-        try:
-            return str(fastavro.reader(io.BytesIO(head)).metadata["avro.schema"])
-        except Exception as error:
-            problem = error
-    raise InputError(
-        f"The file {name} is not an Avro container: {problem!r}.",
-        hint="Remove it from source.path; files of debezium-avro contain their schema.",
-    )

@@ -18,12 +18,12 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.decoded import Decoded
-from lakecdc.ingest.engine.pieces import Lines, long_line
+from lakecdc.ingest.engine.pieces import Lines, unusable_file
 from lakecdc.ingest.engine.records import RowReading, decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
-from lakecdc.ingest.sources.file_records import cells_of_files, container_messages, lines, list_files, scan_of_lines
+from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files, scan_of_containers, scan_of_lines
 from lakecdc.ingest.sources.message_batches import BatchSource, quiet_batch, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 
@@ -143,10 +143,10 @@ class Files(BatchSource):
         try:
             decoded = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)
         except Exception as error:
-            problem = long_line(error)
+            problem = unusable_file(error)
             if problem is None:
                 raise
-            hint = "Remove the file from source.path, or correct it: each line is a message."
+            hint = "Correct the file, or remove it from source.path."
             raise InputError(problem, table=target.table, hint=hint) from error
         batch = table_batch(target, decoded, with_read_through(after, decoded.newest), facts)
         # rows ordered by arrival are above all earlier ones
@@ -190,8 +190,8 @@ class Files(BatchSource):
         known = replace(self.known(target), high_order=high)
         name = self.source.format
         if name == "debezium-avro":
-            # container files' records are converted to JSON
-            name = "debezium-json"
+            # tasks convert the records to JSON
+            name, known = "debezium-json", replace(known, scan=scan_of_containers(self.spark, numbers))
         elif self.source.records == "value":
             known = replace(known, scan=scan_of_lines(self.spark, numbers))
         # messages of no table are quarantined once, with the first target
@@ -209,7 +209,7 @@ class Files(BatchSource):
 
     def _messages(self, numbers: Mapping[str, int]) -> DataFrame:
         if self.source.format == "debezium-avro":
-            return container_messages(self.spark, numbers)
+            return scan_of_containers(self.spark, numbers).frame()
         records = lines(self.spark, numbers)
         return from_dumped_records(records) if self.source.records == "kafka" else from_values(records)
 

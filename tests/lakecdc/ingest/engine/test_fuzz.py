@@ -14,9 +14,10 @@ from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.message_facts import message_facts
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.run import Scan
-from lakecdc.ingest.engine.schemas import first_schema, unwrap
+from lakecdc.ingest.engine.schemas import first_schema
 from lakecdc.ingest.engine.tasks import Buffering, DecodeTask
 from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.formats.payloads import unwrap
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, arrival_of
 from tests.lakecdc.ingest.engine.decodings import decoding_of

@@ -72,13 +72,13 @@ def test_an_overlong_line_is_not_a_message(tmp_path: Path, monkeypatch: pytest.M
 
     assert [len(value) for _, value in read(planned(100))] == [7, 100, 7]
     error = f"The file {tmp_path / '130.jsonl'}{kind} has a line of more than 100 bytes."
-    with pytest.raises(pieces.LongLineError) as raised:
+    with pytest.raises(pieces.UnusableFileError) as raised:
         read(planned(130))
-    assert pieces.long_line(raised.value) == error
-    with pytest.raises(pieces.LongLineError) as raised:
+    assert pieces.unusable_file(raised.value) == error
+    with pytest.raises(pieces.UnusableFileError) as raised:
         list(planned(130).that_may_be_long().check([TASK]))
-    assert pieces.long_line(raised.value) == error
-    assert pieces.long_line(ValueError("LongLine")) is None
+    assert pieces.unusable_file(raised.value) == error
+    assert pieces.unusable_file(ValueError("LongLine")) is None
 
 
 def test_small_files_are_not_searched_for_long_lines(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def payloads(values: list[str | bytes | None], kind: pa.DataType | None = None) 
     batch = pa.record_batch({"value": pa.array([None, *values], kind or pa.string())}).slice(1)
     parts, expected = SchemaCheck(DECODING.with_schema(FIELDS)).payloads(batch)
     assert expected is not None
-    return [*zip(parts.to_pylist(), expected, strict=True)]
+    return [*zip(parts.values.to_pylist(), expected, strict=True)]
 
 
 def test_payloads_of_the_expected_schema_are_read() -> None:

@@ -1,4 +1,4 @@
-"""Debezium in Avro, converted to JSON by Spark: tasks make the same rows as Spark after a first pass."""
+"""Debezium in Avro: tasks make the same rows as Spark after a first pass."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakecdc.ingest.engine.decoded import Decoded, Known
-from tests.lakecdc.ingest.formats.avro import Record, Schemas, decode_avro, envelope_schema, key_schema, optional
-from tests.lakecdc.ingest.formats.decoding import PRODUCTS
+from lakecdc.ingest.engine.run import Scan
+from tests.lakecdc.ingest.formats.avro import Record, Schemas, decode_avro, envelope_schema, frame, key_schema, optional
+from tests.lakecdc.ingest.formats.decoding import PRODUCTS, rejections
 from tests.lakecdc.ingest.formats.test_avro import ID, PLACEHOLDER, TYPES, event
 from tests.lakecdc.ingest.formats.test_decode_schemas import assert_same, rows
 
@@ -63,6 +64,23 @@ def test_all_kinds_of_avro_messages_are_decoded(spark: SparkSession) -> None:
     assert_same(again, by_spark)
 
 
+def test_tasks_that_read_messages_themselves_know_their_schemas(spark: SparkSession) -> None:
+    schemas = schemas_of(PLAIN)
+    key = [schemas.message(1, {"id": i}) for i in range(3)]
+    records: list[Record] = [
+        (key[1], schemas.message(2, event("c", row(1), 10))),
+        (b'{"id":2}', schemas.message(2, event("d", None, 11))),
+        (None, b"\0" + (99).to_bytes(4, "big") + b"noise"),
+    ]
+    batches = frame(spark, records).toArrow().to_batches()
+    scan = Scan(spark, lambda _: iter(batches), 1, 1, True)
+    types = {c.name: c.type for c in decode_avro(spark, schemas, records[:1], PRODUCTS).columns}
+    decoded = decode_avro(spark, schemas, records, PRODUCTS, Known(types, scan=scan))
+    assert decoded.passes.startswith("one pass, then another over 1 of the messages")
+    assert rejections(decoded) == [("unknown-schema", "the registry has no schema 99")]
+    assert {number: one["op"] for number, one in rows(decoded)} == {1: "c", 2: "d"}
+
+
 @pytest.mark.soak
 def test_unreadable_messages_are_set_aside_with_their_bytes(spark: SparkSession) -> None:
     schemas = schemas_of(TYPES)
@@ -88,5 +106,5 @@ def test_messages_of_several_schemas_take_two_passes(spark: SparkSession) -> Non
         (None, schemas.message(3, event("c", row(2, new="x"), 11))),
     ]
     by_tasks, by_spark = both(spark, schemas, records, {})
-    assert by_tasks.passes == "two passes: records without a single schema in a registry"
+    assert by_tasks.passes == "two passes: messages of several schemas"
     assert_same(by_tasks, by_spark)

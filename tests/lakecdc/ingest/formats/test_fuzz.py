@@ -1,4 +1,4 @@
-"""The JVM's decoders survive any bytes: a message is applied, rejected, or recognized as not a row event.
+"""Decoders survive any bytes: a message is applied, rejected, or recognized as not a row event.
 
 Errors name a damaged Parquet or Avro file.
 """
@@ -27,7 +27,7 @@ from lakecdc.ingest.engine.records import RowReading, decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.sources import file_records
-from lakecdc.ingest.sources.file_records import container_messages
+from lakecdc.ingest.sources.file_records import scan_of_containers
 from lakecdc.model.order import arrival_of
 from tests.lakecdc.ingest.by_spark import with_engine
 from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema
@@ -166,9 +166,8 @@ def decode_parquet(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
 
 def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
     target = Target("s.t", key=("id",), source_table="s.t")
-    messages = lambda: container_messages(spark, numbers)  # noqa: E731
-    with with_engine("spark"):
-        return decode(messages, "debezium-json", target, Reading(1), Known({}))
+    scan = scan_of_containers(spark, numbers)
+    return decode(scan.frame, "debezium-json", target, Reading(1), Known({}, scan=scan, folds=False))
 
 
 @pytest.mark.soak

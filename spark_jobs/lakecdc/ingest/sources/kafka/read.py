@@ -14,9 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
-from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.engine.run import Scan
-from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, count, split
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_settings
 from lakecdc.runtime.worker import settle
@@ -49,8 +47,7 @@ class LibrdkafkaReader(LibrdkafkaCluster):
         self._spark = spark
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
-        scan = self.scan(ranges)
-        return run_tasks(scan.numbers(), scan.read, SCHEMA)
+        return self.scan(ranges).frame()
 
     def scan(self, ranges: Sequence[Range]) -> Scan:
         parallelism = self._spark.sparkContext.defaultParallelism

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import json
+import random
+import zlib
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-import fastavro
+import fastavro._write
+import pyarrow as pa
+import pytest
 
+from lakecdc.ingest.engine.pieces import PLACE_BITS, UnusableFileError
+from lakecdc.ingest.sources.containers import read_containers
 from tests.lakecdc.ingest.formats.avro import Document, envelope_schema, optional
+from tests.lakecdc.ingest.formats.fuzz import mutated_bytes
 from tests.lakecdc.ingest.sources.files.conftest import Fed
 
 COLUMNS = [
@@ -64,3 +73,39 @@ def test_files_of_several_schemas_are_read_and_misfits_quarantined(fed: Fed) -> 
     damaged.unlink()
     fed.run()
     assert [row[0] for row in fed.rows("id")] == [1, 3, 5]
+
+
+def snappy(out: Any, content: bytes, _level: int | None) -> None:
+    data = pa.compress(content, "snappy", asbytes=True) + zlib.crc32(content).to_bytes(4, "big")
+    fastavro.schemaless_writer(out, "bytes", data)
+
+
+def zstandard(out: Any, content: bytes, _level: int | None) -> None:
+    fastavro.schemaless_writer(out, "bytes", pa.compress(content, "zstd", asbytes=True))
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "snappy", "zstandard"])
+def test_files_of_every_codec_are_read_or_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, codec: str) -> None:
+    for name, write_block in (("snappy", snappy), ("zstandard", zstandard)):
+        monkeypatch.setitem(fastavro._write.BLOCK_WRITERS, name, write_block)  # type: ignore[attr-defined]
+    schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, {"name": "v", "type": "bytes"}]}
+    out = io.BytesIO()
+    records = [{"id": n, "v": b"v" * 50} for n in range(1000)]
+    fastavro.writer(out, fastavro.parse_schema(schema), records, codec=codec, sync_interval=2000)
+    (tmp_path / "a.avro").write_bytes(out.getvalue())
+
+    def read(path: str | None, content: bytes | None) -> list[dict[str, Any]]:
+        row = {"number": 3, "file": "file:/a.avro", "path": path, "content": content}
+        return [one for batch in read_containers([pa.RecordBatch.from_pylist([row])]) for one in batch.to_pylist()]
+
+    lines = read(str(tmp_path / "a.avro"), None)
+    assert lines == read(None, out.getvalue())
+    assert [json.loads(line["value"])["payload"]["id"] for line in lines] == [*range(1000)]
+    assert [line["arrival"] - (3 << PLACE_BITS) for line in lines] == [*range(1000)]
+    rng = random.Random(codec)
+    for _ in range(200):
+        damaged = mutated_bytes(rng, out.getvalue())
+        try:
+            read(None, damaged)
+        except UnusableFileError as error:
+            assert "file:/a.avro" in str(error)

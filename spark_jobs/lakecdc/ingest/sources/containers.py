@@ -1,0 +1,96 @@
+"""Read Avro container files in tasks: each record becomes Debezium's JSON with its schema.
+
+The quarantine can then replay records without their files. Source: Apache Avro 1.12 specification, "Object Container
+Files".
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from lakecdc.ingest.engine.pieces import PLACE_BITS, UnusableFileError
+from lakecdc.ingest.formats.avro_schema import read_schema
+
+#: columns of the files of a task; a file has a path, or else its content
+CONTAINERS = "number bigint, file string, path string, content binary"
+# bytes that become messages at once
+_BYTES = 16 * 1024 * 1024
+
+
+def read_containers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of files as ``value, arrival``; the place of arrival combines the numbers of file and record.
+
+    :raises UnusableFileError: a file is not a container, is damaged, or its schema cannot be used.
+    """
+    for number, file, path, content in (row.values() for batch in batches for row in batch.to_pylist()):
+        with open(path, "rb") if content is None else io.BytesIO(content) as stream:
+            texts, place, size = list[bytes](), number << PLACE_BITS, 0
+            for text in _records(stream, file):
+                texts.append(text)
+                size += len(text)
+                if size >= _BYTES:
+                    yield _messages(texts, place)
+                    texts, place, size = [], place + len(texts), 0
+            yield _messages(texts, place)
+
+
+def _messages(texts: list[bytes], place: int) -> pa.RecordBatch:
+    arrival = pa.array(range(place, place + len(texts)), pa.int64())
+    return pa.record_batch({"value": pa.array(texts, pa.binary()).cast(pa.string()), "arrival": arrival})
+
+
+def _records(stream: BinaryIO, file: str) -> Iterator[bytes]:
+    """Yield the records of a file."""
+    # only needed with Avro, and slow to import
+    from fastavro import block_reader
+    from fastavro.read import BLOCK_READERS
+
+    BLOCK_READERS |= {"snappy": _unpack_snappy, "zstandard": _unpack_zstandard}
+    try:
+        # the bytes of a block are not among the declared attributes
+        blocks: Any = block_reader(stream)
+    except Exception as error:
+        raise UnusableFileError(f"The file {file} is not an Avro container: {error!r}.") from error
+    try:
+        schema = read_schema(blocks.metadata["avro.schema"])
+    except ValueError as error:
+        raise UnusableFileError(f"The schema of the file {file} cannot be used: {error}.") from error
+    head = b'{"schema":%b,"payload":' % schema.connect
+    try:
+        for block in blocks:
+            for _ in range(block.num_records):
+                yield head + schema.to_json(block.bytes_) + b"}"
+            if block.bytes_.read(1):
+                raise ValueError("a block has more bytes than its records")
+    except Exception as error:
+        raise UnusableFileError(f"The file {file} is damaged: {error!r}.") from error
+
+
+def _unpack_snappy(stream: Any) -> io.BytesIO:
+    data = _block(stream)
+    size = shift = 0
+    for byte in data:
+        size |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    content = pa.decompress(data[:-4], size, "snappy", asbytes=True)
+    if zlib.crc32(content) != int.from_bytes(data[-4:], "big"):
+        raise ValueError("a block has a wrong checksum")
+    return io.BytesIO(content)
+
+
+def _unpack_zstandard(stream: Any) -> io.BytesIO:
+    return io.BytesIO(pa.input_stream(pa.py_buffer(_block(stream)), compression="zstd").read())
+
+
+def _block(stream: Any) -> bytes:
+    from fastavro import schemaless_reader
+
+    data: Any = schemaless_reader(stream, "bytes", None)
+    return bytes(data)
