@@ -261,7 +261,9 @@ def main() -> None:
 
 def _all(lake: Lake, given: argparse.Namespace) -> dict[str, Any]:
     shapes = ["plain"] if given.processes else given.shapes.split(",")
-    if not given.keep:
+    if given.keep:
+        lake.roll_back()
+    else:
         rows = {shape: given.megabytes * 1_000_000 // SHAPES[shape].row_bytes for shape in shapes}
         arguments = ["fill", json.dumps(rows), "--files", str(given.files)]
         in_a_process(lake, *arguments, **spark_of(given.cores, given.memory))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from lakecdc.maintain.sort_words import FieldValues, places_of
@@ -81,15 +80,15 @@ class RunOrder:
         return rows if places is None else rows.take(places)
 
     def between(self, rows: pa.Table, low: Key | None, high: Key | None) -> pa.Table:
-        """Return the rows from one key to below another, unsorted; without keys, all rows."""
+        """Sort the rows from one key to below another; without keys, all rows."""
         if low is None and high is None:
-            return rows
+            return self.sorted(rows)
         values, count = self._values(rows), rows.num_rows
         places = places_of([word for part in values for word in part.words()], count)
         ordered, key = range(count) if places is None else places, Keys(values, count)
         begin = 0 if low is None else bisect.bisect_left(ordered, low, key=key)
         end = count if high is None else bisect.bisect_left(ordered, high, begin, key=key)
-        return rows.slice(begin, end - begin) if places is None else rows.take(np.sort(places[begin:end]))
+        return rows.slice(begin, end - begin) if places is None else rows.take(places[begin:end])
 
     def keys(self, rows: pa.Table) -> Keys:
         return Keys(self._values(rows), rows.num_rows)

@@ -93,7 +93,7 @@ class FileRows:
     deleted: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Yield tables of about 12 MiB.
+        """Yield tables of about 32 MiB.
 
         :raises UnreadError: the file has to be read by Iceberg's own reader.
         """

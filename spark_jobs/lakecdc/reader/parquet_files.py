@@ -16,13 +16,19 @@ from lakecdc.reader.projection import Projection, UnreadError
 
 #: maximum number of rows decoded at once
 MOST_ROWS = 131_072
-_TABLE_BYTES, _FEWEST_ROWS = 12 * 1024**2, 256
+# a page is decoded again for each table that begins in it
+_TABLE_BYTES, _FEWEST_ROWS = 32 * 1024**2, 256
 # maximum bytes of encoded columns at once; larger row groups are read piece by piece
 _ENCODED_BYTES, _SMALLEST_PIECE = 64 * 1024**2, 256 * 1024
+# in memory: of a value by physical type, and of the place of a text
+_VALUE_BYTES, _OFFSET_BYTES = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}, 4
+_DICTIONARIES = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+# bounds of more bytes may be cut off, as some writers do
+_SURE_BYTES = 60
 
 
 def rows_at_once(rows: int, size: int) -> int:
-    """Return how many rows have about 12 MiB, from the size of some rows."""
+    """Return how many rows have about 32 MiB, from the size of some rows."""
     return min(max(_TABLE_BYTES * rows // max(size, 1), _FEWEST_ROWS), MOST_ROWS)
 
 
@@ -51,7 +57,7 @@ class ParquetFile:
         self.rows, self.schema = self._file.metadata.num_rows, self._file.schema_arrow
 
     def batches(self, begin: int, end: int, columns: Projection) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield stored rows of the row groups that a range overlaps, about 12 MiB each, with their first position."""
+        """Yield stored rows of the row groups that a range overlaps, about 32 MiB each, with their first position."""
         metadata = self._file.metadata
         ends = np.cumsum([0, *(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))])
         groups = [g for g, (b, e) in enumerate(pairwise(ends.tolist())) if b < end and e > begin and b < e]
@@ -102,18 +108,38 @@ def parquet_file(stream: Any, location: str) -> pq.ParquetFile:
 
 
 def rows_of_groups(parquet: pq.ParquetFile, groups: list[int], columns: Projection) -> Iterator[pa.RecordBatch]:
-    """Yield the stored columns of row groups, in batches that decode to about 12 MiB."""
+    """Yield the stored columns of row groups, in batches that decode to about 32 MiB."""
     if not groups:
         return
     infos = [parquet.metadata.row_group(group) for group in groups]
-    size = sum(info.column(leaf).total_uncompressed_size for info in infos for leaf in columns.leaves)
     rows = sum(info.num_rows for info in infos)
     leaves = list(columns.leaves)
     try:
-        if rows > _FEWEST_ROWS and leaves:
-            # decoded dictionary values are larger than the metadata says
-            first = next(parquet.reader.iter_batches(_FEWEST_ROWS, groups[:1], leaves, use_threads=False))
-            size = max(size, first.nbytes * rows // first.num_rows)
+        size, unknown = 0, list[int]()
+        for leaf in leaves:
+            sizes = [_decoded_bytes(info.column(leaf)) for info in infos]
+            size += sum(known or 0 for known in sizes)
+            unknown += [leaf] if None in sizes else []
+        if rows > _FEWEST_ROWS and unknown:
+            first = next(parquet.reader.iter_batches(_FEWEST_ROWS, groups[:1], unknown, use_threads=False))
+            size += first.nbytes * rows // first.num_rows
         yield from parquet.reader.iter_batches(rows_at_once(rows, size), groups, leaves, use_threads=False)
     except NotImplementedError as error:
         raise UnreadError(f"Arrow cannot read a column: {error}") from error
+
+
+def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int | None:
+    """Estimate the bytes of a column's values in memory; None if only its values show it.
+
+    A dictionary stores a value once that may repeat many times; a column's bounds tell how long its values are.
+    """
+    encoded, kind = chunk.total_uncompressed_size, chunk.physical_type
+    if kind != "BYTE_ARRAY":
+        return max(encoded, chunk.num_values * _VALUE_BYTES.get(kind, 16))
+    if _DICTIONARIES.isdisjoint(chunk.encodings):
+        return encoded
+    bounds = chunk.statistics
+    if bounds is None or not bounds.has_min_max:
+        return None
+    longest = max(len(value.encode() if isinstance(value, str) else value) for value in (bounds.min, bounds.max))
+    return None if longest > _SURE_BYTES else max(encoded, chunk.num_values * (longest + _OFFSET_BYTES))

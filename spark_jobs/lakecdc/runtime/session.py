@@ -16,7 +16,7 @@ from lakecdc.contract.secrets import REDACTION_PATTERN, resolve
 from lakecdc.contract.spec import Catalog
 from lakecdc.object_store.open_catalog import serve
 from lakecdc.runtime.unwanted_imports import without_pandas
-from lakecdc.runtime.worker import TASK_MEMORY
+from lakecdc.runtime.worker import prepare_workers
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -97,7 +97,7 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     def setting(name: str, unless_given: str) -> str:
         return str(spark.conf.get(name, unless_given))
 
-    spark.sparkContext.environment[TASK_MEMORY] = str(task_memory(setting))
+    prepare_workers(spark.sparkContext.environment, task_memory(setting))
     if not conf.contains(_LISTING):
         # a task per file costs more than reading the file's status
         spark.conf.set(_LISTING, str(4 * spark.sparkContext.defaultParallelism))

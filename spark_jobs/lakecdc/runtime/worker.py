@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: variable with the MiB that a task may use beside the heap
 TASK_MEMORY = "LAKECDC_TASK_MEMORY"
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 # with less memory, a task cannot fold the events of 600,000 keys, the smallest part that it passes on
 _LEAST_MEMORY = 256
 _settled = False
@@ -58,6 +59,20 @@ class TaskProgress:
             moment = time.strftime("%Y-%m-%d %H:%M:%S,000")
             sys.stderr.write(f"{moment} INFO {__name__}: {PROGRESS}{self._what}: {text}\n")
             sys.stderr.flush()
+
+
+def prepare_workers(environment: dict[str, str], task_memory: int) -> None:
+    """Set the environment variables of Python workers, except those that the user has set.
+
+    :param task_memory: memory of a task in MiB.
+    """
+    import pyarrow as pa
+
+    environment[TASK_MEMORY] = str(task_memory)
+    if "jemalloc" in pa.supported_memory_backends():
+        # tables of some megabytes come and go: Arrow's own choice, mimalloc, returns their memory to the system each
+        # time, and to read and sort files then costs up to twice the CPU time
+        environment.setdefault(_POOL, "jemalloc")
 
 
 def settle() -> None:

@@ -122,8 +122,13 @@ def test_cuts_divide_sorted_rows_into_ranges_of_keys(case: tuple[RunOrder, pa.Ta
         keys = order.keys(piece)
         for place in range(piece.num_rows):
             assert sum(cut <= keys(place) for cut in cuts) == number
-        share = Placing(order, {0: cuts}).share(0, number, number + 1, rows)
-        assert sorted(share["n"].to_pylist()) == sorted(piece["n"].to_pylist())
+        placing = Placing(order, {0: cuts}, {0: order.cuts(rows, 9)})
+        share = placing.share(0, number, number + 1, rows)
+        parts = placing.parts_of(0, number, number + 1)
+        assert parts == [
+            cut for cut in placing.parts[0] if sum(low <= cut for low in cuts) == number and cut not in cuts
+        ]
+        assert share["n"].equals(piece["n"])
     # the lowest key is not a cut, so that the first file has rows
     assert not rows.num_rows or [number for number, _ in pieces] == list(range(len(cuts) + 1))
 

@@ -26,9 +26,7 @@ def merged(runs: Runs, pieces: list[pa.Table], table_bytes: int) -> list[int]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=CALM)
-@given(
-    ordered_rows(COUNTS), st.lists(COUNTS, max_size=20), st.sampled_from([0, 500, 2000, 1 << 20]), st.integers(1, 900)
-)
+@given(ordered_rows(COUNTS), st.lists(COUNTS, max_size=20), MEMORY, st.integers(1, 900))
 def test_merged_runs_equal_one_stable_sort(
     tmp_path: Path, case: tuple[RunOrder, pa.Table], bounds: list[int], memory: int, block: int
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,7 +21,6 @@ from lakecdc.iceberg.puffin import PuffinBuilder
 from lakecdc.metadata.names import ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
 from lakecdc.model.iceberg_columns import arrow_field
 from lakecdc.reader.data_files import FileRows, deleted_positions
-from lakecdc.reader.parquet_files import parquet_file
 from lakecdc.reader.projection import ReadColumn, UnreadError
 
 ID = ReadColumn(1, "id", "long", True)
@@ -127,15 +127,30 @@ def test_files_that_tasks_cannot_read_are_refused(tmp_path: Path) -> None:
         list(FileRows({**file, "deletes": [avro]}, (ID,), {}))
 
 
-def test_rows_are_read_in_batches(tmp_path: Path) -> None:
-    wide = ReadColumn(1, "c", "string", False)
-    table = pa.table([["x" * 10_000] * 5000], schema=pa.schema([wide.field()]))
-    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
-    with (tmp_path / "a.parquet").open("rb") as stream:
-        assert parquet_file(stream, "a").num_row_groups == 1
-    file = written(tmp_path / "b.parquet") | {"location": str(tmp_path / "a.parquet"), "records": 5000}
-    sizes = [rows.nbytes for rows in FileRows(file, (wide,), {})]
-    assert len(sizes) > 3 and max(sizes) < 20 * 1024**2
+# values that are stored once are no less in memory; bounds show the length of short ones
+@pytest.mark.parametrize(
+    ("kind", "value", "in_dictionary", "bounds"),
+    [
+        ("string", "x" * 10_000, False, True),
+        ("string", "x" * 10_000, True, True),
+        ("string", "x" * 500, True, True),
+        ("string", "x" * 50, True, True),
+        ("string", "x" * 50, True, False),
+        ("decimal(38, 2)", Decimal("1.25"), True, True),
+    ],
+)
+def test_rows_are_read_in_batches(tmp_path: Path, kind: str, value: Any, in_dictionary: bool, bounds: bool) -> None:
+    column = ReadColumn(1, "c", kind, False)
+    rows = 150_000_000 // (len(value) if isinstance(value, str) else 16)
+    values = pa.DictionaryArray.from_arrays(
+        pa.repeat(0, rows), pa.array([value], column.field().type)
+    ).dictionary_decode()
+    table = pa.table([values], schema=pa.schema([column.field()]))
+    place = tmp_path / "a.parquet"
+    pq.write_table(table, place, use_dictionary=in_dictionary, write_statistics=bounds, row_group_size=rows)
+    file = written(tmp_path / "b.parquet") | {"location": str(place), "records": rows}
+    sizes = [each.nbytes for each in FileRows(file, (column,), {})]
+    assert len(sizes) > 3 and max(sizes) < 50 * 1024**2
 
 
 def in_orc(place: Path, columns: Mapping[str, tuple[pa.Array, Mapping[str, str]]], records: int) -> dict[str, Any]:

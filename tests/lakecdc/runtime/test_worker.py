@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_lakecdc.submit.spark_submit import JobOutput
 from lakecdc.runtime.session import task_memory
-from lakecdc.runtime.worker import TASK_MEMORY, TaskProgress, open_duckdb
+from lakecdc.runtime.worker import TASK_MEMORY, TaskProgress, open_duckdb, prepare_workers
 from tests.conftest import Lake
 
 if TYPE_CHECKING:
@@ -45,6 +45,19 @@ def test_duckdb_uses_its_share_of_memory_and_sparks_disks(lake: Lake) -> None:
     assert any(row["temp_directory"].startswith(f"{disk}/duckdb-") for disk in row["disks"].split(","))
     assert (row["TimeZone"], row["threads"], row["enable_external_access"]) == ("UTC", "1", "false")
     assert [row[name] for name in EXTENSIONS] == ["false", "false"]
+
+
+def test_workers_use_jemalloc_unless_the_user_chose_another_allocator(lake: Lake) -> None:
+    def allocator(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": [pa.default_memory_pool().backend_name]})
+
+    assert lake.spark.range(1).coalesce(1).mapInArrow(allocator, "name string").first() == ("jemalloc",)
+    chosen = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+    prepare_workers(chosen, 700)
+    assert chosen == {"ARROW_DEFAULT_MEMORY_POOL": "system", TASK_MEMORY: "700"}
 
 
 def test_every_connection_is_in_utc() -> None:

@@ -186,7 +186,8 @@ class TaskRewrite:
         if to_sort:
             runs = run_tasks(self._spread(to_sort, facts), RunsTask(task), RUN)
             merged = runs.repartitionById(outputs, "output")
-            frames.append(run_tasks(merged, MergeTask(task), RESULT))
+            files = tuple((number, file) for number, unit in enumerate(units) for file in range(unit.outputs))
+            frames.append(run_tasks(merged, MergeTask(task, files), RESULT))
         return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
 
     def _readers(self, unit: Unit, files: int, units: int) -> int:
@@ -195,14 +196,11 @@ class TaskRewrite:
         return min(files, max(busy, math.ceil(unit.bytes / _READER_BYTES)))
 
     def _placing(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> Placing:
-        """Sample the sort columns of units that become several files or are sorted by a curve."""
+        """Sample the sort columns of units that become several files or parts, or are sorted by a curve."""
         curve = self._plan.order.curve
         sample: dict[int, list[pa.Table]] = {}
-        steps = {
-            number: placing.sampling_step(curve, sum(file.rows for file in unit.files), unit.outputs)
-            for number, unit in enumerate(units)
-            if unit.outputs > 1 or curve != "linear"
-        }
+        divisions = [placing.Division.of(unit) for unit in units]
+        steps = {number: d.sampling_step(curve) for number, d in enumerate(divisions) if d.is_sampled(curve)}
         if sampled := [one for one in ranges if one.unit in steps]:
             keys = tuple(column for column in task.source.columns if column.name in self._order.sources)
             work = SampleTask(replace(task.source, columns=keys), steps)
@@ -211,7 +209,7 @@ class TaskRewrite:
                 if row["reason"]:
                     raise UnreadError(row["reason"])
                 sample.setdefault(row["unit"], []).append(unpacked(row["rows"]))
-        return placing.placing_of(self._order, curve, sample, [unit.outputs for unit in units])
+        return placing.placing_of(self._order, curve, sample, divisions)
 
     def _described(self, units: Sequence[Unit], tasks: Mapping[str, Any], results: Iterable[Result]) -> list[Any]:
         """Describe the new files to Iceberg, in the partition of their unit's files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -86,10 +87,8 @@ class RowHash:
         """Return the aggregate: a hash of several columns depends on their order, and null has a hash too."""
         hashed = []
         for name in self._columns:
-            hashed.append(f"{_quoted(name)}{self._casts.get(name, '')}")
-            if pa.types.is_nested(schema.field(name).type):
-                # an empty list alone would have the hash of null
-                hashed.append(f"{hashed[-1]}::VARCHAR")
+            value = f"{_quoted(name)}{self._casts.get(name, '')}"
+            hashed += [value, *_shape(value, schema.field(name).type)]
         return f"coalesce(sum(hash({', '.join(hashed)})), 0)"
 
 
@@ -115,6 +114,24 @@ def _exact_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(*exact(kind.key_field, kind.item_field))
     return pa.list_(*exact(kind.value_field)) if pa.types.is_list(kind) else kind
+
+
+def _shape(value: str, kind: pa.DataType, depth: int = 0) -> list[str]:
+    """Return what DuckDB's hash of a nested value leaves out: nulls, and the lengths of lists.
+
+    The hash of an empty list is that of null, and the hash of a list of lists that of their elements.
+    """
+    if pa.types.is_struct(kind):
+        members = [_shape(f"struct_extract({value}, {_literal(each.name)})", each.type, depth) for each in kind]
+        return [f"{value} IS NULL", *itertools.chain(*members)]
+    if pa.types.is_map(kind):
+        elements, element = f"map_values({value})", kind.item_type
+    elif pa.types.is_list(kind):
+        elements, element = value, kind.value_type
+    else:
+        return [f"{value}::VARCHAR"] if pa.types.is_nested(kind) else []
+    inner = _shape(f"x{depth}", element, depth + 1)
+    return [f"len({elements})", *([f"[hash({', '.join(inner)}) FOR x{depth} IN {elements}]"] if inner else [])]
 
 
 def _fetched(engine: duckdb.DuckDBPyConnection, query: str) -> int:

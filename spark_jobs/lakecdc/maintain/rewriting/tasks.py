@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 from lakecdc.iceberg import file_io
 from lakecdc.key_search.tasks import serialized, unpacked
 from lakecdc.maintain.rewriting.row_hash import RowHash, summed
-from lakecdc.maintain.sorted_runs import Runs
+from lakecdc.maintain.sorted_parts import SortedParts
 from lakecdc.reader.data_files import FILE, FileRows
 from lakecdc.reader.projection import ReadColumn, UnreadError
 from lakecdc.runtime.worker import TASK_MEMORY, settle, spill_folder
@@ -62,6 +63,10 @@ _RUN_BYTES = 32 * 1024 * 1024
 # bytes of a run that Spark carries as one value: each larger value makes the JVM collect garbage
 _PART_BYTES = 768 * 1024
 _LEAST_MEMORY = 128
+# of Python, of the rows of a file that is read, and of the row group that is written
+_OTHER_MEMORY = 640
+# sorted tables that become a row group
+_TABLES_OF_GROUP = 4
 
 
 class Result(NamedTuple):
@@ -143,12 +148,11 @@ class RewriteTask:
         assert self.placing is not None
         unit, begin, end = share
         cuts, order = self.placing.cuts.get(unit, ())[begin : end - 1], self.placing.order
-        with self.runs() as runs:
+        with self.sorted_parts(unit, begin, end) as parts:
             for piece in tables:
-                # sorted together once they fill the memory
-                runs.add(self.placing.share(unit, begin, end, piece))
-            parts = (part for rows in runs.merged(self.group_bytes) for part in order.cut(rows, cuts))
-            for number, of_file in groupby(parts, itemgetter(0)):
+                parts.add(self.placing.share(unit, begin, end, piece))
+            by_file = (part for rows in self.sorted_rows(parts) for part in order.cut(rows, cuts))
+            for number, of_file in groupby(by_file, itemgetter(0)):
                 yield from self.write(output + number, (rows for _, rows in of_file))
 
     def read(self, file: Mapping[str, Any], results: list[dict[str, Any]]) -> Iterator[pa.Table]:
@@ -164,11 +168,17 @@ class RewriteTask:
         counts = {"rows": rows.rows, "deleted": rows.deleted, "hash": totals[0], "sampled": totals[-1]}
         results.append({"kind": "read", "number": file["number"], **counts})
 
-    def runs(self) -> Runs:
-        """Create an empty set of runs, with half of the task's memory."""
+    def sorted_parts(self, unit: int, from_file: int, to_file: int) -> SortedParts:
+        """Create the empty parts of some of a unit's files, in the memory that reading and writing leave."""
         assert self.placing is not None
-        memory = max(_LEAST_MEMORY, int(os.environ.get(TASK_MEMORY, "0")) // 2) * 1024 * 1024
-        return Runs(self.placing.order, memory, spill_folder())
+        task = int(os.environ.get(TASK_MEMORY, "0"))
+        memory = max(_LEAST_MEMORY, task // 2, task - _OTHER_MEMORY) * 1024 * 1024
+        parts = self.placing.parts_of(unit, from_file, to_file)
+        return SortedParts(self.placing.order, parts, memory, spill_folder())
+
+    def sorted_rows(self, parts: SortedParts) -> Iterator[pa.Table]:
+        """Yield the rows of parts in tables that fill a row group without much more."""
+        return parts.sorted(self.group_bytes // _TABLES_OF_GROUP)
 
     def write(self, output: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one output, and yield its files: one, unless the plan underestimated it."""
@@ -216,22 +226,29 @@ class RunsTask:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """A task that merges the sorted runs of one output into a file, and passes on results among its input."""
+    """A task that merges the sorted runs of one output into a file, and passes on results among its input.
+
+    :param files: unit and number in it of each output.
+    """
 
     task: RewriteTask
+    files: tuple[tuple[int, int], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        output = None
-        with self.task.runs() as runs:
+        with ExitStack() as stack:
+            output, parts = None, None
             for batch in batches:
                 is_run = batch["run"].is_valid()
                 yield batch.filter(pc.invert(is_run)).select(_RESULT.names)
                 for row in batch.filter(is_run).select(["output", "run"]).to_pylist():
-                    output = row["output"]
-                    runs.add(unpacked(row["run"]))
-            if output is not None:
-                yield from self.task.write(output, runs.merged(self.task.group_bytes))
+                    if parts is None:
+                        output = row["output"]
+                        unit, file = self.files[output]
+                        parts = stack.enter_context(self.task.sorted_parts(unit, file, file + 1))
+                    parts.add(unpacked(row["run"]))
+            if parts is not None:
+                yield from self.task.write(output, self.task.sorted_rows(parts))
 
 
 #: sampled rows of a unit, or why Arrow cannot read one of its files

@@ -67,7 +67,11 @@ def test_swapped_columns_change_the_hash() -> None:
     "values",
     [
         pa.array([None, [], [None]], pa.list_(pa.int32())),
-        pa.array([[[1], [2]], [[1, 2]]]),
+        pa.array([[[1], [2]], [[1, 2]], [[1, 2], []], [[], [1, 2]], [[1, 2], None], [[2], [1]]]),
+        pa.array([[None, 1], [1, None], [1], [None], []], pa.list_(pa.int32())),
+        pa.array([[{"x": None}], [None], [], None, [{"x": 1}]], pa.list_(pa.struct({"x": pa.int32()}))),
+        pa.array([{"a": [], "b": None}, {"a": None, "b": []}], pa.struct(dict.fromkeys("ab", pa.list_(pa.int32())))),
+        pa.array([[("k", [])], [("k", None)], [("k", [None])], []], pa.map_(pa.string(), pa.list_(pa.int32()))),
         pa.array([None, {"x": None}], pa.struct({"x": pa.int32()})),
         pa.array([None, []], pa.map_(pa.string(), pa.int32())),
     ],

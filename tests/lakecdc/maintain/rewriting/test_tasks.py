@@ -41,7 +41,7 @@ def rewritten(folder: Path, readers: int) -> list[dict[str, Any]]:
         ("id", "v"),
         False,
         1024,
-        Placing(RunOrder((RunField("id"),)), {0: cuts}),
+        Placing(RunOrder((RunField("id"),)), {0: cuts}, {0: [(1, 300), (1, 700)]}),
     )
     rows = [
         {
