@@ -41,7 +41,7 @@ class OrcFile:
             raise UnreadError(f"{location}: the ORC file has no field ids")
 
     def batches(self, begin: int, end: int, columns: Projection) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield stored rows of the stripes that a range overlaps, about 12 MiB each, with the position of the first.
+        """Yield stored rows of the stripes that a range overlaps, about 32 MiB each, with the position of the first.
 
         :raises UnreadError: Arrow cannot read a value.
         """

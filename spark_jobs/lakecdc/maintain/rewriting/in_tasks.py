@@ -186,8 +186,8 @@ class TaskRewrite:
         if to_sort:
             runs = run_tasks(self._spread(to_sort, facts), RunsTask(task), RUN)
             merged = runs.repartitionById(outputs, "output")
-            files = tuple((number, file) for number, unit in enumerate(units) for file in range(unit.outputs))
-            frames.append(run_tasks(merged, MergeTask(task, files), RESULT))
+            file_of = tuple((number, file) for number, unit in enumerate(units) for file in range(unit.outputs))
+            frames.append(run_tasks(merged, MergeTask(task, file_of), RESULT))
         return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
 
     def _readers(self, unit: Unit, files: int, units: int) -> int:

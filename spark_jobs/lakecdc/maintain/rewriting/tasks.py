@@ -228,27 +228,28 @@ class RunsTask:
 class MergeTask:
     """A task that merges the sorted runs of one output into a file, and passes on results among its input.
 
-    :param files: unit and number in it of each output.
+    :param file_of: the unit of each output, and the number of its file there.
     """
 
     task: RewriteTask
-    files: tuple[tuple[int, int], ...]
+    file_of: tuple[tuple[int, int], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
+        parts: dict[int, SortedParts] = {}
         with ExitStack() as stack:
-            output, parts = None, None
             for batch in batches:
                 is_run = batch["run"].is_valid()
                 yield batch.filter(pc.invert(is_run)).select(_RESULT.names)
                 for row in batch.filter(is_run).select(["output", "run"]).to_pylist():
-                    if parts is None:
-                        output = row["output"]
-                        unit, file = self.files[output]
-                        parts = stack.enter_context(self.task.sorted_parts(unit, file, file + 1))
-                    parts.add(unpacked(row["run"]))
-            if parts is not None:
-                yield from self.task.write(output, self.task.sorted_rows(parts))
+                    output: int = row["output"]
+                    if output not in parts:
+                        unit, file = self.file_of[output]
+                        parts[output] = stack.enter_context(self.task.sorted_parts(unit, file, file + 1))
+                    parts[output].add(unpacked(row["run"]))
+            # one, because each output has its own partition
+            for output, of_output in parts.items():
+                yield from self.task.write(output, self.task.sorted_rows(of_output))
 
 
 #: sampled rows of a unit, or why Arrow cannot read one of its files
