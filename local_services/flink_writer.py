@@ -297,7 +297,7 @@ def write_all(writers: Sequence[TableWriter], folder: Path, at_once: int) -> Non
             except Exception as error:
                 _publish(folder / f"{name}.failed", f"{type(error).__name__}: {error}")
             running.remove(entry)
-        time.sleep(0.03)
+        time.sleep(0.1)
 
 
 def _schema(shape: Shape) -> dict[str, Any]:

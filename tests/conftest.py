@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,8 +94,8 @@ class Lake:
         }
 
     def pyiceberg(self) -> Any:
-        """Open the same catalog in pyiceberg."""
-        return open_catalog(self.properties)
+        """Return the same catalog in pyiceberg."""
+        return _opened(self.folder)
 
     def duckdb_rows(self, name: str, columns: str = "*", ref: str | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of a table, tag or branch as read by DuckDB, which shares no code with Spark."""
@@ -102,6 +103,12 @@ class Lake:
 
         table = self.pyiceberg().load_table(name)
         return duckdb_rows(table.metadata_location, columns, table.refs()[ref].snapshot_id if ref else None)
+
+
+@cache
+def _opened(folder: Path) -> Any:
+    # opening it takes longer than loading a table
+    return open_catalog(catalog_properties(folder))
 
 
 @pytest.fixture(scope="module")
@@ -147,11 +154,39 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
         opened.spark = open_session(Catalog(CATALOG, opened.properties), "lakecdc-tests", drivers)
     # adaptive execution would choose the same for a handful of rows
     opened.spark.conf.set("spark.sql.shuffle.partitions", "1")
-    # without checksums: for each file, and for each checksum file, Hadoop starts programs that set its rights
-    java: Any = opened.spark._jvm
-    java.org.apache.hadoop.fs.FileSystem.get(opened.spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
+    _write_plain_files(opened.spark)
     yield opened
     opened.spark.stop()
+
+
+#: Hadoop starts a program for each file to set its rights
+_WITHOUT_RIGHTS = """
+public class PlainFiles extends org.apache.hadoop.fs.RawLocalFileSystem {
+    public void setPermission(org.apache.hadoop.fs.Path path, org.apache.hadoop.fs.permission.FsPermission rights) {}
+}
+"""
+
+
+def _write_plain_files(spark: SparkSession) -> None:
+    """Let the session write local files with the rights of new files, and without checksums beside them."""
+    java: Any = spark._jvm
+    compiler = java.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(_WITHOUT_RIGHTS)
+    hadoop, kind = java.org.apache.hadoop, compiler.getClassLoader().loadClass("PlainFiles")
+    files = hadoop.fs.LocalFileSystem(kind.getDeclaredConstructors()[0].newInstance(None))
+    uri, conf = java.java.net.URI("file:///"), spark._jsc.hadoopConfiguration()
+    files.initialize(uri, conf)
+    files.setWriteChecksum(False)
+    register = next(
+        method
+        for method in java.java.lang.Class.forName("org.apache.hadoop.fs.FileSystem").getDeclaredMethods()
+        if method.getName() == "addFileSystemForTesting"
+    )
+    register.setAccessible(True)
+    arguments = spark.sparkContext._gateway.new_array(java.java.lang.Object, 3)
+    arguments[0], arguments[1], arguments[2] = uri, conf, files
+    register.invoke(None, arguments)
+    assert hadoop.fs.FileSystem.get(uri, conf).equals(files)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def modules(*folders: Path) -> list[Path]:
     return sorted(path for folder in folders if folder.is_dir() for path in folder.rglob("*.py"))
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     """Return the syntax tree of a file."""
     return ast.parse(path.read_text(), str(path))

@@ -52,6 +52,8 @@ class ServedAirflow:
             "AIRFLOW_CONN_LAKE": json.dumps(catalog),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # the file does not change, and each time it is imported in a new process
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # a SQLite database is locked while a backfill is created beside the scheduler
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._database,
             # the default of 5 s without an answer ends tries on a busy machine

@@ -166,7 +166,7 @@ def test_outcomes_of_jobs_are_recorded_once(place: Place) -> None:
     assert [row.row_id for row in history_of_jobs(catalog)] == ["application-1/0", "application-0/0"]
 
 
-_ANSWERS = {"sqlite": ["append"], "postgres": list(KINDS), "rest": ["append", "deletes", "insert"]}
+_ANSWERS = {"sqlite": ["append"], "postgres": list(KINDS), "rest": ["append", "insert"]}
 _ANSWERS |= {"object_store": ["append", "expiry"], "object_store_in_s3": ["append"]}
 
 

@@ -1,4 +1,4 @@
-"""Jobs through their operators on a Spark standalone cluster, whose executors only have a packed environment."""
+"""Jobs through their operators on a Spark standalone cluster, also with nothing but a packed environment there."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from tests.airflow_provider_lakecdc.conftest import lake as lake
 from tests.airflow_provider_lakecdc.tables import FedTable
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.maintain.orphans.support import age
+from tests.on_demand import on_demand
 from tests.readers import duckdb_rows
 
 pytestmark = pytest.mark.services
@@ -43,15 +44,19 @@ TABLE = "shop.orders"
 LINES = "shop.lines"
 LINES_PER_FILE = 100_000
 EVENTS, FILES = 200_000, 4
+# the Python that the environments are made from, and none
+PYTHONS = [(f"{sys.base_prefix}/bin/python3", f"lacks {PACKAGES[0]}"), ("./nowhere/bin/python", "cannot find Python")]
 PRIMES = (2_147_483_647, 1_000_003, 998_244_353)
-# as documented in docs/operations/clusters.md
+CONF = {"spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1", **INTERPRETED}
+ONE_EXECUTOR = {**CONF, "spark.cores.max": "1"}
+# as documented in docs/operations/clusters.md; each executor unpacks the environment, which takes longer than a small
+# job
 PACKED: dict[str, Any] = {
     "archives": f"{ENVIRONMENT}#environment",
     "env_vars": {"PYSPARK_PYTHON": "./environment/bin/python"},
-    "conf": {"spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1", **INTERPRETED},
+    "conf": ONE_EXECUTOR,
 }
-# each executor unpacks its environment, which takes longer than a small job
-UNPACKED: dict[str, Any] = {"archives": None, "env_vars": {"PYSPARK_PYTHON": sys.executable}}
+UNPACKED: dict[str, Any] = {"env_vars": {"PYSPARK_PYTHON": sys.executable}, "conf": CONF}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +75,7 @@ def _submitted_there(cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> 
 def run(operator: type[LakecdcJobOperator], context: Any, **arguments: Any) -> set[str]:
     """Run an operator and return the outcomes of its tables."""
     context = {**context, "ti": TaskInstance(run_id=str(time.time_ns()))}
-    job_operator = operator(task_id="t", catalog_conn_id="lake", look_first=False, **{**PACKED, **arguments})
+    job_operator = operator(task_id="t", catalog_conn_id="lake", look_first=False, **{**UNPACKED, **arguments})
     return {facts["outcome"] for facts in job_operator.execute(context).values()}
 
 
@@ -107,7 +112,7 @@ def run_with_kills(
             pass
         for number in range(times):
             if number:
-                ended.wait(6)
+                ended.wait(3)
             killed.extend(kill())
 
     killer = threading.Thread(target=kill_them)
@@ -175,7 +180,7 @@ def test_jobs_lose_nothing_with_an_executor(
         history.insert(key)
     (tmp_path / "0.jsonl").write_text(lines(history.events))
     done = len(history.events)
-    assert run(IngestOperator, context, **ingestion(tmp_path)) == {"done"}
+    assert run(IngestOperator, context, **ingestion(tmp_path), **PACKED) == {"done"}
     for key in list(history.rows)[::5]:
         history.update(key, touch_doc=True)
     history.delete(1)
@@ -186,8 +191,8 @@ def test_jobs_lose_nothing_with_an_executor(
     columns = "id, name, n, doc"
     assert losing(IngestOperator, times=2, **ingestion(tmp_path)) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
-    assert losing(RewriteDeleteFilesOperator, tables=TABLE, **UNPACKED) == {"done"}
-    assert losing(SortDataFilesOperator, tables=TABLE, **UNPACKED, min_overlap_depth=1.0) == {"done"}
+    assert losing(RewriteDeleteFilesOperator, tables=TABLE) == {"done"}
+    assert losing(SortDataFilesOperator, tables=TABLE, min_overlap_depth=1.0) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
 
 
@@ -248,19 +253,12 @@ def test_event_and_delete_files_of_a_lost_executor_are_removed(
     assert rows(lake, TABLE, columns) == history.expected()
 
 
-@pytest.mark.parametrize(
-    ("python", "message"),
-    [
-        ("./nowhere/bin/python", "cannot find Python"),
-        # the Python that the environments are made from
-        (f"{sys.base_prefix}/bin/python3", f"lacks {PACKAGES[0]}"),
-    ],
-)
+@pytest.mark.parametrize(("python", "message"), on_demand(PYTHONS, in_ci=PYTHONS[:1]))
 def test_an_unsupported_python_is_reported_before_any_write(
     context: Any, lake: dict[str, str], tmp_path: Path, python: str, message: str
 ) -> None:
     (tmp_path / "0.jsonl").write_text(lines(History.of(1, 5).events))
     with pytest.raises(JobBadInputError, match=message) as refused:
-        run(IngestOperator, context, **ingestion(tmp_path), archives=None, env_vars={"PYSPARK_PYTHON": python})
+        run(IngestOperator, context, **ingestion(tmp_path), env_vars={"PYSPARK_PYTHON": python}, conf=ONE_EXECUTOR)
     assert "docs/operations/clusters.md" in str(refused.value)
     assert not FedTable.open(lake).table_exists(TABLE)

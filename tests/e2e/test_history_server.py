@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from local_services.spark_classes import INTERPRETED
 from local_services.spark_cluster import HistoryServer
 from tests.airflow_provider_lakecdc.conftest import connection
 from tests.airflow_provider_lakecdc.conftest import context as context
@@ -42,7 +43,7 @@ def test_the_link_to_sparks_page_leads_to_the_history_server_whose_jobs_name_the
             tables=[*names],
             catalog_conn_id="lake",
             look_first=False,
-            conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
+            conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}", **INTERPRETED},
         )
         assert {facts["outcome"] for facts in operator.execute(context).values()} == {"done"}
         link = context["ti"].xcom["spark_ui"]

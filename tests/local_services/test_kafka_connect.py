@@ -43,6 +43,7 @@ def read(kafka: Kafka, topic: str, count: int) -> list[Any]:
     return messages
 
 
+@pytest.mark.soak
 def test_topics_survive_a_crash_on_the_same_port(kafka: Kafka) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
@@ -56,6 +57,8 @@ def test_topics_survive_a_crash_on_the_same_port(kafka: Kafka) -> None:
     assert read(kafka, "kept", 1) == [1]
 
 
+# tests/e2e/test_debezium.py needs the same servers
+@pytest.mark.soak
 def test_debezium_delivers_a_postgres_table(kafka: Kafka, folder: Path, tmp_path: Path) -> None:
     with Postgres(folder / "data") as postgres, Connect(tmp_path / "connect", kafka) as connect:
         with psycopg.connect(postgres.dsn, autocommit=True) as session:

@@ -29,16 +29,16 @@ def rest(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place
         yield place
 
 
-@pytest.mark.parametrize("kind", some_of("append", "truncate", "tag"))
+@pytest.mark.parametrize("kind", some_of("append", "tag"))
 def test_a_gateway_asks_to_retry_a_commit_that_arrived(rest: Place, kind: str) -> None:
     """The client sends the commit again, and the catalog refuses it because the table has changed."""
     survive(rest, KINDS[kind], Fault("answer", status=503, retry_after=True))
 
 
-# the client's reaction to a status does not depend on what was lost
+# the client's reaction to a status does not depend on what was lost, and is the same to all but 503
 @pytest.mark.parametrize(
     ("lost", "status"),
-    on_demand(product(("answer", "request"), STATUSES), in_ci=[("request", 503), *product(("answer",), STATUSES)]),
+    on_demand(product(("answer", "request"), STATUSES), in_ci=[("answer", 500), ("answer", 503), ("request", 503)]),
 )
 @pytest.mark.parametrize("kind", some_of("append"))
 def test_a_gateway_answers_for_the_catalog(rest: Place, kind: str, lost: str, status: int) -> None:

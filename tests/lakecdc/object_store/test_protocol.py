@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -23,6 +23,7 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.object_store.catalog import ObjectCatalog
 from lakecdc.object_store.moments import Moments
 from tests.lakecdc.object_store.memory import FAULTS, Counting, KilledError, MemoryStorage, tokens, without_waiting
+from tests.on_demand import on_demand
 
 WAREHOUSE = "s3://bucket/lake"
 _REFUSED = (
@@ -188,17 +189,21 @@ def _between(model: Model, act: tuple[str, str, str]) -> Callable[[], object]:
     return lambda: model.act(*act)
 
 
-@settings(max_examples=1200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(_STEPS)
-def test_no_commit_is_lost_duplicated_or_invented(steps: list[Any]) -> None:
-    model = Model()
-    model.catalog().create_namespace(("shop",), {})
-    model.catalog().create_table(("shop",), {"name": "a"})
-    for act, faults, others in steps:
-        model.storage.faults, model.storage.between = list(faults), [_between(model, each) for each in others]
-        model.act(*act)
-        model.storage.faults = []
-    model.check()
+@pytest.mark.parametrize("examples", on_demand((300, 1200), in_ci=(300,)))
+def test_no_commit_is_lost_duplicated_or_invented(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(_STEPS)
+    def change(steps: list[Any]) -> None:
+        model = Model()
+        model.catalog().create_namespace(("shop",), {})
+        model.catalog().create_table(("shop",), {"name": "a"})
+        for act, faults, others in steps:
+            model.storage.faults, model.storage.between = list(faults), [_between(model, each) for each in others]
+            model.act(*act)
+            model.storage.faults = []
+        model.check()
+
+    change()
 
 
 def test_each_change_may_be_interrupted_at_each_request() -> None:
