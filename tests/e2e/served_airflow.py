@@ -52,7 +52,7 @@ class ServedAirflow:
             "AIRFLOW_CONN_LAKE": json.dumps(catalog),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            # the file does not change, and each time it is imported in a new process
+            # the file does not change, and each time it is imported in a new process; see turn_on
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # a SQLite database is locked while a backfill is created beside the scheduler
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._database,
@@ -89,9 +89,12 @@ class ServedAirflow:
                     yield
 
     def turn_on(self, dag: str) -> None:
-        """Turn a DAG on as soon as it is known."""
-        self.once(partial(self.get, f"/dags/{dag}"))
+        """Turn a DAG on as soon as it is known; its watchers begin when its file is parsed again."""
+        token = self.once(partial(self.get, f"/dags/{dag}"))["file_token"]
         self.send("PATCH", f"/dags/{dag}", is_paused=False)
+        answer = self._client.put(f"{_API}/parseDagFile/{token}")
+        # the second means that it will be parsed anyway
+        assert answer.status_code in (httpx.codes.CREATED, httpx.codes.CONFLICT), answer.text
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the answer of the REST API; empty if there is none yet."""
