@@ -183,7 +183,8 @@ def _write_plain_files(spark: SparkSession) -> None:
         if method.getName() == "addFileSystemForTesting"
     )
     register.setAccessible(True)
-    arguments = spark.sparkContext._gateway.new_array(java.java.lang.Object, 3)
+    gateway: Any = spark.sparkContext._gateway
+    arguments = gateway.new_array(java.java.lang.Object, 3)
     arguments[0], arguments[1], arguments[2] = uri, conf, files
     register.invoke(None, arguments)
     assert hadoop.fs.FileSystem.get(uri, conf).equals(files)
