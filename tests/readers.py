@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,8 +40,7 @@ def duckdb_connection() -> Any:
     import duckdb_extension_iceberg
 
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    # also for the cursors of the connection
-    connection.execute("SET GLOBAL TimeZone='UTC'")
+    connection.execute("SET TimeZone='UTC'")
     # DuckDB 1.5.5 reads a vector from the beginning of the cached range that contains it, which can be another vector
     # of the same Puffin file (fixed in duckdb-iceberg by 8b2e25f4)
     connection.execute("SET enable_external_file_cache = false")
@@ -50,12 +48,6 @@ def duckdb_connection() -> Any:
         extension = next(Path(module.__path__[0]).rglob("*.duckdb_extension"))
         connection.execute(f"LOAD '{extension}'")
     return connection
-
-
-@cache
-def _loaded_duckdb() -> Any:
-    """Return one connection for all readings: loading the extensions takes longer than reading a small table."""
-    return duckdb_connection()
 
 
 def duckdb_rows(
@@ -67,7 +59,7 @@ def duckdb_rows(
     """
     at = f", snapshot_from_id={snapshot_id}" if snapshot_id is not None else ""
     path = metadata_location if storage else unquote(urlsplit(metadata_location).path)
-    with duckdb_connection() if storage else _loaded_duckdb().cursor() as connection:
+    with duckdb_connection() as connection:
         if storage:
             connection.register_filesystem(storage)
         return connection.execute(f"SELECT {columns} FROM iceberg_scan('{path}'{at})").fetchall()
