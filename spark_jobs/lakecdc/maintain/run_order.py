@@ -130,7 +130,3 @@ class Keys:
     def count_below(self, key: Key, begin: int = 0) -> int:
         """Count the sorted rows below a key; the first ``begin`` rows are known to be below."""
         return bisect.bisect_left(range(self._rows), key, begin, key=self)
-
-    def count_up_to(self, key: Key) -> int:
-        """Count the sorted rows that are not above a key."""
-        return bisect.bisect_right(range(self._rows), key, key=self)
