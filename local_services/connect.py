@@ -13,6 +13,7 @@ from typing import Any
 from local_services.iceberg_rest import java
 from local_services.kafka import JVM, Kafka
 from local_services.kafka_jars import class_path
+from local_services.postgres import Postgres
 from local_services.process import PATIENCE, Service, ServiceError
 
 
@@ -154,3 +155,25 @@ class Connect(Service):
             "connector.client.config.override.policy": "All",
             **self.settings,
         }
+
+
+def postgres_connector(postgres: Postgres, name: str, tables: str) -> dict[str, str]:
+    """Return the settings of a Debezium connector.
+
+    :param name: of its topics and its slot.
+    :param tables: names with schema.
+    """
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(postgres.port),
+        "database.user": "postgres",
+        "database.password": "x",
+        "database.dbname": "postgres",
+        "topic.prefix": name,
+        "slot.name": name,
+        "table.include.list": tables,
+        "plugin.name": "pgoutput",
+        "poll.interval.ms": "50",
+        "topic.creation.default.replication.factor": "1",
+    }

@@ -20,7 +20,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
-from local_services.connect import Connect
+from local_services.connect import Connect, postgres_connector
 from local_services.kafka import Kafka
 from local_services.postgres import Postgres
 from local_services.registry_jars import CONVERTER
@@ -43,28 +43,6 @@ class Servers:
     kafka: Kafka
     registry: SchemaRegistry
     connect: Connect
-
-
-def connector(postgres: Postgres, name: str, tables: str) -> dict[str, str]:
-    """Return the settings of a connector.
-
-    :param name: of its topics and its slot.
-    :param tables: names with schema.
-    """
-    return {
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "database.hostname": "127.0.0.1",
-        "database.port": str(postgres.port),
-        "database.user": "postgres",
-        "database.password": "x",
-        "database.dbname": "postgres",
-        "topic.prefix": name,
-        "slot.name": name,
-        "table.include.list": tables,
-        "plugin.name": "pgoutput",
-        "poll.interval.ms": "50",
-        "topic.creation.default.replication.factor": "1",
-    }
 
 
 class Shop:
@@ -101,7 +79,7 @@ class Shop:
     def connector(self) -> dict[str, str]:
         """The settings of the connector."""
         return {
-            **connector(self.postgres, "pg", "public.orders,public.lines,public.fence"),
+            **postgres_connector(self.postgres, "pg", "public.orders,public.lines,public.fence"),
             "skipped.operations": "none",
             "provide.transaction.metadata": "true",
             "topic.creation.default.partitions": str(PARTITIONS),
@@ -187,7 +165,7 @@ class Goods:
     def connector(self) -> dict[str, str]:
         """The settings of the connector."""
         return {
-            **connector(self.servers.postgres, "avro", "public.goods"),
+            **postgres_connector(self.servers.postgres, "avro", "public.goods"),
             **converter_settings(self.servers.registry),
             "schema.name.adjustment.mode": "avro",
             "topic.creation.default.partitions": "2",

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from local_services import kafka_jars
-from local_services.connect import Connect
+from local_services.connect import Connect, postgres_connector
 from local_services.kafka import Kafka
 from local_services.postgres import Postgres
 from local_services.process import ServiceError
@@ -64,7 +64,8 @@ def test_debezium_delivers_a_postgres_table(kafka: Kafka, folder: Path, tmp_path
         with psycopg.connect(postgres.dsn, autocommit=True) as session:
             session.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
             session.execute("INSERT INTO t VALUES (1, 'a')")
-            connect.run_connector("pg", connector(postgres))
+            one_partition = {"topic.creation.default.partitions": "1"}
+            connect.run_connector("pg", {**postgres_connector(postgres, "pg", "public.t"), **one_partition})
             session.execute("UPDATE t SET v = 'b'")
             events = read(kafka, "pg.public.t", 2)
         assert [(e["op"], e["after"]) for e in events] == [("r", {"id": 1, "v": "a"}), ("u", {"id": 1, "v": "b"})]
@@ -72,23 +73,6 @@ def test_debezium_delivers_a_postgres_table(kafka: Kafka, folder: Path, tmp_path
         assert {"PostgresConnector", "MySqlConnector", "MariaDbConnector"} <= classes
         with pytest.raises(ServiceError, match="400"):
             connect.run_connector("bad", {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"})
-
-
-def connector(postgres: Postgres) -> dict[str, str]:
-    return {
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "database.hostname": "127.0.0.1",
-        "database.port": str(postgres.port),
-        "database.user": "postgres",
-        "database.password": "x",
-        "database.dbname": "postgres",
-        "topic.prefix": "pg",
-        "plugin.name": "pgoutput",
-        "slot.name": "dbz",
-        "poll.interval.ms": "50",
-        "topic.creation.default.replication.factor": "1",
-        "topic.creation.default.partitions": "1",
-    }
 
 
 def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

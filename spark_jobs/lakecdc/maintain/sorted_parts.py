@@ -109,7 +109,7 @@ class SortedParts:
 
 
 class _SpillFile:
-    """A local file with rows of parts.
+    """A local file that holds rows of several parts.
 
     :param batches: the first batch of each part and the one after its last.
     """

@@ -35,7 +35,7 @@ _UNUSABLE = re.compile(r"UnusableFileError: (.*)")
 
 
 class UnusableFileError(Exception):
-    """A file cannot be read as messages, such as one with a line that is too long."""
+    """A file has no readable messages, for example because a line is too long or the file is damaged."""
 
 
 class OddTextError(ValueError):

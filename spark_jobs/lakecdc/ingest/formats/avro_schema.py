@@ -130,7 +130,7 @@ def read_schema(text: str) -> AvroSchema:
 
 @dataclass(frozen=True)
 class _Type:
-    """A type.
+    """An Avro type as fastavro and Kafka Connect describe it.
 
     :param avro: the schema for fastavro.
     :param connect: the schema in Kafka Connect's notation.

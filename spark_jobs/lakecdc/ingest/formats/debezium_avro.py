@@ -26,7 +26,7 @@ _Record = tuple[int | None, bytes] | None
 
 @dataclass(frozen=True)
 class Schemas:
-    """The schemas of a batch's messages.
+    """Schemas that the messages of a batch refer to.
 
     :param by_id: the schemas, or why one cannot be used.
     :param id_bytes: bytes of an id in a message.

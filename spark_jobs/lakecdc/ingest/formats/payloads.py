@@ -55,9 +55,9 @@ def unwrapped(messages: pa.RecordBatch, reading: Reading) -> Payloads:
     values, schemas = [], list[bytes | None]()
     for value in messages.column("value").cast(pa.binary()).to_pylist():
         parts = None if value is None else unwrap(value)
-        is_whole = parts is None or not _is_object(parts[0])
-        values.append(value if is_whole or parts is None else parts[1])
-        schemas.append(None if is_whole or parts is None else parts[0])
+        schema, payload = (None, value) if parts is None or not _is_object(parts[0]) else parts
+        values.append(payload)
+        schemas.append(schema)
     return Payloads(messages, pa.array(values, pa.binary()), schemas, [None] * len(messages))
 
 

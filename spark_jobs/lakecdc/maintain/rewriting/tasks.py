@@ -226,7 +226,7 @@ class RunsTask:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """A task that merges the sorted runs of one output into a file, and passes on results among its input.
+    """A task that writes the sorted runs of an output to one file; it passes results through unchanged.
 
     :param file_of: the unit of each output, and the number of its file there.
     """
@@ -247,7 +247,7 @@ class MergeTask:
                         unit, file = self.file_of[output]
                         parts[output] = stack.enter_context(self.task.sorted_parts(unit, file, file + 1))
                     parts[output].add(unpacked(row["run"]))
-            # one, because each output has its own partition
+            # a partition has the runs of one output
             for output, of_output in parts.items():
                 yield from self.task.write(output, self.task.sorted_rows(of_output))
 
