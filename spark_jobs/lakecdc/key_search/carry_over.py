@@ -24,7 +24,7 @@ from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.live_deletes import DeleteKey
 from lakecdc.iceberg.rewrite_tasks import StagedFile, plan_tasks, removable_deletes, staged_file
 from lakecdc.iceberg.table import IcebergTable, Snapshot
-from lakecdc.key_search.keys import FORMATS, key_columns, sent_keys, stored_in
+from lakecdc.key_search.keys import key_columns, sent_keys, stored_in
 from lakecdc.key_search.row_ids import same_rows
 from lakecdc.key_search.tasks import (
     DELETED,
@@ -138,8 +138,6 @@ def _refuse_unknown(table: IcebergTable, tasks: Mapping[str, Any], changed: Sequ
             why = "rows of its data files had equality deletes, which may have been converted"
         elif not all(reaches(place) for place in (location, *(delete.location for delete in deletes))):
             why = "tasks cannot read a path with '#' or '?'"
-        elif not all(delete.format in FORMATS for delete in (*earlier, *deletes)):
-            why = "tasks cannot read its position deletes"
         else:
             continue
         raise ConflictError(f"Another writer deleted rows during the rewrite: {why}.", table=table.name, hint=_AGAIN)

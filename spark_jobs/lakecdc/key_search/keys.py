@@ -31,8 +31,6 @@ from lakecdc.sql import quoted_column
 #: maximum number of keys in a task's memory
 MOST_KEYS = 1_000_000
 _NAME_MAPPING = "schema.name-mapping.default"
-#: formats of position deletes that tasks read
-FORMATS = ("PUFFIN", "PARQUET")
 Range = tuple[EqualityDelete, int, int | None]
 #: a data file's location, and the position deletes and vectors that apply to it; the same state has the same hits
 FileState = tuple[str, frozenset[DeleteKey]]
@@ -168,9 +166,9 @@ def _keys_through_iceberg(table: IcebergTable, columns: Sequence[ReadColumn], ra
 def _is_readable_as_data(table: IcebergTable, columns: Sequence[ReadColumn], delete: EqualityDelete) -> bool:
     """Check whether Iceberg's reader reads the same keys from a delete file as from a data file.
 
-    If so, the driver reads the keys that tasks cannot: from Avro files, and from paths with ``#`` or ``?``.
+    If so, the driver reads the keys at paths with ``#`` or ``?``, which tasks cannot.
     """
-    if reaches(delete.location) and str(delete.java.format().toString()) != "AVRO":
+    if reaches(delete.location):
         return False
     now = {field.id for field in table.fields}
     known = all(column.id in now and not holds_uuid(column.field().type) for column in columns)

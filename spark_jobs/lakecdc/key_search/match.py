@@ -43,7 +43,6 @@ from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.keys import (
-    FORMATS,
     MOST_KEYS,
     Seen,
     deleted_keys,
@@ -315,6 +314,6 @@ def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
     listing = list(tasks)
     by_number: dict[int, list[dict[str, Any]]] = {task.number: [] for task in listing if not task.others}
     for number, others in others_of(listing).items():
-        if all(other.format in FORMATS and reaches(other.location) for other in others):
+        if all(reaches(other.location) for other in others):
             by_number[number] = [other.for_tasks for other in others]
     return by_number

@@ -178,7 +178,7 @@ class Rewrite:
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
         self.tasks = plan_tasks(table, plan.start.id, locations)
-        self._why = refusals(table, plan.order, plan.units, self.tasks)
+        self._why = refusals(table, plan.order, plan.units)
         self.refused = dict.fromkeys(why for why in self._why if why)
         self._by_iceberg = IcebergRewrite(table, plan, proof, bloom_filters)
         self._in_tasks = TaskRewrite(table, plan, proof, bloom_filters)

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from lakecdc.iceberg.file_io import reaches, source
 from lakecdc.iceberg.puffin import bitmap, decode_vector
-from lakecdc.metadata.names import ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
+from lakecdc.metadata.names import PATH_ID, POSITION_ID, ROW_ID, ROW_ID_ID, UPDATED, UPDATED_ID
 from lakecdc.model.iceberg_columns import UnknownTypeError
+from lakecdc.reader.avro_files import AvroFile
 from lakecdc.reader.orc_files import OrcFile
-from lakecdc.reader.parquet_files import MOST_ROWS, ParquetFile, parquet_file
+from lakecdc.reader.parquet_files import ParquetFile
 from lakecdc.reader.projection import ReadColumn, UnreadError, projection, read_columns
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ FILE = (
 )
 #: columns of row lineage that files may store
 LINEAGE = (ReadColumn(ROW_ID_ID, ROW_ID, "long", False), ReadColumn(UPDATED_ID, UPDATED, "long", False))
+# columns of position-delete files, which writers other than Iceberg's store without ids
+_POSITION_DELETE = (ReadColumn(PATH_ID, "file_path", "string", True), ReadColumn(POSITION_ID, "pos", "long", True))
+_NAMES = [{"field-id": column.id, "names": [column.name]} for column in _POSITION_DELETE]
 # file systems that Java and pyiceberg name alike
 _SCHEMES = ("", "file", "s3", "s3a")
 
@@ -60,12 +64,13 @@ def in_reach(location: str) -> bool:
     return urlsplit(location).scheme in _SCHEMES and reaches(location)
 
 
-def data_file(stream: Any, location: str) -> ParquetFile | OrcFile:
-    """Open a data file, whose name ends with its format.
+def data_file(stream: Any, location: str) -> ParquetFile | OrcFile | AvroFile:
+    """Open a data file or delete file; if its name does not end with another format, it is Parquet.
 
-    :raises UnreadError: it is not ORC or Parquet, or Arrow cannot read it.
+    :raises UnreadError: tasks cannot read it.
     """
-    return OrcFile(stream, location) if location.endswith(".orc") else ParquetFile(stream, location)
+    reader = {"orc": OrcFile, "avro": AvroFile}.get(location.rpartition(".")[2], ParquetFile)
+    return reader(stream, location)
 
 
 @dataclass
@@ -189,11 +194,13 @@ def _positions_by_file(location: str, settings: tuple[tuple[str, str], ...]) -> 
     from pyroaring import BitMap64
 
     by_file: dict[str, BitMap64] = {}
-    with source(dict(settings), location).open() as stream, parquet_file(stream, location) as file:
-        for rows in file.iter_batches(MOST_ROWS, columns=["file_path", "pos"], use_threads=False):
-            paths = pc.dictionary_encode(rows.column("file_path"))
+    with source(dict(settings), location).open() as stream:
+        file = data_file(stream, location)
+        columns = projection(file.schema, _POSITION_DELETE, _NAMES)
+        for rows in (rows for _, batch in file.batches(0, file.rows, columns) for rows in columns(batch).to_batches()):
+            paths = pc.dictionary_encode(rows.column(0))
             numbers, names = paths.indices.to_numpy(), paths.dictionary.to_pylist()
-            positions = rows.column("pos").to_numpy()
+            positions = rows.column(1).to_numpy()
             edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
             for begin, end in pairwise(edges):
                 if begin < end:

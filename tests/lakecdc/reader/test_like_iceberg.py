@@ -156,3 +156,39 @@ def test_partition_values_missing_in_files_are_read(lake: Lake, by_spark: Any, t
     days.coalesce(1).write.partitionBy("day").parquet(str(place))
     lake.sql(f"CALL {CATALOG}.system.add_files(table => '{name}', source_table => '`parquet`.`{place}`')")
     assert in_tasks(lake.table(name), constants='{"2": "2026-03-01"}') == by_spark(name)
+
+
+def test_avro_files_are_read_as_by_spark(lake: Lake, by_spark: Any) -> None:
+    name = lake.new_name()
+    place = f"{CATALOG}.{name}"
+    lake.sql(
+        f"CREATE TABLE {place} (id bigint NOT NULL, a int, b boolean, f float, g double, c decimal(9, 2), "
+        "c2 decimal(9, 2), c3 decimal(38, 3), t timestamp, n timestamp_ntz, d date, o binary, v string, "
+        "s struct<x: int, y: array<string>>, l array<struct<p: int, q: string>>, m map<string, struct<v: float>>, "
+        "k map<int, date>) USING iceberg TBLPROPERTIES ('format-version'='3', 'write.format.default'='avro')"
+    )
+    optional = {
+        "a": "int(-id)",
+        "b": "id % 2 = 0",
+        "f": "float(id) / 3",
+        "g": "IF(id % 7 = 2, double('-Infinity'), -id / 3D)",
+        "c": "decimal(id) / 7",
+        "c2": "-decimal(id) / 7",
+        "c3": "12345678901234567890123456789012345.678BD",
+        "t": "timestamp_micros(id * 12345678901234)",
+        "n": "timestamp_ntz'1899-12-31 23:59:59.999999'",
+        "d": "date'1969-12-31'",
+        "o": "binary(string(id))",
+        "v": "concat('é', id)",
+        "s": "named_struct('x', int(id), 'y', array(string(id), null))",
+        "l": "array(named_struct('p', int(id), 'q', null), null)",
+        "m": "map('k', named_struct('v', float(1.1)), 'n', null)",
+        "k": "map(int(id), date'2020-01-01', 7000, null)",
+    }
+    values = ", ".join(f"IF(id % 5 = {n % 5}, null, {value}) {key}" for n, (key, value) in enumerate(optional.items()))
+    lake.sql(f"INSERT INTO {place} SELECT /*+ COALESCE(1) */ id, {values} FROM range(5000)")
+    for change in ("DROP COLUMN b", "ALTER COLUMN a TYPE bigint", "RENAME COLUMN v TO b", "ADD COLUMN v string"):
+        lake.sql(f"ALTER TABLE {place} {change}")
+    lake.sql(f"DELETE FROM {place} WHERE id IN (7, 4000)")
+    ours = in_tasks(lake.table(name), lineage=True)
+    assert ours == by_spark(name, f"*, {ROW_ID}, {UPDATED}") and len(ours) == 4998

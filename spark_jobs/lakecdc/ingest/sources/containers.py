@@ -7,7 +7,6 @@ Files".
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from lakecdc.ingest.engine.pieces import PLACE_BITS, UnusableFileError
 from lakecdc.ingest.formats.avro_schema import read_schema
+from lakecdc.reader.avro_codecs import add_codecs
 
 #: columns of the files of a task; a file has a path, or else its content
 CONTAINERS = "number bigint, file string, path string, content binary"
@@ -48,9 +48,8 @@ def _records(stream: BinaryIO, file: str) -> Iterator[bytes]:
     """Yield the records of a file."""
     # only needed with Avro, and slow to import
     from fastavro import block_reader
-    from fastavro.read import BLOCK_READERS
 
-    BLOCK_READERS |= {"snappy": _unpack_snappy, "zstandard": _unpack_zstandard}
+    add_codecs()
     try:
         # the bytes of a block are not among the declared attributes
         blocks: Any = block_reader(stream)
@@ -69,28 +68,3 @@ def _records(stream: BinaryIO, file: str) -> Iterator[bytes]:
                 raise ValueError("a block has more bytes than its records")
     except Exception as error:
         raise UnusableFileError(f"The file {file} is damaged: {error!r}.") from error
-
-
-def _unpack_snappy(stream: Any) -> io.BytesIO:
-    data = _block(stream)
-    size = shift = 0
-    for byte in data:
-        size |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            break
-    content = pa.decompress(data[:-4], size, "snappy", asbytes=True)
-    if zlib.crc32(content) != int.from_bytes(data[-4:], "big"):
-        raise ValueError("a block has a wrong checksum")
-    return io.BytesIO(content)
-
-
-def _unpack_zstandard(stream: Any) -> io.BytesIO:
-    return io.BytesIO(pa.input_stream(pa.py_buffer(_block(stream)), compression="zstd").read())
-
-
-def _block(stream: Any) -> bytes:
-    from fastavro import schemaless_reader
-
-    data: Any = schemaless_reader(stream, "bytes", None)
-    return bytes(data)

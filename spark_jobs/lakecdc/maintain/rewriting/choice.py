@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, java_calls
 from lakecdc.iceberg.definition import current_spec_id
-from lakecdc.iceberg.jvm import java_list
 from lakecdc.maintain.run_order import RunOrder
 from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.reader.projection import read_columns
@@ -18,20 +16,13 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.selection import Unit
 
-_READ = {"PARQUET", "ORC"}
 
-
-def refusals(
-    table: IcebergTable, order: SortOrder, units: Sequence[Unit], tasks: Mapping[str, Any]
-) -> list[str | None]:
-    """Return, for each unit, why Iceberg's reader and writer have to rewrite it; None if tasks can.
-
-    :param tasks: scan tasks of all their files by location.
-    """
+def refusals(table: IcebergTable, order: SortOrder, units: Sequence[Unit]) -> list[str | None]:
+    """Return, for each unit, why Iceberg's reader and writer have to rewrite it; None if tasks can."""
     if why := _refusal(table, order):
         return [why] * len(units)
-    formats, spec_id = _formats(table, tasks), current_spec_id(table)
-    return [_refusal_of(unit, formats, spec_id) for unit in units]
+    spec_id = current_spec_id(table)
+    return [_refusal_of(unit, spec_id) for unit in units]
 
 
 def run_order(table: IcebergTable, order: SortOrder) -> RunOrder | None:
@@ -49,16 +40,7 @@ def _refusal(table: IcebergTable, order: SortOrder) -> str | None:
     return parquet.files_refusal(table)
 
 
-def _refusal_of(unit: Unit, formats: Mapping[str, str], spec_id: int) -> str | None:
-    if others := {formats[file.location] for file in unit.files} - _READ:
-        return f"files are in {', '.join(sorted(others))}"
+def _refusal_of(unit: Unit, spec_id: int) -> str | None:
     if unit.piece or {file.spec_id for file in unit.files} != {spec_id}:
         return "rows move to other partitions"
     return None
-
-
-def _formats(table: IcebergTable, tasks: Mapping[str, Any]) -> dict[str, str]:
-    calls = java_calls(table.spark)
-    file = calls.method(FILE_SCAN_TASK, "file")(calls.it)
-    facts = [calls.method(CONTENT_FILE, name)(file) for name in ("location", "format")]
-    return {str(location): str(kind) for location, kind in calls.rows(java_list(table.spark, tasks.values()), *facts)}

@@ -30,13 +30,12 @@ from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.partition_fields import identity_values
 from lakecdc.iceberg.rewrite_tasks import runs_session
 from lakecdc.iceberg.staging import WrittenFile, describe_like
-from lakecdc.key_search.keys import FORMATS
 from lakecdc.key_search.tasks import unpacked
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.rewriting import placing
 from lakecdc.maintain.rewriting.choice import run_order
 from lakecdc.maintain.rewriting.proof import Evidence, Facts, prove, sampled_columns
-from lakecdc.maintain.rewriting.ranges import Range, ranges_of, shared
+from lakecdc.maintain.rewriting.ranges import Range, ranges_of, readers_of, shared
 from lakecdc.maintain.rewriting.tasks import (
     GROUP_BYTES,
     RANGE,
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
 _ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
 #: maximum number of tasks that each read a whole unit; for more, the shuffle is cheaper
 MOST_READERS = 4
-# bytes of a unit's files for each of these tasks, which sort on Spark's disks beyond their memory
-_READER_BYTES = 1024**3
 _NAME_MAPPING = "schema.name-mapping.default"
 
 
@@ -141,7 +138,7 @@ class TaskRewrite:
         for number, ((location, *of_file, applying, partitions[location]), others) in enumerate(
             zip(rows, position_deletes_of(calls, java), strict=True)
         ):
-            if len(others) < applying or not all(one.format in FORMATS and reaches(one.location) for one in others):
+            if len(others) < applying or not all(reaches(one.location) for one in others):
                 raise UnreadError(f"tasks cannot read the deletes of {location}")
             positions = [one.for_tasks for one in others]
             facts[location] = (number, location, *of_file, values[location], positions)
@@ -173,9 +170,10 @@ class TaskRewrite:
 
     def _run(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> list[Result]:
         direct, to_sort = list[Range](), list[Range]()
+        cores = math.ceil(self._session.sparkContext.defaultParallelism / len(units))
         for number, of_unit in groupby(ranges, attrgetter("unit")):
             files = 1 + len(task.placing.cuts.get(number, ()) if task.placing else ())
-            if (readers := self._readers(units[number], files, len(units))) > MOST_READERS:
+            if (readers := readers_of(units[number], files, cores)) > MOST_READERS:
                 to_sort.extend(of_unit)
             else:
                 direct.extend(shared(of_unit, files, readers))
@@ -189,11 +187,6 @@ class TaskRewrite:
             file_of = tuple((number, file) for number, unit in enumerate(units) for file in range(unit.outputs))
             frames.append(run_tasks(merged, MergeTask(task, file_of), RESULT))
         return [Result(*row) for row in reduce(DataFrame.unionAll, frames).collect()] if frames else []
-
-    def _readers(self, unit: Unit, files: int, units: int) -> int:
-        """Return how many tasks write a unit's new files if each task reads all of its files."""
-        busy = math.ceil(self._session.sparkContext.defaultParallelism / units)
-        return min(files, max(busy, math.ceil(unit.bytes / _READER_BYTES)))
 
     def _placing(self, task: RewriteTask, units: Sequence[Unit], ranges: Sequence[Range], facts: Facts) -> Placing:
         """Sample the sort columns of units that become several files or parts, or are sorted by a curve."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import VerificationError
@@ -36,9 +37,11 @@ Facts = Mapping[str, tuple[Any, ...]]
 #: Iceberg's reader also reads one in so many files with deletes
 ONE_OF = 16
 # places among the facts of a file
-_NUMBER, _RECORDS, _FORMAT = 0, 4, 5
+_NUMBER, _RECORDS = 0, 4
 # Iceberg's reader also reads a file without deletes that has at most one in so many of a batch's bytes
 _SMALL = 10
+# it also reads the smallest file in each of these formats
+_LESS_KNOWN = ("avro", "orc")
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,15 @@ def _sample(table: IcebergTable, evidence: Evidence) -> list[str]:
     sample = [location for location in locations if counts[location]][::ONE_OF]
     if smallest is not None and smallest.bytes * _SMALL <= sum(file.bytes for file in files.values()):
         sample.append(smallest.location)
-    # the hash cannot show errors of Arrow's ORC reader itself
-    orc = [file for location, file in files.items() if evidence.facts[location][_FORMAT] == "ORC"]
-    sample += [file.location for file in sorted(orc, key=lambda file: file.bytes)[:1]]
+    # the hash cannot show errors of the readers themselves
+    by_format = groupby(sorted(files, key=_format), _format)
+    sample += [min(group, key=lambda each: files[each].bytes) for name, group in by_format if name in _LESS_KNOWN]
     return list(dict.fromkeys(sample))
+
+
+def _format(location: str) -> str:
+    """Return the format that the name of a file shows."""
+    return location.rpartition(".")[2]
 
 
 def _check_counts(name: str, evidence: Evidence, read: Sequence[Result]) -> None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from lakecdc.maintain.selection import Unit
 from lakecdc.metadata.file_facts import FileFacts
 
+# bytes of a unit's files for each task that reads all of them; it sorts on Spark's disks beyond its memory
+_READER_BYTES = 1024**3
+
 
 @dataclass(frozen=True)
 class Range:
@@ -44,6 +47,15 @@ def ranges_of(units: Sequence[Unit], *, in_order: bool) -> Iterator[Range]:
         else:
             yield from (Range(number, output, file, 0, file.rows) for file in unit.files)
         output += unit.outputs
+
+
+def readers_of(unit: Unit, files: int, cores: int) -> int:
+    """Return how many tasks write a unit's new files if each task reads all of its files: one, or more, for each core.
+
+    :param cores: of the cluster, for this unit.
+    """
+    # a last round of fewer tasks would leave cores without work
+    return min(files, cores * max(1, round(unit.bytes / (cores * _READER_BYTES))))
 
 
 def shared(ranges: Iterable[Range], files: int, readers: int) -> Iterator[Range]:

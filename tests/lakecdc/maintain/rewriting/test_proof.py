@@ -10,7 +10,7 @@ import pytest
 from lakecdc.key_search import bounded
 from lakecdc.maintain import rewrite, verify_rows
 from lakecdc.maintain.compact import compact_data_files
-from lakecdc.maintain.rewriting import in_tasks
+from lakecdc.maintain.rewriting import in_tasks, proof
 from lakecdc.maintain.rewriting.ranges import ranges_of
 from lakecdc.writer.parquet import FileColumn
 from tests.conftest import Lake
@@ -48,6 +48,23 @@ def test_row_lineage_is_part_of_the_proof(lake: Lake, monkeypatch: pytest.Monkey
     assert report.outcome == "failed" and "with other values" in (report.reason or "")
 
 
+def test_icebergs_reader_also_reads_a_file_in_orc_and_one_in_avro(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, 2)
+    for kind in ("orc", "avro", "parquet"):
+        lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.format.default'='{kind}')")
+        fill(lake, name)
+    checked, check = list[str](), proof._check_sample
+
+    def check_again(table: Any, columns: Any, evidence: Any, locations: list[str]) -> None:
+        checked.extend(locations)
+        check(table, columns, evidence, locations)
+
+    monkeypatch.setattr(proof, "_check_sample", check_again)
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "done" and "by_iceberg" not in report.metrics, report
+    assert {"orc", "avro"} <= {location.rpartition(".")[2] for location in checked}
+
+
 @V3
 def test_equality_deletes_missed_by_the_search_stop_the_rewrite(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int
@@ -65,7 +82,7 @@ def test_equality_deletes_missed_by_the_search_stop_the_rewrite(
 def test_rows_counted_twice_by_spark_are_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2)
     fill(lake, name)
-    monkeypatch.setattr(rewrite, "refusals", lambda _, __, units, ___: ["it is a test"] * len(units))
+    monkeypatch.setattr(rewrite, "refusals", lambda _, __, units: ["it is a test"] * len(units))
     write = verify_rows.fingerprint
     twice = iter([2])
 

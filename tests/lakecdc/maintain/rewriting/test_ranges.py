@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakecdc.maintain.rewriting.ranges import ranges_of
+from lakecdc.maintain.rewriting.ranges import ranges_of, readers_of
 from lakecdc.maintain.selection import Unit
 from lakecdc.metadata.file_facts import FileFacts
 
@@ -46,3 +47,12 @@ def test_files_get_equal_shares_of_live_rows() -> None:
     shares = [(one.output, one.file.location, one.first, one.last) for one in ranges_of([unit], in_order=True)]
     # half of the first file's bytes are live: each of three files gets 4,000 bytes
     assert shares == [(0, "f0", 0, 1000), (1, "f1", 0, 2000), (2, "f1", 2000, 4000)]
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "files", "cores", "readers"),
+    [(0.1, 1, 2, 1), (0.1, 9, 2, 2), (2.2, 16, 2, 2), (3.6, 16, 2, 4), (2.2, 16, 1, 2), (0.3, 9, 4, 4)],
+)
+def test_all_cores_read_a_unit_the_same_number_of_times(gigabytes: float, files: int, cores: int, readers: int) -> None:
+    unit = Unit((file_of(0, 1000, round(gigabytes * 10**9), 0),), files)
+    assert readers_of(unit, files, cores) == readers
