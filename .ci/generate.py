@@ -31,7 +31,7 @@ from lakecdc.contract.job_options import JobOptions, Outcome
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 from lakecdc.contract.spec import SOURCE_JOBS
-from lakecdc.metadata.readers import ReaderName, reader_rows, source_rows
+from lakecdc.metadata.readers import READERS, Reader, ReaderName
 
 ROOT = Path(__file__).resolve().parent.parent
 OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
@@ -80,7 +80,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
         "reference/sources.md": source_page(),
         "operations/troubleshooting.md": error_page(),
         "concepts/architecture.md": house_map(import_contracts()),
-        "guides/readers.md": f"{table(*reader_rows())}\n{table(*source_rows())}",
+        "guides/readers.md": table(*reader_rows()),
     }
     for page, generated in pages.items():
         path = ROOT / "docs" / page
@@ -88,6 +88,16 @@ def outputs() -> Iterator[tuple[Path, str]]:
     settings = ROOT / "docs" / "reference" / "settings.md"
     yield settings, _SETTING_TABLE.sub(lambda place: f"{place[1]}\n{setting_table(place[2])}\n", settings.read_text())
     yield ROOT / "docs" / "lakecdc.schema.json", json.dumps(config_schema(), indent=1) + "\n"
+
+
+def reader_rows() -> Iterator[tuple[str, ...]]:
+    """Yield the headings, then the rows of a table of what each engine reads."""
+    facts = [each.name for each in dataclasses.fields(Reader) if each.type == "bool | None"]
+    answers = {True: "yes", False: "no", None: "not known"}
+    yield "name", "engine", "newest format version", *(fact.replace("_", " ") for fact in facts), "run in tests"
+    for each in READERS:
+        reads = (answers[vars(each)[fact]] for fact in facts)
+        yield f"`{each.short}`", each.name, str(each.max_format_version), *reads, each.tried or "no"
 
 
 def job_operators() -> Iterator[tuple[str, tuple[Path, str]]]:

@@ -71,7 +71,8 @@ def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, hea
     status: dict[str, Any] = {
         "format_version": version,
         **debt.counts(),
-        "ready_for_v4": readers.ready_for_v4(debt.equality_delete_files),
+        # existing ones stay valid in version 4, but every engine must keep reading them
+        "ready_for_v4": not debt.equality_delete_files,
         "readable_by": readers.readable_by(version, *deletes),
         "refused_by": readers.refused_by(version, *deletes),
         "gained_by_rewrite": readers.gained_by_rewrite(version, *deletes),

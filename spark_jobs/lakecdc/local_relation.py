@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.runtime.unwanted_imports import without_pandas
+from lakecdc.runtime.worker import without_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

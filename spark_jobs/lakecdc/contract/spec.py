@@ -116,7 +116,9 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
         if name == RECONCILE:
             _check_reconcile(targets, options, source)
         _check_reload(getattr(options, "reload", ()), source, targets)
-        tables, (fed, aggregated) = tuple(t.table for t in targets), _split_aggregated(targets)
+        tables, aggregated = tuple(t.table for t in targets), tuple(t for t in targets if t.is_aggregated)
+        # the source feeds the history tables of aggregated targets
+        fed = tuple(target.history() if target.is_aggregated else target for target in targets)
         return JobSpec(name, catalog, tables, options, source, fed, aggregated)
     for key in ("source", "target"):
         if key in document:
@@ -276,9 +278,3 @@ def _select(targets: tuple[Target, ...], tables: tuple[str, ...]) -> tuple[Targe
         if table not in known:
             raise SpecError(f"tables names {table!r}, which no target describes.", hint=f"Targets: {sorted(known)}.")
     return tuple(target for target in targets if target.table in tables)
-
-
-def _split_aggregated(targets: tuple[Target, ...]) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
-    """Return the targets that a source feeds, and those that are aggregated from history tables among them."""
-    aggregated = tuple(target for target in targets if target.is_aggregated)
-    return tuple(target.history() if target.is_aggregated else target for target in targets), aggregated

@@ -23,8 +23,8 @@ from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.maintain.reports import empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
-from lakecdc.metadata.exports import EXPORTED
 from lakecdc.metadata.floor import erased_after
+from lakecdc.metadata.positions import EXPORTED
 from lakecdc.runtime import failpoints
 
 
@@ -107,7 +107,11 @@ def _destination(table: IcebergTable, options: ExportChangesOptions) -> FolderDe
 def _since(table: IcebergTable, exported: int | None, options: ExportChangesOptions) -> Snapshot | None:
     if exported is None:
         return bound(table, options.since) if options.since is not None else None
-    snapshot = table.snapshot(exported) or _erasing(table, exported)
+    snapshot = table.snapshot(exported)
+    if snapshot is None:
+        # the snapshot that differs from the expired one only by erased rows
+        notes = ((each, erased_after(each.summary)) for each in table.ancestors())
+        snapshot = next((each for each, note in notes if note is not None and exported in note.snapshots), None)
     if snapshot is None:
         raise InputError(
             f"The last exported snapshot {exported} has expired, so the changes after it are not known.",
@@ -116,15 +120,6 @@ def _since(table: IcebergTable, exported: int | None, options: ExportChangesOpti
             "options.consumer, so that expiry waits for the exports.",
         )
     return snapshot
-
-
-def _erasing(table: IcebergTable, exported: int) -> Snapshot | None:
-    """Return the snapshot that differs from the expired exported snapshot only by erased rows."""
-    for snapshot in table.ancestors():
-        before = erased_after(snapshot.summary)
-        if before is not None and exported in before.snapshots:
-            return snapshot
-    return None
 
 
 def _nothing_new(table: IcebergTable, exported: Snapshot, until: Snapshot) -> str | None:

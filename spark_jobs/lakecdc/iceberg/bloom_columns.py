@@ -26,7 +26,6 @@ _ADAPTIVE = "write.parquet.bloom-filter-adaptive-enabled"
 _FORMAT = "write.format.default"
 # types without Parquet Bloom filters
 _UNFILTERED = ("boolean", "struct", "list", "map", "variant", "geo", "unknown")
-_FIELD_ID = b"PARQUET:field_id"
 
 
 def bloom_filter_columns(table: IcebergTable) -> list[str]:
@@ -96,7 +95,9 @@ def _lacking(batches: Iterator[pa.RecordBatch], ids: set[int], properties: dict[
 
 def _lacks(file: Any, ids: set[int]) -> bool:
     """Check whether a column in the file has no filter; Parquet writes none where a dictionary has all values."""
-    columns = {f.name for f in file.schema_arrow if f.metadata and int(f.metadata.get(_FIELD_ID, -1)) in ids}
+    from lakecdc.model.iceberg_columns import field_id
+
+    columns = {field.name for field in file.schema_arrow if field_id(field) in ids}
     chunks = (
         file.metadata.row_group(group).column(leaf)
         for group in range(file.num_row_groups)

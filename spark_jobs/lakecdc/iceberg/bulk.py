@@ -19,6 +19,8 @@ from lakecdc.iceberg.jvm import int_array, jvm, walk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: number of objects to ask about at once
+PART = 10_000
 #: names of classes whose methods are composed
 COLLECTION, PREDICATE = "java.util.Collection", "java.util.function.Predicate"
 FILE_SCAN_TASK, CONTENT_FILE = "org.apache.iceberg.FileScanTask", "org.apache.iceberg.ContentFile"
@@ -46,6 +48,8 @@ class JavaCalls:
         self._combine, self._one = self._handles.combine, self._handles.type(OBJECT, OBJECT)
         #: the object itself
         self.it = JavaFunction(self._combine.identity(self._handles.cls(OBJECT)))
+        #: of a scan task: its data file, and the list of its delete files
+        self.file, self.deletes = (self.method(FILE_SCAN_TASK, name)(self.it) for name in ("file", "deletes"))
 
     def method(self, owner: str, name: str, *types: str) -> JavaMethod:
         """Return a public method by full names of its class and parameters' classes, or ``int`` and ``long``."""
@@ -61,6 +65,16 @@ class JavaCalls:
     def row(self, *functions: JavaFunction) -> JavaFunction:
         """Return a function that puts the results of several functions into a Java list."""
         return self._called(self._handles.as_list(len(functions)))(*functions)
+
+    def content(self, file: JavaFunction, *names: str) -> list[JavaFunction]:
+        """Return functions for properties of a content file, such as ``location``."""
+        return [self.method(CONTENT_FILE, name)(file) for name in names]
+
+    def each_delete(self, *functions: JavaFunction) -> JavaFunction:
+        """Return a function of a scan task that applies functions to each of its delete files."""
+        function = f"{GUAVA}.base.Function"
+        transform = self.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
+        return transform(self.deletes, self.interface(function, self.row(*functions)))
 
     def supplier(self, function: JavaFunction) -> Any:
         """Convert a function that ignores its object to a ``java.util.function.Supplier``."""
@@ -93,7 +107,7 @@ class JavaCalls:
         """Select the objects at some places of a Java list, as a Java ``ArrayList`` in that order."""
         return self.mapped(self.sent(places), self.method("java.util.List", "get", "int")(objects, self.it))
 
-    def parts(self, closeable: Any, size: int) -> Iterator[Any]:
+    def parts(self, closeable: Any, size: int = PART) -> Iterator[Any]:
         """Yield mutable Java lists of a size from a ``CloseableIterable``, and close it at the end."""
         iterables = self._view.org.apache.iceberg.relocated.com.google.common.collect.Iterables
         with closing(closeable):

@@ -50,7 +50,6 @@ def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branc
 def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]:
     """Run a commit that cannot have arrived if it fails, and raise its conflicts as :class:`ConflictError`.
 
-    :param what: describes a conflict.
     :raises ConflictError: another writer was faster.
     :raises CommitStateUnknownError: the catalog did not confirm or deny it.
     """

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, FILE_SCAN_TASK, GUAVA, java_calls
+from lakecdc.iceberg.bulk import DELETE_FILE, java_calls
 from lakecdc.iceberg.jvm import jvm
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 
-_AT_ONCE = 10_000
 # each needs the plans of two snapshots
 _MOST_STRETCHES = 10
 
@@ -96,20 +95,16 @@ class _State:
     def __init__(self, table: IcebergTable, snapshot_id: int | None) -> None:
         self._calls, self._all = java_calls(table.spark), jvm(table.spark).java.util.ArrayList()
         calls = self._calls
-        location, size = (calls.method(CONTENT_FILE, name) for name in ("location", "fileSizeInBytes"))
-        file = calls.method(FILE_SCAN_TASK, "file")(calls.it)
+        file = calls.content(calls.file, "location", "fileSizeInBytes")
         # many deletion vectors share a Puffin file, so the location alone does not identify one
-        name = calls.row(location(calls.it), calls.method(DELETE_FILE, "contentOffset")(calls.it))
-        transform = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", f"{GUAVA}.base.Function")
-        deletes = transform(
-            calls.method(FILE_SCAN_TASK, "deletes")(calls.it), calls.interface(f"{GUAVA}.base.Function", name)
-        )
+        offset = calls.method(DELETE_FILE, "contentOffset")(calls.it)
+        deletes = calls.each_delete(*calls.content(calls.it, "location"), offset)
         self.deletes: dict[str, frozenset[tuple[str, int | None]]] = {}
         self._bytes: dict[str, int] = {}
         scan = table.java.newScan().ignoreResiduals()
-        planned = calls.parts(scan.useSnapshot(snapshot_id).planFiles(), _AT_ONCE) if snapshot_id is not None else ()
+        planned = calls.parts(scan.useSnapshot(snapshot_id).planFiles()) if snapshot_id is not None else ()
         for part in planned:
-            for at, bytes, applying in calls.rows(part, location(file), size(file), deletes):
+            for at, bytes, applying in calls.rows(part, *file, deletes):
                 self._bytes[at] = bytes
                 self.deletes[at] = frozenset((path, offset) for path, offset in applying)
             self._all.addAll(part)

@@ -47,7 +47,8 @@ def explain(error: BaseException) -> Explanation | None:
     for cause in causes:
         state, read = _state(cause, "getSqlState") or state, _FILE.search(f"{cause.getMessage() or ''} ")
         file = read[1] if read else file
-        refused = refused or _is_refusal(cause)
+        said = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
+        refused = refused or is_refusal(said, _state(cause, "getSQLState"))
     innermost = causes[-1]
     message = str(innermost.getMessage() or "").strip()
     lines = message.splitlines() or [""]
@@ -94,10 +95,6 @@ def _blamed(trace: str) -> str | None:
     """Return the last line of a Python task's trace that names an error."""
     lines = [line.strip() for line in trace.splitlines()]
     return next((line for line in reversed(lines) if _BLAME.match(line)), None)
-
-
-def _is_refusal(java: Any) -> bool:
-    return is_refusal(f"{java.getClass().getSimpleName()}: {java.getMessage()}", _state(java, "getSQLState"))
 
 
 def _state(java: Any, getter: str) -> str | None:

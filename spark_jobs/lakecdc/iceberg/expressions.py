@@ -63,7 +63,6 @@ def rows_not_below(table: IcebergTable, column: str, value: str) -> Any:
 def rows_within(table: IcebergTable, where: Any | None, files: Sequence[Any]) -> Any:
     """Build the Iceberg expression of rows between the bounds of staged files.
 
-    :param where: further condition; None for none.
     :param files: Java content files with the metrics of the columns to compare; columns without bounds compare nothing.
     """
     kinds = {field.id: field for field in table.fields if field.type in BOUNDED}

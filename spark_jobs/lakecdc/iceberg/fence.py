@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lakecdc.contract.errors import CommitStateUnknownError
 from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
@@ -192,6 +192,16 @@ class LeaseFence(CommitValidator):
         return False
 
 
+Refusal = Literal["floor moved", "head moved", "state changed", "rows added", "out of reach"]
+_MESSAGES: dict[Refusal, str] = {
+    "floor moved": "rows have expired or were erased since the batch was read",
+    "head moved": "others have committed since the table was checked with the batch",
+    "state changed": "others have changed rows since the batch was compared with them",
+    "rows added": "others may have added rows since the batch was staged",
+    "out of reach": "rows have moved to a partition spec that the batch's equality deletes do not reach",
+}
+
+
 class PositionFence(CommitValidator):
     """Validate that the head's nearest position is the one the batch started from.
 
@@ -203,11 +213,7 @@ class PositionFence(CommitValidator):
     :ivar head: that the batch was checked with; None if only its own rows were.
     :ivar known_rows: that the batch relied on; None if it relied on none.
     :ivar state: of the rows that the batch was merged with or completed from; None if it needed none.
-    :ivar state_changed: whether it was refused because rows have changed since.
-    :ivar rows_added: whether it was refused because others may have added rows since.
-    :ivar head_moved: whether it was refused because others have committed since.
-    :ivar out_of_reach: whether it was refused because of the deletes' reach.
-    :ivar floor_moved: whether it was refused because rows have expired or were erased meanwhile.
+    :ivar refusal: why the last attempt was refused; None also if another run has moved the positions.
     :ivar attempts: number of commit attempts.
     """
 
@@ -218,7 +224,7 @@ class PositionFence(CommitValidator):
         self.head: KnownHead | None = None
         self.known_rows: KnownRows | None = None
         self.state: KnownState | None = None
-        self.out_of_reach = self.floor_moved = self.head_moved = self.rows_added = self.state_changed = False
+        self.refusal: Refusal | None = None
         self.attempts = 0
 
     @property
@@ -229,7 +235,7 @@ class PositionFence(CommitValidator):
     def validate(self, ancestors: Any) -> bool:
         """Validate a commit; called by Iceberg."""
         self.attempts += 1
-        self.message = PositionFence.message
+        self.refusal, self.message = None, PositionFence.message
         position, since = None, list[Any]()
         for ancestor in walk(ancestors):
             self.stop_at_own(ancestor)
@@ -239,24 +245,21 @@ class PositionFence(CommitValidator):
                 break
         if position != self.expected:
             return False
+        self.refusal = next(self._refusals(ancestors, since), None)
+        if self.refusal is not None:
+            self.message = _MESSAGES[self.refusal]
+        return self.refusal is None
+
+    def _refusals(self, ancestors: Any, since: Sequence[Any]) -> Iterator[Refusal]:
+        """Yield what forbids the commit; ``since`` are the Java snapshots down to the nearest position."""
         head = since[0] if since else None
-        self.floor_moved = self.floor is not None and not self.floor.holds()
-        self.head_moved = self.head is not None and not self.head.holds(head)
-        if self.floor_moved:
-            self.message = "rows have expired or were erased since the batch was read"
-            return False
-        if self.head_moved:
-            self.message = "others have committed since the table was checked with the batch"
-            return False
-        self.state_changed = self.state is not None and not self.state.holds(_described(ancestors))
-        if self.state_changed:
-            self.message = "others have changed rows since the batch was compared with them"
-            return False
-        self.rows_added = self.known_rows is not None and not self.known_rows.hold(since)
-        if self.rows_added:
-            self.message = "others may have added rows since the batch was staged"
-            return False
-        self.out_of_reach = head is not None and self.reach is not None and not self.reach.holds(head)
-        if self.out_of_reach:
-            self.message = "rows have moved to a partition spec that the batch's equality deletes do not reach"
-        return not self.out_of_reach
+        if self.floor is not None and not self.floor.holds():
+            yield "floor moved"
+        if self.head is not None and not self.head.holds(head):
+            yield "head moved"
+        if self.state is not None and not self.state.holds(_described(ancestors)):
+            yield "state changed"
+        if self.known_rows is not None and not self.known_rows.hold(since):
+            yield "rows added"
+        if head is not None and self.reach is not None and not self.reach.holds(head):
+            yield "out of reach"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, java_calls
+from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm
 
@@ -27,15 +27,14 @@ def file_bounds(table: IcebergTable, tasks: Sequence[FileTask], column: Field) -
     """
     calls, view, read = java_calls(table.spark), jvm(table.spark), READ[column.type]
     kind, nothing = table.java.schema().findType(column.id), view.java.util.Map.of()
-    file = calls.method(FILE_SCAN_TASK, "file")(calls.it)
     or_else = calls.method("java.util.Objects", "requireNonNullElse", OBJECT, OBJECT)
     value_of = calls.method("java.util.Map", "get", OBJECT)
     types = "org.apache.iceberg.types.Type", "java.nio.ByteBuffer"
     decoded = calls.method("org.apache.iceberg.types.Conversions", "fromByteBuffer", *types)
     text = calls.method("java.util.Objects", "toString", OBJECT, "java.lang.String")
     ends = [
-        text(decoded(kind, value_of(or_else(calls.method(CONTENT_FILE, name)(file), nothing), column.id)), None)
-        for name in ("lowerBounds", "upperBounds")
+        text(decoded(kind, value_of(or_else(bounds, nothing), column.id)), None)
+        for bounds in calls.content(calls.file, "lowerBounds", "upperBounds")
     ]
     rows = calls.rows(calls.chosen(tasks[0].store.bare, [task.number for task in tasks]), *ends)
     return [None if low is None or high is None else (read(low), read(high)) for low, high in rows]

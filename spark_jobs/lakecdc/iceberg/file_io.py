@@ -15,7 +15,7 @@ from lakecdc.iceberg.uploads import Elsewhere, Output, Upload
 from lakecdc.metadata.locations import in_s3, is_relative
 from lakecdc.metadata.marked_folders import mark
 from lakecdc.metadata.names import APPLICATION_PREFIX
-from lakecdc.runtime.unwanted_imports import without_pandas
+from lakecdc.runtime.worker import without_pandas
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile

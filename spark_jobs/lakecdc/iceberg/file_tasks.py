@@ -6,16 +6,15 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import (
     COLLECTION,
-    CONTENT_FILE,
     DELETE_FILE,
-    FILE_SCAN_TASK,
     GUAVA,
+    PART,
     PREDICATE,
     JavaCalls,
     JavaFunction,
@@ -37,7 +36,7 @@ from lakecdc.metadata.file_sizes import cut
 
 #: maximum number of stored pairs of data file and equality delete, each a reference in the driver
 MAX_PAIRS = 2_000_000
-_FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
+_FEWEST_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = 100, 10_000_000, 20_000
 Form = Literal["paired", "others"]
 
 
@@ -56,7 +55,6 @@ class FileTask:
     :param others: number of position deletes and deletion vectors that apply.
     :param astray: whether one of its equality deletes is of another scope.
     :param paired: whether Iceberg's task with every delete is stored; it is not if there are too many pairs.
-    :param store: has its task.
     :param first_row_id: row id of its first row, if it stores none; None in a table without row ids.
     """
 
@@ -122,7 +120,7 @@ class PlannedTasks:
         #: tasks of the first data files with every delete, and of all without the equality deletes
         self.paired, self.bare = view.java.util.ArrayList(), view.java.util.ArrayList()
         #: functions of a task
-        self.file, self.deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
+        self.file, self.deletes = calls.file, calls.deletes
         self._negated = getattr(predicates, "not")
         is_equality = self.among(delete_file_set(table, equality))
         self._equality, self._others = self._those(is_equality), self._those(self._negated(is_equality))
@@ -133,10 +131,7 @@ class PlannedTasks:
 
     def facts(self, scopes: Scopes) -> list[JavaFunction]:
         """Return the functions for :class:`FileTask`: location to records, numbers of deletes and equality deletes."""
-        facts = [
-            self._calls.method(CONTENT_FILE, name)(self.file)
-            for name in ("location", "specId", "dataSequenceNumber", "recordCount")
-        ]
+        facts = self._calls.content(self.file, "location", "specId", "dataSequenceNumber", "recordCount")
         facts.insert(2, scopes.number(self.file))
         return [*facts, self._calls.method(COLLECTION, "size")(self.deletes), self._size_of_equality()]
 
@@ -189,13 +184,10 @@ class PlannedTasks:
 
 def position_deletes_of(calls: JavaCalls, tasks: Any) -> list[tuple[OtherDelete, ...]]:
     """Return the position deletes and deletion vectors of each scan task of a Java list."""
-    fields = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "location", "format")]
+    fields = calls.content(calls.it, "content", "location", "format")
     fields += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
     fields += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
-    function = f"{GUAVA}.base.Function"
-    transformed = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
-    applying = calls.method(FILE_SCAN_TASK, "deletes")(calls.it)
-    rows = calls.rows(tasks, transformed(applying, calls.interface(function, calls.row(*fields))))
+    rows = calls.rows(tasks, calls.each_delete(*fields))
     placed = ([[*facts, place] for place, facts in enumerate(deletes)] for (deletes,) in rows)
     return [tuple(OtherDelete(*d) for kind, *d in of_task if kind == "POSITION_DELETES") for of_task in placed]
 
@@ -269,10 +261,11 @@ def planned_tasks(
     disjoint = calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
     untouched = calls.interface(PREDICATE, disjoint(delete_file_set(table, going), planned.deletes))
     facts = *planned.facts(scopes), _at_home(table, equality, planned, scopes)
-    repair, scan = _Repair(table, equality, planned, scopes), table.java.newScan().useSnapshot(snapshot_id)
     number = pairs = 0
-    for part in calls.parts(scan.ignoreResiduals().planFiles(), _at_once(len(going))):
-        repair(part)
+    files = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
+    # answers have latency, and the driver holds all pairs of a part
+    size = max(_FEWEST_AT_ONCE, min(PART, _PAIRS_AT_ONCE // max(len(going), 1)))
+    for part in _repaired(table, equality, planned, scopes, calls.parts(files, size)):
         part.removeIf(untouched)
         if part.isEmpty():
             continue
@@ -309,9 +302,8 @@ def tasks_within_reach(
     bounded = java_list(table.spark, [field.name for field in table.fields if field.id in key])
     # first, because names are looked up in the scan's schema, which becomes that of the snapshot
     scan = table.java.newScan().includeColumnStats(bounded).useSnapshot(snapshot.id).filter(where).ignoreResiduals()
-    first_row_id = calls.method(CONTENT_FILE, "firstRowId")(planned.file)
-    facts, number = (*planned.facts(scopes), first_row_id), 0
-    for part in calls.parts(scan.planFiles(), _FILES_AT_ONCE[1]):
+    facts, number = (*planned.facts(scopes), *calls.content(planned.file, "firstRowId")), 0
+    for part in calls.parts(scan.planFiles()):
         tasks, places = list[FileTask](), list[int]()
         for place, (location, spec_id, scope, sequence, records, applying, equality, first) in enumerate(
             calls.rows(part, *facts)
@@ -328,11 +320,6 @@ def tasks_within_reach(
                 number += 1
         planned.keep(calls.chosen(part, places), 0)
         yield from tasks
-
-
-def _at_once(delete_count: int) -> int:
-    """Return the number of data files per request: answers have latency, and the driver holds all their pairs."""
-    return max(_FILES_AT_ONCE[0], min(_FILES_AT_ONCE[1], _PAIRS_AT_ONCE // max(delete_count, 1)))
 
 
 def _at_home(
@@ -353,44 +340,61 @@ def _at_home(
     return calls.method(COLLECTION, "containsAll", COLLECTION)(reaching, paired)
 
 
-class _Repair:
-    """Addition of the equality deletes that Iceberg's planning loses, by the specification's rule without bounds.
+def _repaired(
+    table: IcebergTable, equality: Sequence[EqualityDelete], planned: PlannedTasks, scopes: Scopes, parts: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield parts of a plan with the equality deletes that planning loses, by the specification's rule without bounds.
 
     Iceberg compares bounds of uuids as signed numbers, but Parquet writes them unsigned (apache/iceberg #14216, open in
     1.12).
     """
-
-    def __init__(
-        self, table: IcebergTable, equality: Sequence[EqualityDelete], planned: PlannedTasks, scopes: Scopes
-    ) -> None:
-        self._lost = _mispaired(table, equality)
-        if not self._lost:
-            return
-        self._table, calls = table, java_calls(table.spark)
-        self._calls, self._missing = calls, jvm(table.spark).java.util.HashMap()
-        sequence_number = calls.method(CONTENT_FILE, "dataSequenceNumber")(planned.file)
-        self._place = scopes.number(planned.file), sequence_number
-        text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.row(*self._place))
-        missing = calls.method("java.util.Map", "getOrDefault", OBJECT, OBJECT)(
-            self._missing, text, jvm(table.spark).java.util.ArrayList()
-        )
-        concat = calls.method(f"{GUAVA}.collect.Iterables", "concat", "java.lang.Iterable", "java.lang.Iterable")
-        # a set, because Iceberg may still have paired some of them
-        united = calls.method("org.apache.iceberg.util.DeleteFileSet", "of", "java.lang.Iterable")
-        self._repaired = TaskBuilder(table).with_deletes(united(concat(planned.deletes, missing)))
-
-    def __call__(self, tasks: Any) -> None:
-        if not self._lost:
-            return
-        for scope, sequence_number in {(*place,) for place in self._calls.rows(tasks, *self._place)}:
-            if not self._missing.containsKey(text := f"[{scope}, {sequence_number}]"):
-                missing = [delete for delete in self._lost if delete.reaches(scope, sequence_number)]
-                self._missing.put(text, java_deletes(self._table, missing))
-        tasks.replaceAll(self._calls.interface("java.util.function.UnaryOperator", self._repaired))
+    types = field_types(table, {field_id for delete in equality for field_id in delete.field_ids})
+    lost = [delete for delete in equality if "uuid" in map(types.get, delete.field_ids)]
+    if not lost:
+        yield from parts
+        return
+    calls, missing = java_calls(table.spark), jvm(table.spark).java.util.HashMap()
+    place = scopes.number(planned.file), *calls.content(planned.file, "dataSequenceNumber")
+    text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.row(*place))
+    missing_of = calls.method("java.util.Map", "getOrDefault", OBJECT, OBJECT)
+    concat = calls.method(f"{GUAVA}.collect.Iterables", "concat", "java.lang.Iterable", "java.lang.Iterable")
+    # a set, because Iceberg may still have paired some of them
+    united = calls.method("org.apache.iceberg.util.DeleteFileSet", "of", "java.lang.Iterable")
+    every = united(concat(planned.deletes, missing_of(missing, text, jvm(table.spark).java.util.ArrayList())))
+    repaired = calls.interface("java.util.function.UnaryOperator", TaskBuilder(table).with_deletes(every))
+    for part in parts:
+        for scope, sequence_number in {(*each,) for each in calls.rows(part, *place)}:
+            if not missing.containsKey(key := f"[{scope}, {sequence_number}]"):
+                reaching = [delete for delete in lost if delete.reaches(scope, sequence_number)]
+                missing.put(key, java_deletes(table, reaching))
+        part.replaceAll(repaired)
+        yield part
 
 
-def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
-    deletes, types = list(equality), {field.id: field.type for field in table.fields}
-    dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
-    known = {**types, **field_types(table, dropped)} if dropped else types
-    return [delete for delete in deletes if any(known[field_id] == "uuid" for field_id in delete.field_ids)]
+def pairs_with(
+    table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete], tasks: Sequence[FileTask]
+) -> frozenset[int]:
+    """Return the numbers of the data files that one of the deletes applies to.
+
+    For files without stored pairs, scopes and sequence numbers decide, possibly including too many.
+    """
+    delete_set, newest = delete_file_set(table, deletes), dict[int | None, int]()
+    for delete in deletes:
+        if isinstance(delete, EqualityDelete):
+            newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
+    everywhere = newest.get(None, 0)
+    paired, others = [task for task in tasks if task.paired], [task for task in tasks if not task.paired]
+    older = {t.number for t in others if t.sequence_number < max(newest.get(t.scope, 0), everywhere)}
+    numbers = [part[0].store.reached(delete_set, part) for part in (paired, others) if part]
+    return frozenset(older.union(*numbers))
+
+
+def planned_without(
+    table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]
+) -> list[FileTask]:
+    """Return the same data files, planned as if these equality deletes did not apply to them."""
+    if not tasks or not deletes:
+        return list(tasks)
+    left = tasks[0].store.without(delete_file_set(table, deletes))
+    counts = left.equality_deletes(task.number for task in tasks if task.paired)
+    return [replace(t, store=left, equality_deletes=next(counts) if t.paired else t.equality_deletes) for t in tasks]

@@ -177,12 +177,7 @@ def mapping(java_map: Any) -> dict[str, Any]:
 
 def text_mapping(spark: SparkSession, java_map: Any) -> dict[str, str]:
     """Convert a Java ``Map`` of texts in one call, where each of its entries would take four."""
-    return dict(json.loads(_json_mapper(jvm(spark)).writeValueAsString(java_map)))
-
-
-@lru_cache(maxsize=2)
-def _json_mapper(names: Names) -> Any:
-    return names.com.fasterxml.jackson.databind.ObjectMapper()
+    return dict(json.loads(jvm(spark).org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(java_map)))
 
 
 def walk(iterable: Any) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pyspark.sql import SparkSession
 
@@ -22,7 +22,6 @@ class KafkaAdmin:
             properties.put(name, value)
         level = settings.get("isolation.level", "read_committed").upper()
         self._options = self._admin.ListOffsetsOptions(self._common.IsolationLevel.valueOf(level))
-        self._places: dict[tuple[str, int], Any] = {}
         self._client = self._admin.AdminClient.create(properties)
 
     def topics(self, is_wanted: Callable[[str], bool]) -> dict[str, tuple[str, int]]:
@@ -48,7 +47,7 @@ class KafkaAdmin:
         """
         offsets = self._admin.OffsetSpec
         spec = offsets.forTimestamp(at) if isinstance(at, int) else getattr(offsets, at)()
-        partitions = {place: self._place(place) for place in places}
+        partitions = {place: self._common.TopicPartition(*place) for place in places}
         if not partitions:
             return {}
         request = jvm(self._spark).java.util.HashMap()
@@ -56,8 +55,3 @@ class KafkaAdmin:
             request.put(java, spec)
         answer = self._client.listOffsets(request, self._options).all().get()
         return {place: int(answer.get(java).offset()) for place, java in partitions.items()}
-
-    def _place(self, place: tuple[str, int]) -> Any:
-        if place not in self._places:
-            self._places[place] = self._common.TopicPartition(*place)
-        return self._places[place]

@@ -67,8 +67,10 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot,
     )
     manage = transaction.manageSnapshots()
     # first, because a late renewal may have restored a token that was taken over before
-    for stale in _over(table, refs):
-        manage = manage.removeTag(stale)
+    for taken, ref in refs.items():
+        # old takeovers no longer matter for any contender
+        if taken.startswith(LEASE_TAKEN_PREFIX) and ref.is_over(table.snapshot(ref.snapshot_id)):
+            manage = manage.removeTag(taken)
     manage.createTag(tag, snapshot.id).setMaxRefAgeMs(tag, ref_age_ms(snapshot, seconds)).commit()
     if current is not None:
         log.warning("%s: taking over the lease of %s, which was not renewed", table.name, current.holder)
@@ -238,12 +240,3 @@ def _refusal(table: IcebergTable, current: Lease) -> LeaseHeldError:
         hint="Nothing was changed; run again later.",
         **{LEASE_HOLDER: current.holder},
     )
-
-
-def _over(table: IcebergTable, refs: dict[str, Ref]) -> list[str]:
-    """Return the tags of takeovers that are too old to matter for any contender."""
-    return [
-        tag
-        for tag, ref in refs.items()
-        if tag.startswith(LEASE_TAKEN_PREFIX) and ref.is_over(table.snapshot(ref.snapshot_id))
-    ]

@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, PREDICATE, JavaFunction, java_calls
+from lakecdc.iceberg.bulk import DELETE_FILE, PREDICATE, JavaFunction, java_calls
 from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import java_list, jvm, listed
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.metadata import names
 
-_FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
 #: unique key of a delete file: location, and offset, because vectors share Puffin files
 DeleteKey = tuple[str, int | None]
@@ -83,8 +82,7 @@ class Scopes:
         """Return a function for the number of a content file's scope; equal scopes get equal numbers."""
         types = "int", "org.apache.iceberg.StructLike", "java.util.function.Supplier"
         number_of = self._calls.method("org.apache.iceberg.util.PartitionMap", "computeIfAbsent", *types)
-        spec_id, partition = (self._calls.method(CONTENT_FILE, name)(file) for name in ("specId", "partition"))
-        return number_of(self._numbers, spec_id, partition, self._next)
+        return number_of(self._numbers, *self._calls.content(file, "specId", "partition"), self._next)
 
 
 def live_deletes(
@@ -94,7 +92,7 @@ def live_deletes(
     view, calls = jvm(table.spark), java_calls(table.spark)
     specs, java = table.java.specs(), view.java.util.ArrayList()
     unpartitioned = unpartitioned_specs(table)
-    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in _FACTS]
+    facts = calls.content(calls.it, *_FACTS)
     facts += [calls.method(DELETE_FILE, "contentOffset")(calls.it), scopes.number(calls.it)]
     is_position = calls.method("java.util.Objects", "equals", OBJECT, OBJECT)(
         view.org.apache.iceberg.FileContent.POSITION_DELETES, facts[0]
@@ -103,7 +101,7 @@ def live_deletes(
     equality, chosen = list[EqualityDelete](), list[PositionDelete]()
     for manifest in listed(table.java.snapshot(snapshot_id).deleteManifests(table.java.io())):
         reader = view.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.java.io(), specs)
-        for part in calls.parts(reader, _FILES_AT_ONCE):
+        for part in calls.parts(reader):
             if not positions:
                 part.removeIf(unwanted)
             selected, size = list[int](), int(java.size())
@@ -151,7 +149,7 @@ def described_deletes(table: IcebergTable, files: Iterable[Any], scopes: Scopes)
     """Return equality deletes, Java ``DeleteFile`` objects; uncommitted ones are newer than every file."""
     calls, java = java_calls(table.spark), java_list(table.spark, files)
     unpartitioned = unpartitioned_specs(table)
-    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in _FACTS[1:]]
+    facts = calls.content(calls.it, *_FACTS[1:])
     return [
         EqualityDelete(
             java,
@@ -195,15 +193,11 @@ def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
 
     :param start: the newest snapshot to check.
     """
-    numbers, snapshot = set[int](), start
-    while True:
+    numbers = set[int]()
+    for snapshot in table.ancestors_of(start):
         if int(snapshot.summary.get(_ADDED, 0)) and names.COMMIT_ID not in snapshot.summary:
             return f"snapshot {snapshot.id} has equality deletes that another writer added"
         numbers.add(snapshot.sequence_number)
-        parent = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
-        if parent is None:
-            break
-        snapshot = parent
     if names.LAYOUT in table.properties or has_no_equality_deletes(start):
         return None
     if any(delete.sequence_number not in numbers for delete in equality_deletes(table, start.id)):

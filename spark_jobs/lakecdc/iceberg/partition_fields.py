@@ -24,7 +24,6 @@ class PartitionField:
     """One field of a partition spec.
 
     :param name: its name in metadata tables.
-    :param source_id: field id of its source column.
     :param transform: Iceberg's text of the transform, such as ``day`` or ``bucket[16]``.
     """
 
@@ -73,12 +72,8 @@ def identity_values(table: IcebergTable, task: Any) -> str | None:
 
 def identity_columns(table: IcebergTable) -> frozenset[int]:
     """Return the field ids of columns by whose values a spec partitions rows; files of other writers may lack them."""
-    return frozenset(
-        int(field.sourceId())
-        for spec in mapping(table.java.specs()).values()
-        for field in listed(spec.fields())
-        if field.transform().isIdentity()
-    )
+    of_specs = partition_fields(table).values()
+    return frozenset(field.source_id for fields in of_specs for field in fields if field.transform == "identity")
 
 
 def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:

@@ -26,10 +26,7 @@ _POSITION_FIELD_ID = 2147483645
 class Blob:
     """Place of one deletion vector in its Puffin file.
 
-    :param data_file: location of its data file.
     :param offset: first byte in the Puffin file.
-    :param length: bytes.
-    :param cardinality: number of deleted positions.
     """
 
     data_file: str

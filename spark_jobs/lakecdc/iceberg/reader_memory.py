@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, JavaCalls, java_calls
+from lakecdc.iceberg.bulk import PART, java_calls
 from lakecdc.runtime.session import Setting, task_heap
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 KEY_BYTES = 250
 # the rest is for rows, sorts and Spark itself
 _SHARE = 4
-_AT_ONCE = 10_000
 
 
 def keys_that_fit(setting: Setting) -> int:
@@ -45,18 +44,12 @@ def fit_surely(snapshot: Snapshot, most: int) -> bool:
 def tasks_with_too_many_keys(spark: SparkSession, tasks: Any, most: int) -> list[int]:
     """Return the places of the scan tasks of a Java list whose equality deletes have more keys than ``most``."""
     calls, places = java_calls(spark), list[int]()
-    for begin in range(0, int(tasks.size()), _AT_ONCE):
-        part = tasks.subList(begin, min(begin + _AT_ONCE, int(tasks.size())))
-        deletes = calls.rows(part, _deletes(calls))
-        places += [begin + place for place, (applying,) in enumerate(deletes) if _keys(applying) > most]
+    deletes = calls.each_delete(*calls.content(calls.it, "content", "recordCount"))
+    for begin in range(0, int(tasks.size()), PART):
+        part = tasks.subList(begin, min(begin + PART, int(tasks.size())))
+        applying = calls.rows(part, deletes)
+        places += [begin + place for place, (of_task,) in enumerate(applying) if _keys(of_task) > most]
     return places
-
-
-def _deletes(calls: JavaCalls) -> Any:
-    function = f"{GUAVA}.base.Function"
-    facts = calls.row(*(calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "recordCount")))
-    transform = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
-    return transform(calls.method(FILE_SCAN_TASK, "deletes")(calls.it), calls.interface(function, facts))
 
 
 def _keys(deletes: list[list[Any]]) -> int:

@@ -124,28 +124,19 @@ def _change(table: IcebergTable, manage: Any, name: str, now: Ref | None, ref: R
         if now is not None:
             (manage.removeBranch if now.kind == "branch" else manage.removeTag)(name)
         return
-    if forward:
-        _refuse_sideways(table, name, now, ref)
+    ancestors = table.ancestors_of(new) if forward and (new := table.snapshot(ref.snapshot_id)) else ()
+    if forward and (now is None or all(each.id != now.snapshot_id for each in ancestors)):
+        raise ConflictError(
+            f"Cannot fast-forward branch {name!r}: snapshot {ref.snapshot_id} does not descend from its own.",
+            table=table.name,
+            hint="Nothing was changed.",
+        )
     if now is None:
         (manage.createBranch if ref.kind == "branch" else manage.createTag)(name, ref.snapshot_id)
     elif now.snapshot_id != ref.snapshot_id:
         (manage.replaceBranch if ref.kind == "branch" else manage.replaceTag)(name, ref.snapshot_id)
     if ref.max_age_ms is not None and (now is None or now.max_age_ms != ref.max_age_ms):
         manage.setMaxRefAgeMs(name, ref.max_age_ms)
-
-
-def _refuse_sideways(table: IcebergTable, name: str, now: Ref | None, ref: Ref) -> None:
-    """Refuse to move a branch other than forwards, also if it has moved since the change was planned."""
-    ancestor = ref.snapshot_id if now is not None else None
-    while ancestor is not None and now is not None and ancestor != now.snapshot_id:
-        snapshot = table.snapshot(ancestor)
-        ancestor = snapshot.parent_id if snapshot else None
-    if ancestor is None:
-        raise ConflictError(
-            f"Cannot fast-forward branch {name!r}: snapshot {ref.snapshot_id} does not descend from its own.",
-            table=table.name,
-            hint="Nothing was changed.",
-        )
 
 
 def named_snapshot(table: IcebergTable, name: str, use: str = "") -> Snapshot:

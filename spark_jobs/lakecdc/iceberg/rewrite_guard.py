@@ -42,7 +42,6 @@ class EqualityDeleteGuard(CommitValidator):
 
     :param start: the snapshot the rewritten files were read at.
     :param removed: locations of the data files that the commit removes.
-    :param output_spec: spec id of the new files.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, PREDICATE, java_calls
+from lakecdc.iceberg.bulk import COLLECTION, PREDICATE, java_calls
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm, listed
 from lakecdc.iceberg.scan import TaskBuilder
@@ -17,7 +17,6 @@ from lakecdc.iceberg.table import IcebergTable
 
 #: row lineage below this is stored in the file; from here on the reader inherited it (see :func:`output_tasks`)
 INHERITED_LINEAGE = 2**62
-_AT_ONCE = 10_000
 # one bin for everything, filled in the order of the tasks
 _ALL_IN_ONE = {"split-size": str(2**60), "lookback": "1", "file-open-cost": "0"}
 
@@ -65,12 +64,12 @@ def plan_tasks(table: IcebergTable, snapshot_id: int, locations: Collection[str]
     """Return scan tasks of chosen data files of a snapshot, each with its delete files, by location."""
     calls, view = java_calls(table.spark), jvm(table.spark)
     planned = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
-    location = calls.method(CONTENT_FILE, "location")(calls.method(FILE_SCAN_TASK, "file")(calls.it))
+    (location,) = calls.content(calls.file, "location")
     chosen = calls.method(COLLECTION, "contains", OBJECT)(view.java.util.HashSet(calls.sent(locations)), location)
     tasks = view.org.apache.iceberg.io.CloseableIterable.filter(planned, calls.interface(PREDICATE, chosen))
     return {
         name: task
-        for part in calls.parts(tasks, _AT_ONCE)
+        for part in calls.parts(tasks)
         for (name,), task in zip(calls.rows(part, location), listed(part), strict=True)
     }
 

@@ -9,20 +9,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, JavaFunction, java_calls
+from lakecdc.iceberg.bulk import GUAVA, JavaFunction, java_calls
 from lakecdc.iceberg.definition import live_spec_ids
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import java_class, java_list, jvm, listed, mapping
+from lakecdc.iceberg.partition_fields import identity_columns
 from lakecdc.iceberg.table import IcebergTable
-
-_AT_ONCE = 10_000
 
 
 def scan_tasks(table: IcebergTable, snapshot_id: int) -> Any:
     """Return a Java list of the scan tasks of all data files of a snapshot, each with its deletes."""
     tasks = jvm(table.spark).java.util.ArrayList()
     for part in java_calls(table.spark).parts(
-        table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles(), _AT_ONCE
+        table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
     ):
         tasks.addAll(part)
     return tasks
@@ -58,14 +57,13 @@ class TaskBuilder:
         specs = view.java.util.HashMap()
         for spec_id in listed(self._table.java.specs().keySet()):
             specs.put(spec_id, self._spec(spec_id))
-        file = calls.method(FILE_SCAN_TASK, "file")(calls.it)
         spec_of = calls.method("java.util.Map", "get", OBJECT)
         array_of = calls.method(f"{GUAVA}.collect.Iterables", "toArray", "java.lang.Iterable", "java.lang.Class")
         return calls.constructor("org.apache.iceberg.BaseFileScanTask")(
-            file,
+            calls.file,
             array_of(deletes, self._delete_file_class),
             self._schema,
-            spec_of(specs, calls.method(CONTENT_FILE, "specId")(file)),
+            spec_of(specs, *calls.content(calls.file, "specId")),
             self._residuals,
         )
 
@@ -132,13 +130,7 @@ def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> d
         return {}
     past = {field_id: str(column["name"]) for field_id, column in columns_ever(table, field_ids).items()}
     names = Counter(now.get(field_id, past.get(field_id)) for field_id in field_ids)
-    partitioned = {
-        int(field.sourceId())
-        for spec in mapping(table.java.specs()).values()
-        for field in listed(spec.fields())
-        if field.transform().isIdentity()
-    }
-    problems = {}
+    partitioned, problems = identity_columns(table), {}
     for field_id in sorted(set(field_ids) - now.keys()):
         if field_id in partitioned:
             problems[field_id] = "a partition column"

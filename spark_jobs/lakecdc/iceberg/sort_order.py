@@ -57,10 +57,9 @@ class SortField:
         """Return the field as a sort column."""
         from pyspark.sql import functions as F
 
-        value = F.expr(self.expression)
-        if self.descending:
-            return value.desc_nulls_first() if self.nulls_first else value.desc_nulls_last()
-        return value.asc_nulls_first() if self.nulls_first else value.asc_nulls_last()
+        way = f"{'desc' if self.descending else 'asc'}_nulls_{'first' if self.nulls_first else 'last'}"
+        column: Column = getattr(F.expr(self.expression), way)()
+        return column
 
 
 @dataclass(frozen=True)

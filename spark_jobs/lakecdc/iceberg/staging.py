@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg.file_io import marked_location
 from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed, long_array, table_cache
+from lakecdc.metadata.names import PATH_ID, POSITION_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,7 +27,6 @@ _DATA_PATH = "write.data.path"
 class WrittenFile:
     """A Parquet file with field ids.
 
-    :param bytes: its size.
     :param partition: partition values as JSON has them, in the order of the spec's fields without those that are always
         null.
     :param offsets: first bytes of its row groups; empty if they are not known.
@@ -71,12 +71,11 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
     Iceberg's own writer writes them as data files of an uncommitted transaction whose schema drops the other columns.
 
     :param keys: one row per key to delete, with exactly the columns ``key``.
-    :param key: the equality columns.
     :param spec_id: an equality delete applies only to files of its own spec.
     :return: Java ``DeleteFile`` objects for a commit of this session.
     """
-    data_files = _stage(table, _key_only(table, key), keys, {}, {"output_spec_id": spec_id})
     ids = int_array(table.spark, [table.field_id(column) for column in key])
+    data_files = _stage(table, _key_only(table, key), keys, {}, {"output_spec_id": spec_id})
     return [_as_equality_delete(table, data_file, ids) for data_file in data_files]
 
 
@@ -208,9 +207,6 @@ def _in_marked_folder(table: IcebergTable, java_table: Any, properties: Mapping[
 def _key_only(table: IcebergTable, key: Sequence[str]) -> Any:
     transaction = table.java.newTransaction()
     update = transaction.updateSchema()
-    missing = set(key) - set(table.column_names)
-    if missing:
-        raise LakecdcError(f"The key columns {sorted(missing)} are not in the table.", table=table.name)
     for field in table.fields:
         if field.name not in key:
             update = update.deleteColumn(field.name)
@@ -241,3 +237,59 @@ def _as_equality_delete(table: IcebergTable, data_file: Any, ids: Any) -> Any:
     if data_file.partition().size():
         builder = builder.withPartition(data_file.partition())
     return builder.build()
+
+
+@dataclass(frozen=True)
+class WrittenDeletes:
+    """The written positions of one data file.
+
+    :param file_number: the data file's :attr:`FileTask.number`.
+    :param location: the delete file, or the Puffin file.
+    :param bytes: size of that whole file.
+    :param added: number of them that no position delete covered before.
+    :param offset: first byte of the deletion vector; None in a Parquet file, like its length.
+    """
+
+    file_number: int
+    location: str
+    bytes: int
+    records: int
+    added: int
+    lowest: int
+    highest: int
+    offset: int | None = None
+    length: int | None = None
+
+
+def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) -> Any:
+    """Return the Java ``DeleteFile`` of positions, with the spec and partition of their Java ``DataFile``.
+
+    Readers refuse a position delete of another partition than its data file, such as the equality delete's.
+    """
+    builder = (
+        jvm(table.spark)
+        .org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.specs().get(data_file.specId()))
+        .ofPositionDeletes()
+        .withPath(written.location)
+        .withFileSizeInBytes(written.bytes)
+        .withReferencedDataFile(data_file.location())
+    )
+    if data_file.partition().size():
+        builder = builder.withPartition(data_file.partition())
+    if written.offset is None:
+        lower, upper = (_bounds(table, data_file.location(), at) for at in (written.lowest, written.highest))
+        metrics = jvm(table.spark).org.apache.iceberg.Metrics(written.records, None, None, None, None, lower, upper)
+        builder = builder.withFormat("PARQUET").withMetrics(metrics)
+    else:
+        builder = builder.withFormat("PUFFIN").withRecordCount(written.records)
+        builder = builder.withContentOffset(written.offset).withContentSizeInBytes(written.length)
+    return builder.build()
+
+
+def _bounds(table: IcebergTable, path: str, position: int) -> Any:
+    """Encode bounds in the specification's single-value serialisation: UTF-8, and 8 bytes little endian."""
+    view = jvm(table.spark)
+    bounds = view.java.util.HashMap()
+    bounds.put(PATH_ID, view.java.nio.ByteBuffer.wrap(bytearray(path.encode())))
+    bounds.put(POSITION_ID, view.java.nio.ByteBuffer.wrap(bytearray(struct.pack("<q", position))))
+    return bounds

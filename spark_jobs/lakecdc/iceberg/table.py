@@ -213,18 +213,15 @@ class IcebergTable:
 
     def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
         """Read a metadata table such as ``files`` or ``entries``, by default of the current state."""
-        fields = self.schema_fields
-        if (stored := with_stored_types(fields)) != fields:
-            return self._metadata_of(table_with(self, stored, snapshot_id), kind)
-        at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
-        return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
-
-    def _metadata_of(self, java_table: Any, kind: str) -> DataFrame:
         from pyspark.sql import DataFrame
 
+        fields = self.schema_fields
+        if (stored := with_stored_types(fields)) == fields:
+            at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
+            return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
         apache, options = jvm(self.spark).org.apache.iceberg, jvm(self.spark).java.util.HashMap()
-        of_kind, session = apache.MetadataTableType.valueOf(kind.upper()), self.spark._jsparkSession
-        rows = apache.spark.SparkTableUtil.loadMetadataTable(session, java_table, of_kind, options)
+        of_kind, java_table = apache.MetadataTableType.valueOf(kind.upper()), table_with(self, stored, snapshot_id)
+        rows = apache.spark.SparkTableUtil.loadMetadataTable(self.spark._jsparkSession, java_table, of_kind, options)
         return DataFrame(rows, self.spark)
 
     def read(

@@ -59,7 +59,6 @@ def compute_partitions(table: IcebergTable, snapshot_id: int) -> None:
 def remove_statistics(table: IcebergTable, selects: Callable[[str], bool]) -> list[str]:
     """Remove statistics files from the metadata and return their locations; the files stay.
 
-    :param selects: selects files by location.
     :raises ConflictError: other writers won at every attempt that the table allows.
     """
     columns, partitions = (

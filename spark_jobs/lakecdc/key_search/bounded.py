@@ -15,14 +15,13 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, PlannedTasks
 from lakecdc.iceberg.jvm import java_list, listed
 from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
 from lakecdc.iceberg.reader_memory import fit_surely, most_keys, tasks_with_too_many_keys
 from lakecdc.iceberg.scan import TaskBuilder, dropped_beyond_readers, field_types, read_staged, scan_tasks
-from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.staging import delete_file, staged_tasks
 from lakecdc.key_search.match import KeySearch, SearchFacts, convert, refusal
 from lakecdc.metadata.debt import doubt
 from lakecdc.writer.deletes import Target, writer_of
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.live_deletes import EqualityDelete
+    from lakecdc.iceberg.staging import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
     Table = TypeVar("Table", bound=IcebergTable)

@@ -17,12 +17,12 @@ import pyarrow as pa
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.core_time import run_tasks
-from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import OtherDelete, position_deletes_of
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.live_deletes import DeleteKey
 from lakecdc.iceberg.rewrite_tasks import StagedFile, plan_tasks, removable_deletes, staged_file
+from lakecdc.iceberg.staging import WrittenDeletes, delete_file
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.keys import key_columns, sent_keys, stored_in
 from lakecdc.key_search.row_ids import same_rows

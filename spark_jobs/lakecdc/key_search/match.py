@@ -26,7 +26,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.core_time import run_tasks
-from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.file_tasks import (
     FileTask,
@@ -39,7 +38,7 @@ from lakecdc.iceberg.file_tasks import (
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.reader_memory import most_keys
 from lakecdc.iceberg.scan import read_staged
-from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.staging import WrittenDeletes, staged_tasks
 from lakecdc.iceberg.stored_types import unread_columns
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.keys import (

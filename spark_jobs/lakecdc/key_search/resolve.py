@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakecdc.iceberg.commit import RowChanges
-from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
 from lakecdc.iceberg.file_tasks import OtherDelete, others_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.live_deletes import Scopes, described_deletes, equality_deletes_at
+from lakecdc.iceberg.staging import delete_file
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.keys import FileState, states_of
 from lakecdc.key_search.match import KeySearch, SearchFacts, convert

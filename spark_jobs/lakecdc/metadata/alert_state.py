@@ -77,7 +77,6 @@ def low_scores(
 ) -> tuple[News, list[str]]:
     """Find tables whose score fell below a limit, and those that recovered.
 
-    :param health: facts of each measured table.
     :param alerted: tables that were alerted before; one that was not measured stays alerted.
     :param owners: contact by table.
     :return: the news, and the tables alerted by now.
@@ -102,7 +101,6 @@ def missed_promises(
     """Find tables that no longer keep their promised freshness, and those that keep it again.
 
     :param freshness: of each table that was read, None without a promise; one that was not read stays alerted.
-    :param alerted: tables that were alerted before.
     :param owners: contact by table.
     :return: the news, and the tables alerted by now.
     """

@@ -19,7 +19,6 @@ class Reasons:
     :param dirty_files: files with many deleted rows.
     :param large_files: files to split.
     :param indebted_files: files with too many equality deletes.
-    :param unfiltered_files: files without Bloom filters.
     :param is_worth_packing: whether the small files are many enough, or enough for a full file.
     """
 

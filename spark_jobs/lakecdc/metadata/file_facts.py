@@ -38,7 +38,6 @@ class FileFacts:
     :param deleted: rows deleted by position deletes and deletion vectors of this file.
     :param lower: its lowest key in the measured order, None if unknown.
     :param keyless: the columns of the order are null in every row.
-    :param added_by: snapshot that added the file.
     :param sequence: data sequence number.
     :param equality_deletes: number of equality-delete files that apply to it, by partition and sequence number alone.
     :param box: its range in each column of the order.
@@ -185,7 +184,6 @@ class LiveFile:
         deletion vectors always refer to one.
     :param puffin: location of a deletion vector's Puffin file, which may contain those of other data files.
     :param data_bytes: size of a data file's columns, without footer and indexes; 0 if unknown.
-    :param added_by: the snapshot that added it.
     :param bounds: of a data file's requested columns.
     """
 

@@ -83,11 +83,7 @@ class LastWrite:
 
     def facts(self, now: datetime) -> dict[str, Any]:
         """Return the write as JSON, with the table's lag."""
-        return {**asdict(self), "source_lag_seconds": self.source_lag_seconds(now)}
-
-    def source_lag_seconds(self, now: datetime) -> float | None:
-        """Return the lag behind the source; None if it is not known."""
-        return source_lag_seconds(self.source_time, now)
+        return {**asdict(self), "source_lag_seconds": source_lag_seconds(self.source_time, now)}
 
 
 def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
@@ -107,7 +103,7 @@ def describe_writes(snapshots: Iterable[SnapshotFacts], properties: Mapping[str,
     return {
         "written_at": written.written_at if written else None,
         "source_time": written.source_time if written else None,
-        "source_lag_seconds": written.source_lag_seconds(now) if written else None,
+        "source_lag_seconds": source_lag_seconds(written.source_time, now) if written else None,
         "maintained_at": iso(maintained.timestamp_ms) if maintained else None,
     }
 
@@ -160,7 +156,6 @@ def earlier_rows(snapshots: Iterable[SnapshotFacts], last: int) -> EarlierRows |
     Consecutive snapshots of one application are one run; only the last one counts.
 
     :param snapshots: of the branch, from its head towards the root.
-    :param last: number of runs.
     """
     writes = (snapshot for snapshot in snapshots if not snapshot.is_maintenance)
     runs = (next(snapshots_of_run) for _, snapshots_of_run in itertools.groupby(writes, _run))

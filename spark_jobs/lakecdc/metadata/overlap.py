@@ -107,7 +107,9 @@ def overlap_depth(ranges: Sequence[KeyRange]) -> float:
     known = [r for r in ranges if r.known]
     everywhere = len(ranges) - len(known)
     ends = sorted({end for r in known for end in (r.lower, r.upper)})
-    covered = _covered(known, ends)
+    # the pieces of each range, as half-open numbers; a range of one value has none
+    pieces = [(r, bisect.bisect_left(ends, r.lower), bisect.bisect_left(ends, r.upper)) for r in known]
+    covered = [(r, first, last) for r, first, last in pieces if last > first]
     rows = sum(r.rows for r, _, _ in covered)
     if not rows:
         return float(max(everywhere, 1))
@@ -229,13 +231,3 @@ def _meet(left: Box, right: Box) -> bool:
     return any(low < high for low, high in shared) and all(
         low < high or (point and low == high) for (low, high), point in zip(shared, points, strict=True)
     )
-
-
-def _covered(ranges: Sequence[KeyRange], ends: Sequence[Any]) -> list[tuple[KeyRange, int, int]]:
-    """Return the pieces covered by each range, as half-open numbers; a range of one value covers none."""
-    covered = []
-    for r in ranges:
-        first, last = bisect.bisect_left(ends, r.lower), bisect.bisect_left(ends, r.upper)
-        if last > first:
-            covered.append((r, first, last))
-    return covered

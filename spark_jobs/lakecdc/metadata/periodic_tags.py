@@ -24,8 +24,10 @@ def periodic_tags(
     :param now: current time; only finished periods have a last snapshot.
     """
     today = now.astimezone(ZoneInfo(options.zone)).date()
-    ends = {names.DAY_TAG_PREFIX + day.isoformat(): day + timedelta(1) for day in _days(today, options.days)}
-    ends |= {names.MONTH_TAG_PREFIX + f"{first:%Y-%m}": _next_month(first) for first in _months(today, options.months)}
+    days = [today - timedelta(number) for number in range(1, options.days + 1)]
+    ends = {names.DAY_TAG_PREFIX + day.isoformat(): day + timedelta(1) for day in days}
+    for first, following in _months(today, options.months):
+        ends[names.MONTH_TAG_PREFIX + f"{first:%Y-%m}"] = following
     prefixes = (names.DAY_TAG_PREFIX, names.MONTH_TAG_PREFIX)
     changes: dict[str, int | None] = {tag: None for tag in refs if tag.startswith(prefixes) and tag not in ends}
     for tag in ends.keys() - set(refs):
@@ -40,16 +42,10 @@ def newest_by(ancestors: Iterable[tuple[int, int]], moment: datetime) -> int | N
     return next((snapshot for snapshot, at in ancestors if at < moment.timestamp() * 1000), None)
 
 
-def _days(today: date, count: int) -> Iterator[date]:
-    return (today - timedelta(number) for number in range(1, count + 1))
-
-
-def _months(today: date, count: int) -> Iterator[date]:
-    first = today.replace(day=1)
+def _months(today: date, count: int) -> Iterator[tuple[date, date]]:
+    """Yield the first days of past months, newest first, each with that of the next month."""
+    following = today.replace(day=1)
     for _ in range(count):
-        first = (first - timedelta(1)).replace(day=1)
-        yield first
-
-
-def _next_month(first: date) -> date:
-    return (first + timedelta(31)).replace(day=1)
+        first = (following - timedelta(1)).replace(day=1)
+        yield first, following
+        following = first

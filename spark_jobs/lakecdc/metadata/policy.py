@@ -266,7 +266,8 @@ def inherit_policy(policies: Mapping[str, TablePolicy], table: str, *, is_named:
     :param is_named: the table is named or fed by ingestion, so that every job is allowed; otherwise only those in
         ``allow``.
     """
-    patterns = sorted((pattern for pattern in policies if fnmatchcase(table, pattern)), key=_specificity)
+    matching = [pattern for pattern in policies if fnmatchcase(table, pattern)]
+    patterns = sorted(matching, key=lambda each: (not is_pattern(each), sum(sign not in _WILD for sign in each)))
     governed = EVERYTHING if is_named else replace(EVERYTHING, jobs=frozenset())
     for policy in (policies[pattern] for pattern in patterns):
         own = {
@@ -350,7 +351,3 @@ def _merged(
     options: Mapping[str, Mapping[str, Any]], more: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
     return {job: {**options.get(job, {}), **more.get(job, {})} for job in (*options, *more)}
-
-
-def _specificity(pattern: str) -> tuple[bool, int]:
-    return not is_pattern(pattern), sum(sign not in _WILD for sign in pattern)

@@ -71,21 +71,7 @@ class Position:
 
 def decode(text: str) -> Position:
     """Decode a position from summary text."""
-    document = json.loads(text)
-    offsets = document.get("offsets", {})
-    # former coordinates of the source kafka
-    truncates = (document.get("truncate_order"), offsets.pop("truncated", None))
-    return Position(
-        source=document["source"],
-        identity=document["identity"],
-        offsets=offsets,
-        read_through=document.get("read_through"),
-        high_order=document.get("high_order"),
-        truncate_order=max(filter(None, truncates), default=None),
-        storage=document.get("storage"),
-        feed=document.get("feed", ""),
-        others=document.get("others", {}),
-    )
+    return Position(**json.loads(text))
 
 
 def _lowest(moments: Sequence[str | None]) -> str | None:
@@ -247,3 +233,40 @@ def read_side_of(summary: Mapping[str, str]) -> SideOf | None:
     """Read the note from a summary; return None if it has none."""
     text = summary.get(SIDE_OF)
     return SideOf(**json.loads(text)) if text else None
+
+
+#: type of a source that is a table of the catalog, such as an exported one
+SOURCE = "iceberg"
+#: reason in the report for an empty export
+EXPORTED = "everything is already exported"
+
+
+def position_of(table: str, uuid: str, snapshot_id: int, read_through: str | None) -> Position:
+    """Build the position of a change table.
+
+    :param uuid: of the source, which a recreated table of the same name does not have.
+    :param snapshot_id: of the source, up to which changes are included.
+    """
+    return Position(SOURCE, uuid, {"table": table, "snapshot": str(snapshot_id)}, read_through)
+
+
+def exported_snapshot(position: Position | None, table: str, uuid: str, destination: str) -> int | None:
+    """Return the id of the last exported snapshot; None if there is none.
+
+    :param position: of the destination.
+    :raises InputError: it was written from another source.
+    """
+    if position is None:
+        return None
+    if (position.source, position.identity) != (SOURCE, uuid):
+        raise of_another(table, destination)
+    return int(position.offsets["snapshot"])
+
+
+def of_another(table: str, destination: str) -> InputError:
+    """Create the error for a destination with other content than changes of the table."""
+    return InputError(
+        f"{destination} does not contain changes of this table, which may have been recreated since.",
+        table=table,
+        hint="Export to another table or folder, which starts with all rows.",
+    )

@@ -1,13 +1,14 @@
 """Engines that read tables: what each of them reads, and the form of a table that several of them read.
 
-Every fact about an engine is dated and has a source; a fact that was neither stated nor tested is None. Such an engine
-counts neither as able nor as unable to read a table, and a form is only chosen for engines that are known to read it.
+Every fact about an engine has a source in docs/guides/readers.md; a fact that was neither stated nor tested is None.
+Such an engine counts neither as able nor as unable to read a table, and a form is only chosen for engines that are
+known to read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product, starmap
 from typing import Any, Literal
 
@@ -30,48 +31,6 @@ ReaderName = Literal[
 #: the newest format version that Iceberg 1.12 writes, with the files of version 3 and absolute locations
 NEWEST_VERSION = 4
 _LAST_WITH_EQUALITY = 3
-#: when the entries below were checked
-CHECKED = "2026-11"
-_ATHENA = "https://docs.aws.amazon.com/athena/latest/ug/querying-iceberg.html"
-_BIGQUERY = "https://cloud.google.com/bigquery/docs/iceberg-external-tables"
-_BIGQUERY_V3 = "https://docs.cloud.google.com/lakehouse/docs/use-iceberg-v3-binary-deletion-vectors"
-_CLICKHOUSE = (
-    "https://github.com/ClickHouse/ClickHouse/blob/master/docs/en/engines/table-engines/integrations/iceberg.md",
-    "https://github.com/ClickHouse/ClickHouse/pull/83094",
-    "https://github.com/ClickHouse/ClickHouse/pull/97132",
-    "https://github.com/Altinity/ClickHouse/issues/2390",
-)
-_DATABRICKS = "https://docs.databricks.com/aws/en/iceberg/iceberg-v3"
-_FLINK = (
-    "https://github.com/apache/iceberg/pull/1516",
-    "https://github.com/apache/iceberg/blob/main/docs/docs/flink.md",
-)
-_OLAKE, _OLAKE_DATABRICKS = (f"https://github.com/datazip-inc/olake-docs/pull/{number}" for number in (490, 518))
-_PYICEBERG = "https://github.com/apache/iceberg-python/issues/1210"
-_REDSHIFT = "https://docs.aws.amazon.com/redshift/latest/dg/iceberg-v3-features.html"
-_SNOWFLAKE = (
-    "https://docs.snowflake.com/en/user-guide/tables-iceberg-v3-specification-support",
-    "https://docs.snowflake.com/release-notes/2026/other/2026-05-07-iceberg-v3-ga",
-    "https://docs.snowflake.com/release-notes/2025/other/"
-    "2025-10-17-position-row-level-deletes-externally-managed-iceberg-ga",
-    "https://github.com/airbytehq/airbyte/pull/82750",
-    "https://github.com/MaterializeInc/materialize/pull/38458",
-)
-_STARROCKS = "https://github.com/StarRocks/starrocks/pull/37419"
-_STARROCKS_V3 = "https://github.com/StarRocks/starrocks/issues/73947"
-_TRINO = (
-    "https://trino.io/docs/current/connector/iceberg.html",
-    *(f"https://github.com/trinodb/trino/pull/{number}" for number in (27788, 27835, 27837)),
-)
-_SINCE_2026 = "Format version 3 since 2026; older versions refuse it."
-_UNAPPLIED = "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again."
-_MIXED = (
-    "1.5.5 applies vectors of other data files if a manifest mixes those of several Puffin files; lakecdc writes none. "
-    "Equality deletes of tables with several partition specs, such as after rebucket, cause internal errors."
-)
-_DUCKDB = "https://github.com/duckdb/duckdb-iceberg/pull/1276"
-_STALE = "Error 091968; a table that was registered before its first equality delete goes stale without an error."
-_NO_DEFAULTS = "Columns with a default value are read without it, and without an error."
 
 
 @dataclass(frozen=True)
@@ -86,8 +45,6 @@ class Reader:
     :param timestamps_ns: whether it reads timestamps in nanoseconds (format version 3).
     :param variant: whether it reads columns of type variant (format version 3).
     :param default_values: whether older rows have the default value of a column (format version 3).
-    :param sources: pages that state these facts.
-    :param note: limits, and consequences of unsupported features.
     :param tried: the version in this project's tests; without one, all facts are from documents.
     """
 
@@ -100,36 +57,23 @@ class Reader:
     timestamps_ns: bool | None
     variant: bool | None
     default_values: bool | None
-    sources: tuple[str, ...] = ()
-    note: str = ""
     tried: str = ""
 
 
 # format version; equality deletes, position deletes, deletion vectors; timestamps_ns, variant, default values
 READERS: tuple[Reader, ...] = (
-    Reader("athena", "Amazon Athena", 2, True, True, False, False, False, False, (_ATHENA, _OLAKE)),
-    Reader("redshift", "Amazon Redshift", 3, None, True, True, None, None, True, (_REDSHIFT,)),
-    Reader("flink", "Apache Flink with Iceberg 1.10", 3, True, True, True, True, False, None, (*_FLINK, _BIGQUERY_V3)),
-    Reader("spark", "Apache Spark with Iceberg 1.12", 4, True, True, True, False, True, True, tried="1.12.0"),
-    Reader(
-        *("clickhouse", "ClickHouse 26.9", 3, True, True, False, True, False, False, _CLICKHOUSE, _NO_DEFAULTS),
-        tried="chdb-core 26.9.0",
-    ),
-    Reader(
-        *("databricks", "Databricks Runtime 18", 3, False, False, True, None, True, None),
-        (_DATABRICKS, _OLAKE_DATABRICKS, _OLAKE),
-        _UNAPPLIED,
-    ),
-    Reader("duckdb", "DuckDB 1.5", 3, True, True, True, True, True, True, (_DUCKDB,), _MIXED, "1.5.5"),
-    Reader(
-        *("bigquery", "Google BigQuery", 3, None, True, True, False, False, False),
-        (_BIGQUERY, _BIGQUERY_V3),
-        "Deletion vectors are a preview.",
-    ),
-    Reader("pyiceberg", "PyIceberg 0.12", 3, False, True, True, True, False, True, (_PYICEBERG,), tried="0.12.0"),
-    Reader("snowflake", "Snowflake", 3, False, True, True, True, True, True, _SNOWFLAKE, _STALE),
-    Reader("starrocks", "StarRocks", 2, True, True, None, None, None, None, (_STARROCKS, _STARROCKS_V3)),
-    Reader("trino", "Trino", 3, True, True, True, True, None, True, _TRINO, _SINCE_2026, "483"),
+    Reader("athena", "Amazon Athena", 2, True, True, False, False, False, False),
+    Reader("redshift", "Amazon Redshift", 3, None, True, True, None, None, True),
+    Reader("flink", "Apache Flink with Iceberg 1.10", 3, True, True, True, True, False, None),
+    Reader("spark", "Apache Spark with Iceberg 1.12", 4, True, True, True, False, True, True, "1.12.0"),
+    Reader("clickhouse", "ClickHouse 26.9", 3, True, True, False, True, False, False, "chdb-core 26.9.0"),
+    Reader("databricks", "Databricks Runtime 18", 3, False, False, True, None, True, None),
+    Reader("duckdb", "DuckDB 1.5", 3, True, True, True, True, True, True, "1.5.5"),
+    Reader("bigquery", "Google BigQuery", 3, None, True, True, False, False, False),
+    Reader("pyiceberg", "PyIceberg 0.12", 3, False, True, True, True, False, True, "0.12.0"),
+    Reader("snowflake", "Snowflake", 3, False, True, True, True, True, True),
+    Reader("starrocks", "StarRocks", 2, True, True, None, None, None, None),
+    Reader("trino", "Trino", 3, True, True, True, True, None, True, "483"),
 )
 #: what columns can need of an engine
 _FEATURES = {
@@ -141,22 +85,6 @@ _OF_TYPE = {"timestamp_ns": "timestamps_ns", "timestamptz_ns": "timestamps_ns", 
 _BY_SHORT: dict[str, Reader] = {reader.short: reader for reader in READERS}
 #: names of the readers in settings
 SHORT_NAMES = frozenset(_BY_SHORT)
-
-
-def reader_rows() -> Iterator[tuple[str, ...]]:
-    """Yield the headings, then the rows of a table of what each engine reads."""
-    facts = [each.name for each in fields(Reader) if each.type == "bool | None"]
-    answers = {True: "yes", False: "no", None: "not known"}
-    yield "name", "engine", "newest format version", *(fact.replace("_", " ") for fact in facts)
-    for each in READERS:
-        yield f"`{each.short}`", each.name, str(each.max_format_version), *(answers[vars(each)[fact]] for fact in facts)
-
-
-def source_rows() -> Iterator[tuple[str, ...]]:
-    """Yield the headings, then the rows of a table of the sources of each engine's facts."""
-    yield "engine", "run in tests", "notes", "sources"
-    for each in READERS:
-        yield each.name, each.tried or "no", each.note, ", ".join(f"<{source}>" for source in each.sources)
 
 
 def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:
@@ -218,15 +146,6 @@ def equality_refusal(format_version: int) -> tuple[str, str] | None:
     )
 
 
-def ready_for_v4(equality_deletes: int) -> bool:
-    """Check whether a table is ready for format version 4, which does not allow new equality deletes.
-
-    Existing ones stay valid (https://github.com/apache/iceberg/pull/17783), but every engine must keep reading them;
-    a table is ready once it has none.
-    """
-    return not equality_deletes
-
-
 Deletes = Literal["equality", "resolved", "none"]
 #: equality and position deletes that a table of each kind may have; jobs turn equality deletes into position deletes
 _WRITTEN: dict[Deletes, tuple[int, int]] = {"equality": (1, 1), "resolved": (0, 1), "none": (0, 0)}
@@ -265,7 +184,6 @@ def choose_form(
     :param names: of the readers, as in ``Reader.short``.
     :param versions: format versions to choose from, the preferred one first.
     :param deletes: kinds of deletes to choose from, the cheapest first.
-    :param table: for the error.
     :raises SpecError: no form is read by all of them; it names contradicting readers, and what each reads.
     """
     forms = [form for form in starmap(Form, product(versions, deletes)) if form.is_allowed]
@@ -285,10 +203,7 @@ def choose_form(
 
 
 def explain_form(names: Sequence[str], form: Form, deletes: Iterable[Deletes] = ("equality", "resolved")) -> str:
-    """Explain in one sentence why a form is chosen for readers: which of them cannot read the cheaper ones.
-
-    :param deletes: kinds of deletes that were allowed.
-    """
+    """Explain in one sentence why a form is chosen for readers: which of them cannot read the cheaper ones."""
     forms = [Form(*pair) for pair in product((2, 3), deletes)]
     cheaper = forms[: forms.index(form)] if form in forms else []
     obstacles = dict.fromkeys(o for f in cheaper for o in _unread(names, f.format_version, *_WRITTEN[f.deletes]))

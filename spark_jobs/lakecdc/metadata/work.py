@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.health import POSITION_COST, VECTOR_COST, TableHealth
@@ -41,10 +40,6 @@ class Work:
     benefit: float
     core_seconds: float
     bytes: int
-
-    def facts(self) -> dict[str, Any]:
-        """Return the work as JSON."""
-        return asdict(self)
 
 
 def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_version: int) -> Work:

@@ -123,7 +123,10 @@ class _Plan:
 
 def _restore(planned: Mapping[str, _Plan], shown: Shown, table: IcebergTable, spec: JobSpec) -> TableReport:
     plan, head = planned[table.name], table.head()
-    stretch, note = plan.stretch, note_of(plan.stretch, plan.events)
+    stretch = plan.stretch
+    moment = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": plan.events}
+    # equal rows have equal notes
+    note = json.dumps(moment, sort_keys=True)
     metrics: dict[str, Any] = {
         "base_snapshot": str(stretch.base.id),
         "base_read_through": stretch.position.read_through,
@@ -226,12 +229,6 @@ def restored_before(stretch: Stretch, shown: Shown) -> str | None:
             hint="Give options.branch another name, or drop branch and tag.",
         )
     return note
-
-
-def note_of(stretch: Stretch, events: int) -> str:
-    """Describe a restored moment for the summary; equal rows give equal texts."""
-    facts = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
-    return json.dumps(facts, sort_keys=True)
 
 
 def _removed_condition(batch: Batch) -> str | None:

@@ -48,8 +48,6 @@ class Past:
 class ObjectCatalog:
     """The catalog of one warehouse.
 
-    :param warehouse: its location.
-    :param applier: makes new metadata from updates.
     :param readable_paths: place a table in a folder of exactly its name; the folder of a dropped one is not reused.
     """
 
@@ -63,10 +61,7 @@ class ObjectCatalog:
         self.rename_table, self.write_moment = self._tables.rename, self._moments.write
 
     def for_reads(self, refusal: DeniedError | None = None) -> ObjectCatalog:
-        """Return the same catalog without any writes, even those that would complete changes of failed writers.
-
-        :param refusal: what writes raise.
-        """
+        """Return the same catalog without any writes, even those that would complete changes of failed writers."""
         storage = ReadOnly(self._storage, refusal or DeniedError(f"{self._warehouse} is open for reads only."))
         return ObjectCatalog(storage, self._warehouse, self._applier, readable_paths=self._readable_paths)
 
@@ -125,11 +120,10 @@ class ObjectCatalog:
         """Check whether a table exists."""
         from pyiceberg.exceptions import NoSuchTableError
 
-        try:
+        with suppress(NoSuchTableError):
             self.load(identifier)
-        except NoSuchTableError:
-            return False
-        return True
+            return True
+        return False
 
     def versions(self, identifier: Names) -> Versions:
         """Return the versions of a table, to trim or to wipe.
@@ -178,6 +172,8 @@ class ObjectCatalog:
         :raises pyiceberg.exceptions.CommitStateUnknownException: it is unknown whether it was committed.
         :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
         """
+        from pyiceberg.exceptions import CommitStateUnknownException
+
         updates = [_without_deletion(each, "updates") for each in updates]
         for each in updates:
             if each.get("action") == "set-location":
@@ -185,8 +181,10 @@ class ObjectCatalog:
         if any(each.get("type") == "assert-create" for each in requirements):
             return self._create_staged(identifier, requirements, updates)
         committed = self._repeat(identifier, lambda head: self._applied(head, requirements, updates))
-        if any(each.get("action") in _REMOVALS for each in updates):
-            self._require_hint(identifier, committed)
+        removes = any(each.get("action") in _REMOVALS for each in updates)
+        # before files of removed snapshots are deleted, as readers by path would miss them
+        if removes and not self._versions_of(committed).move_hint(committed.number):
+            raise CommitStateUnknownException(f"{'.'.join(identifier)}: snapshots were removed, but {HINT_BEHIND}.")
         return committed
 
     def _applied(self, head: Version, requirements: Sequence[Document], updates: Sequence[Document]) -> str:
@@ -221,13 +219,6 @@ class ObjectCatalog:
 
     def _versions_of(self, version: Version) -> Versions:
         return self._tables.versions(version.location.rpartition("/metadata/")[0])
-
-    def _require_hint(self, identifier: Names, committed: Version) -> None:
-        """Move the hint before files of removed snapshots are deleted, as readers by path would miss them."""
-        from pyiceberg.exceptions import CommitStateUnknownException
-
-        if not self._versions_of(committed).move_hint(committed.number):
-            raise CommitStateUnknownException(f"{'.'.join(identifier)}: snapshots were removed, but {HINT_BEHIND}.")
 
     def drop_table(self, identifier: Names, purge: bool = False) -> None:
         """Drop a table; of ``orders@moment`` the tag and the branch that keep its snapshot.

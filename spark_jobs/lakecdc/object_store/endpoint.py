@@ -19,8 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.object_store.answers import Answer, error
-from lakecdc.object_store.routes import RestInterface
+from lakecdc.object_store.routes import Answer, RestInterface, error
 
 if TYPE_CHECKING:
     from lakecdc.object_store.catalog import ObjectCatalog

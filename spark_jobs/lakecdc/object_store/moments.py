@@ -66,18 +66,12 @@ def _snapshots(stored: Stored) -> dict[str, int]:
 
 
 def refs_of(text: str) -> dict[str, int]:
-    """Return the snapshots of a table's tags and branches by name.
-
-    :param text: the metadata's JSON.
-    """
+    """Return the snapshots of a table's tags and branches by name."""
     return {name: ref["snapshot-id"] for name, ref in json.loads(text).get("refs", {}).items()}
 
 
 def as_of(text: str, moment: str, snapshot: int) -> str | None:
-    """Return a table's metadata with the snapshot of a moment as its newest; None if no tag keeps it.
-
-    :param text: the metadata's JSON.
-    """
+    """Return a table's metadata with the snapshot of a moment as its newest; None if no tag keeps it."""
     if refs_of(text).get(moment_tag(moment)) != snapshot:
         return None
     metadata = json.loads(text)

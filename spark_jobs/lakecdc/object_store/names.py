@@ -42,12 +42,10 @@ class Document:
     """The state of a name.
 
     :param incarnation: id of the write that created the namespace or table.
-    :param location: of the table.
     :param to: its new name, while it is renamed.
     :param properties: of the namespace.
     :param id: of the write of this document; see :func:`following`.
     :param earlier: ids of writes before it, the newest last.
-    :param counter: number of writes.
     :param arrivals: ids of the renames that have ended here, the newest last.
     """
 
@@ -91,10 +89,7 @@ class Entry:
 
 
 class Directory:
-    """The documents and markers of all names of one kind.
-
-    :param warehouse: location of the warehouse.
-    """
+    """The documents and markers of all names of one kind."""
 
     def __init__(self, storage: Storage, warehouse: str, kind: Kind) -> None:
         root = f"{warehouse.rstrip('/')}/{CATALOG}"

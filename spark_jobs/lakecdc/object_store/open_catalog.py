@@ -31,7 +31,6 @@ def open_catalog(properties: Mapping[str, Any], applier: Applier, *, writable: b
     A login that may not write opens it for reads, which need no proof.
 
     :param properties: ``warehouse``, ``readable_paths`` and the storage's, with secrets resolved.
-    :param writable: whether the caller writes.
     :raises SpecError: a property is missing or not valid.
     """
     # refuses properties without a warehouse

@@ -65,7 +65,10 @@ def try_conditions(storage: Storage, warehouse: str, rounds: int = ROUNDS) -> li
         for _ in range(rounds):
             location = new()
             _race(storage, location, partial(storage.create, location), "created the object")
-            _race_of_replaces(storage, new())
+            location = new()
+            _expect(storage, Answer.WRITTEN, "refused to create an object", location, b"before")
+            tag = _read(storage, location, b"before")
+            _race(storage, location, partial(storage.replace, location, tag=tag), "replaced the object")
     return list(_PROVEN)
 
 
@@ -125,12 +128,6 @@ def _one_after_another(storage: Storage, new: Callable[[], str]) -> None:
     _read(storage, location, b"4")
     if [each.location for each in storage.list(location)] != [location] or storage.exists(missing):
         raise _refusal(storage, "did not list a written object at once")
-
-
-def _race_of_replaces(storage: Storage, location: str) -> None:
-    _expect(storage, Answer.WRITTEN, "refused to create an object", location, b"before")
-    tag = _read(storage, location, b"before")
-    _race(storage, location, lambda body: storage.replace(location, body, tag), "replaced the object")
 
 
 def _race(storage: Storage, location: str, write: Callable[[bytes], Answer], did: str) -> None:

@@ -79,7 +79,9 @@ class PyicebergApplier:
         base = _read(text) if text else _empty(parsed_updates)
         with _refusing_input():
             for condition in conditions if text else ():
-                if not _is_new_ref(condition, base):
+                # pyiceberg refuses a required absence of a ref in a table without snapshots
+                is_new_ref = condition.type == "assert-ref-snapshot-id" and condition.snapshot_id is None
+                if not (is_new_ref and condition.ref not in base.refs):
                     condition.validate(base)
             prepared = Updates(base)
             known = tuple(update for one in parsed_updates if (update := prepared.prepare(one)) is not None)
@@ -172,13 +174,6 @@ def _empty(updates: Sequence[Any]) -> Any:
     if version >= 3:
         return TableMetadataV3.model_construct(**nothing, format_version=version, next_row_id=0)
     return TableMetadataV2.model_construct(**nothing, format_version=version)
-
-
-def _is_new_ref(condition: Any, base: Any) -> bool:
-    """Check whether a required absence of a ref holds, which pyiceberg refuses in a table without snapshots."""
-    return (
-        condition.type == "assert-ref-snapshot-id" and condition.snapshot_id is None and condition.ref not in base.refs
-    )
 
 
 def _completed(base: Any, updated: Any, request: Any) -> Any:

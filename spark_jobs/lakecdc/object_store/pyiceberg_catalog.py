@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.io import FileIO
     from pyiceberg.table.update import TableRequirement, TableUpdate
-    from pyiceberg.view import View
 
     from lakecdc.object_store.storage import Document
     from lakecdc.object_store.versions import Version
@@ -119,20 +118,10 @@ class ObjectStoreCatalog(MetastoreCatalog):
         self._catalog.update_namespace(names, removals or (), updates)
         return summary
 
-    def list_views(self, namespace: str | Identifier) -> list[Identifier]:
+    def _refuse_views(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
 
-    def load_view(self, identifier: str | Identifier) -> View:
-        raise NotImplementedError
-
-    def view_exists(self, identifier: str | Identifier) -> bool:
-        raise NotImplementedError
-
-    def register_view(self, identifier: str | Identifier, metadata_location: str) -> View:
-        raise NotImplementedError
-
-    def drop_view(self, identifier: str | Identifier) -> None:
-        raise NotImplementedError
+    list_views = load_view = view_exists = register_view = drop_view = _refuse_views
 
     def _table(self, names: Identifier, version: Version) -> Table:
         metadata = TableMetadataUtil.parse_raw(version.text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
@@ -48,9 +48,11 @@ class Updates:
             "set-default-sort-order": orders.choose,
             "add-snapshot": self._add_snapshot,
             "set-snapshot-ref": self._set_ref,
-            "set-properties": self._set_properties,
-            "set-statistics": self._set_statistics,
-            "set-partition-statistics": self._set_partition_statistics,
+            "set-properties": self._set("remove-properties", lambda update: update.updates),
+            "set-statistics": self._set("remove-statistics", lambda update: [update.statistics.snapshot_id]),
+            "set-partition-statistics": self._set(
+                "remove-partition-statistics", lambda update: [update.partition_statistics.snapshot_id]
+            ),
             **dict.fromkeys(self._removable, self._remove),
         }
 
@@ -104,17 +106,14 @@ class Updates:
             self.currents |= self.added & {update.snapshot_id}
         return update
 
-    def _set_properties(self, update: Any) -> Any:
-        self._removable["remove-properties"].update(update.updates)
-        return update
+    def _set(self, removal: str, names: Callable[[Any], Iterable[Any]]) -> Callable[[Any], Any]:
+        """Return a preparation that lets later updates remove what this one sets."""
 
-    def _set_statistics(self, update: Any) -> Any:
-        self._removable["remove-statistics"].add(update.statistics.snapshot_id)
-        return update
+        def prepare(update: Any) -> Any:
+            self._removable[removal].update(names(update))
+            return update
 
-    def _set_partition_statistics(self, update: Any) -> Any:
-        self._removable["remove-partition-statistics"].add(update.partition_statistics.snapshot_id)
-        return update
+        return prepare
 
     def _remove(self, update: Any) -> Any:
         """Skip what does not exist; pyiceberg refuses to remove that."""

@@ -14,10 +14,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
-from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
+from pyiceberg import exceptions
 
 from lakecdc.contract.errors import InputError, UnsupportedError
-from lakecdc.object_store.answers import DONE, Answer, document, error, failure, table
+from lakecdc.contract.secrets import mask
+from lakecdc.object_store.storage import DeniedError
 
 if TYPE_CHECKING:
     from lakecdc.object_store.catalog import ObjectCatalog
@@ -28,6 +29,60 @@ _log = logging.getLogger(__name__)
 # between the levels of a namespace, in paths and in the parameter "parent"
 _SEPARATOR = "\x1f"
 _T = TypeVar("_T")
+# clients repeat requests after 429 and 503, and take 409 for "nothing was written": an unknown outcome is 500
+_ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
+    (exceptions.NoSuchTableError, 404, "NoSuchTableException"),
+    (exceptions.NoSuchNamespaceError, 404, "NoSuchNamespaceException"),
+    (exceptions.TableAlreadyExistsError, 409, "AlreadyExistsException"),
+    (exceptions.NamespaceAlreadyExistsError, 409, "AlreadyExistsException"),
+    (exceptions.NamespaceNotEmptyError, 409, "NamespaceNotEmptyException"),
+    (exceptions.CommitFailedException, 409, "CommitFailedException"),
+    (exceptions.ForbiddenError, 403, "ForbiddenException"),
+    (exceptions.UnauthorizedError, 401, "NotAuthorizedException"),
+    (UnsupportedError, 406, "UnsupportedOperationException"),
+    (DeniedError, 403, "ForbiddenException"),
+    (InputError, 400, "BadRequestException"),
+)
+_LONGEST_MESSAGE = 4_000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status and the text of a JSON document; an empty text sends no body."""
+
+    status: int
+    text: str = ""
+
+
+DONE = Answer(204)
+
+
+def document(value: Mapping[str, Any]) -> Answer:
+    """Answer with a document."""
+    return Answer(200, json.dumps(value))
+
+
+def table(metadata: str, location: str | None) -> Answer:
+    """Answer with a table's metadata, as stored.
+
+    :param location: of the metadata; None for a table that a later commit creates.
+    """
+    return Answer(200, f'{{"metadata-location": {json.dumps(location)}, "metadata": {metadata}}}')
+
+
+def error(status: int, kind: str, message: str) -> Answer:
+    """Answer with an error, without secrets."""
+    content = {"message": mask(message, _LONGEST_MESSAGE), "type": kind, "code": status}
+    return Answer(status, json.dumps({"error": content}))
+
+
+def failure(raised: Exception, *, is_write: bool) -> Answer:
+    """Answer with the error that a request raised; after an unexpected one the outcome of a write is unknown."""
+    for known, status, kind in _ERRORS:
+        if isinstance(raised, known):
+            return error(status, kind, str(raised))
+    kind = "CommitStateUnknownException" if is_write else "InternalServerError"
+    return error(500, kind, f"{type(raised).__name__}: {raised}")
 
 
 @dataclass(frozen=True)
@@ -131,7 +186,7 @@ def _load_table(request: Request) -> Answer:
 
 def _table_exists(request: Request) -> Answer:
     if not request.catalog.exists(request.identifier):
-        raise NoSuchTableError(f"The table {'.'.join(request.identifier)} does not exist.")
+        raise exceptions.NoSuchTableError(f"The table {'.'.join(request.identifier)} does not exist.")
     return DONE
 
 
@@ -236,7 +291,7 @@ class RestInterface:
     def _answer(self, route: _Route, parts: Mapping[str, str], query: Mapping[str, str], body: bytes) -> Answer:
         try:
             if route.is_write and not self._writable:
-                raise ForbiddenError("The catalog is served for reads only.")
+                raise exceptions.ForbiddenError("The catalog is served for reads only.")
             return route.answer(Request(self._catalog, parts, query, _parsed(body) if route.is_write else {}))
         except Exception as raised:
             answer = failure(raised, is_write=route.is_write)

@@ -29,7 +29,6 @@ class Files(Storage, Protocol):
 
     def put(self, location: str, body: bytes) -> None:
         """Write an object unconditionally."""
-        ...
 
 
 class RowStorage:

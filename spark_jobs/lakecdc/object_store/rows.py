@@ -49,23 +49,18 @@ class Rows(Protocol):
 
     def read(self, location: str) -> Row | None:
         """Return the row of an object."""
-        ...
 
     def write(self, location: str, row: Row, tag: str | None) -> Answer:
         """Write the row of an object if the present one has a tag, or with None if there is none."""
-        ...
 
     def delete(self, location: str) -> None:
         """Delete the row of an object."""
-        ...
 
     def list(self, prefix: str) -> Iterator[tuple[str, Row]]:
         """Yield the rows of all objects whose location begins with a prefix."""
-        ...
 
     def bodies(self) -> Iterator[str]:
         """Yield the locations of the bodies that rows name."""
-        ...
 
 
 def open_rows(service: str, properties: Mapping[str, str], create: bool = True) -> Rows:
@@ -73,7 +68,6 @@ def open_rows(service: str, properties: Mapping[str, str], create: bool = True) 
 
     :param service: a URL of SQLAlchemy, or ``dynamodb://table``.
     :param properties: pyiceberg's; only ``dynamodb.…`` and ``client.…`` are read.
-    :param create: create a missing table of the rows.
     """
     if service.startswith(_DYNAMO):
         return DynamoRows(service.removeprefix(_DYNAMO), properties, create)

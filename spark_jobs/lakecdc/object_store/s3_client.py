@@ -34,7 +34,6 @@ def aws_client(
     :param properties: pyiceberg's, beginning with the service's name or ``client``.
     :param attempts: total per request.
     :param connections: maximum that the client keeps, one per thread.
-    :param hashes_bodies: see :func:`s3_client`.
     """
     try:
         from botocore.config import Config

@@ -66,27 +66,21 @@ class Storage(Protocol):
 
     def read(self, location: str) -> Stored | None:
         """Return an object, or None if there is none."""
-        ...
 
     def exists(self, location: str) -> bool:
         """Check whether there is an object, without reading its body."""
-        ...
 
     def create(self, location: str, body: bytes) -> Answer:
         """Write an object if none exists (``If-None-Match: *``)."""
-        ...
 
     def replace(self, location: str, body: bytes, tag: str) -> Answer:
         """Write an object if the present one has a tag (``If-Match``)."""
-        ...
 
     def delete(self, location: str) -> None:
         """Delete an object; nothing happens if there is none."""
-        ...
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield all objects whose location begins with a prefix, in any depth; nothing if there is none."""
-        ...
 
 
 class ReadOnly:
@@ -115,9 +109,7 @@ class Applier(Protocol):
         """Return the first metadata of a table.
 
         :param request: a ``CreateTableRequest``.
-        :param location: the table's.
         """
-        ...
 
     def apply(
         self, text: str, metadata_location: str, requirements: Sequence[Document], updates: Sequence[Document]
@@ -130,7 +122,6 @@ class Applier(Protocol):
         :raises UnsupportedError: this code would drop a part of the metadata, which the message names.
         :raises InputError: an update is not valid.
         """
-        ...
 
 
 def check_creation(requirements: Sequence[Document]) -> None:

@@ -61,7 +61,6 @@ class Tables:
     def create(self, identifier: Names, location: str, text: str) -> Version:
         """Create a table.
 
-        :param text: its first metadata.
         :raises pyiceberg.exceptions.TableAlreadyExistsError: the name or the location is used.
         :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
         :raises pyiceberg.exceptions.CommitFailedException: another writer creates or drops it.
@@ -75,7 +74,10 @@ class Tables:
         begun = self._begin(identifier, free, location)
         version = versions.commit(0, text, write=begun.document.incarnation)
         if version is None:
-            self._give_back(identifier, begun)
+            # leave the name to the writer of that version, if it was taken over from it
+            entry, _ = self._settle(identifier)
+            if entry is not None and entry.tag == begun.tag:
+                self._forget(identifier, begun)
             raise TableAlreadyExistsError(f"Another writer has created a table in {location}.")
         try:
             self._finish(identifier, begun)
@@ -125,12 +127,6 @@ class Tables:
             if entry is not None and entry.document.incarnation == write:
                 return entry
         raise _overtaken(identifier)
-
-    def _give_back(self, identifier: Names, begun: Entry) -> None:
-        """Leave a name to the writer whose version is at the location, if the name was taken over from it."""
-        entry, _ = self._settle(identifier)
-        if entry is not None and entry.tag == begun.tag:
-            self._forget(identifier, begun)
 
     def _finish(self, identifier: Names, begun: Entry) -> None:
         """Publish a new table under its name, if its namespace still exists."""
@@ -222,6 +218,8 @@ class Tables:
 
     def _settle(self, identifier: Names) -> State:
         """Read a name's document and the newest version, after completing a change that another writer has begun."""
+        from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
+
         while (entry := self._names.read(identifier)) is not None:
             document = entry.document
             if document.state == "dropped":
@@ -234,7 +232,9 @@ class Tables:
                 if (first_write := self._first_write(entry)) is None:
                     return entry, None
                 if first_write == document.incarnation:
-                    self._complete(identifier, entry)
+                    # another writer may be faster, or the namespace gone: the present state is read next
+                    with suppress(CommitFailedException, NoSuchNamespaceError):
+                        self._finish(identifier, entry)
                 else:
                     # it was taken over, and the new writer may be gone
                     self._names.write(identifier, entry, replace(document, incarnation=first_write))
@@ -246,15 +246,6 @@ class Tables:
                 return entry, head
             self._forget(identifier, entry)
         return None, None
-
-    def _complete(self, identifier: Names, begun: Entry) -> None:
-        from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
-
-        try:
-            self._finish(identifier, begun)
-        except (CommitFailedException, NoSuchNamespaceError):
-            # another writer was faster, or the namespace is gone: the present state is read next
-            return
 
     def _forget(self, identifier: Names, entry: Entry) -> None:
         document = entry.document

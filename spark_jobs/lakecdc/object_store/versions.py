@@ -63,10 +63,7 @@ class Dropped:
 
 
 class Versions:
-    """The metadata of one table.
-
-    :param location: the table's.
-    """
+    """The metadata of one table."""
 
     def __init__(self, storage: Storage, location: str) -> None:
         self._storage = storage
@@ -84,15 +81,14 @@ class Versions:
         for _ in range(_ATTEMPTS):
             read_at, hinted = time.monotonic(), self._hinted()
             stored = self._storage.read(self.location_of(hinted)) if hinted else None
-            number = self._newest(hinted if stored is not None else self._listed_newest())
+            known = hinted if stored is not None else max((number for number, _ in self._listed()), default=0)
+            number = self._newest(known)
             if number == 0:
                 return None
             if number != hinted or stored is None:
                 stored = self._storage.read(self.location_of(number))
-            if hinted < number:
-                self.move_hint(number)
-            elif hinted > number:
-                self._lower_hint(hinted, number)
+            if hinted != number:
+                self.move_hint(number, wrong=hinted)
             # a stub was the newest one a moment ago
             if stored is not None and (head := self._judged(number, stored, read_at)) is not None:
                 return head
@@ -138,16 +134,18 @@ class Versions:
                 self.move_hint(head.number + 1)
                 return
 
-    def move_hint(self, number: int) -> bool:
+    def move_hint(self, number: int, wrong: int = 0) -> bool:
         """Move the hint up to a version or beyond; return false if that fails.
 
         Readers by path that follow a stale hint see an older version of the table.
+
+        :param wrong: present hint to a version that never existed, from another writer or an older copy.
         """
         location, body = self._folder + HINT, str(number).encode()
         try:
             for _ in range(_ATTEMPTS):
                 stored = self._storage.read(location)
-                if stored is not None and _number(stored) >= number:
+                if stored is not None and _number(stored) >= number and _number(stored) != wrong:
                     return True
                 answer = (
                     self._storage.create(location, body)
@@ -160,26 +158,13 @@ class Versions:
             # the next writer moves it
             return False
         except LakecdcError as error:
-            log.warning("%s stays behind version %d: %s", location, number, error)
+            log.warning("%s does not name version %d: %s", location, number, error)
         return False
-
-    def _lower_hint(self, hinted: int, number: int) -> None:
-        """Correct a hint to a version that never existed, from another writer or an older copy."""
-        location = self._folder + HINT
-        try:
-            stored = self._storage.read(location)
-            if stored is not None and _number(stored) == hinted:
-                self._storage.replace(location, str(number).encode(), stored.tag)
-        except DeniedError:
-            return
-        except LakecdcError as error:
-            log.warning("%s stays ahead of version %d: %s", location, number, error)
 
     def trim(self, keep: int, now: datetime | None = None) -> int:
         """Replace superseded versions by stubs, and remove stubs older than thirty days and a hundred versions.
 
         :param keep: number of the newest versions that stay whole.
-        :param now: current time (UTC).
         :return: number of changed objects.
         """
         now, head = now or datetime.now(UTC), self.head()
@@ -225,9 +210,6 @@ class Versions:
     def _hinted(self) -> int:
         stored = self._storage.read(self._folder + HINT)
         return _number(stored) if stored is not None else 0
-
-    def _listed_newest(self) -> int:
-        return max((number for number, _ in self._listed()), default=0)
 
     def _newest(self, known: int) -> int:
         """Return the newest number; numbers above the hint have no gap, because none of them was ever removed.

@@ -12,8 +12,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-from lakecdc.runtime.unwanted_imports import without_pandas
-from lakecdc.runtime.worker import forget_archives
+from lakecdc.runtime.worker import forget_archives, without_pandas
 
 _MODULES = (
     *("numpy", "pyarrow.compute", "pyarrow.parquet", "pyspark.sql.pandas.serializers", "duckdb", "pyroaring"),

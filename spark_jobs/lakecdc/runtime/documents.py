@@ -13,6 +13,9 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from lakecdc.contract.errors import InputError
+from lakecdc.metadata.locations import in_s3
+from lakecdc.object_store.s3 import S3Storage, bucket_and_key
+from lakecdc.object_store.s3_client import s3_client
 
 _AT_ONCE = 16
 
@@ -50,9 +53,9 @@ def write_from(stream: IO[bytes], uri: str) -> None:
         with partial.open("wb") as document:
             shutil.copyfileobj(stream, document)
         partial.replace(path)
-    elif uri.startswith(("s3://", "s3a://")):
-        bucket, key = _bucket_and_key(uri)
-        _s3().put_object(Bucket=bucket, Key=key, Body=stream)
+    elif in_s3(uri):
+        bucket, key = bucket_and_key(uri)
+        s3_client({}).put_object(Bucket=bucket, Key=key, Body=stream)
     else:
         from pyarrow import fs
 
@@ -82,9 +85,9 @@ def _opened(uri: str) -> AbstractContextManager[Any]:
     path = _local(uri)
     if path is not None:
         return path.open("rb")
-    if uri.startswith(("s3://", "s3a://")):
-        bucket, key = _bucket_and_key(uri)
-        return closing(_s3().get_object(Bucket=bucket, Key=key)["Body"])
+    if in_s3(uri):
+        bucket, key = bucket_and_key(uri)
+        return closing(s3_client({}).get_object(Bucket=bucket, Key=key)["Body"])
     from pyarrow import fs
 
     system, name = fs.FileSystem.from_uri(uri)
@@ -99,8 +102,8 @@ def _below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
             with suppress(FileNotFoundError):
                 if file.name.endswith(endings):
                     yield str(file), file.read_bytes()
-    elif uri.startswith(("s3://", "s3a://")):
-        yield from _below_in_s3(*_bucket_and_key(uri), endings)
+    elif in_s3(uri):
+        yield from _below_in_s3(uri, endings)
     else:
         from pyarrow import fs
 
@@ -111,18 +114,16 @@ def _below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
                     yield info.path, document.read()
 
 
-def _below_in_s3(bucket: str, folder: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    client = _s3()
-
-    def read(key: str) -> tuple[str, bytes] | None:
-        with suppress(client.exceptions.NoSuchKey):
-            return f"s3://{bucket}/{key}", client.get_object(Bucket=bucket, Key=key)["Body"].read()
-        return None
-
+def _below_in_s3(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    storage = S3Storage({})
+    locations = [each.location for each in storage.list(f"{uri}/") if each.location.endswith(endings)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/".lstrip("/")):
-            keys = [each["Key"] for each in page.get("Contents", []) if each["Key"].endswith(endings)]
-            yield from filter(None, pool.map(read, keys))
+        for begin in range(0, len(locations), _AT_ONCE):
+            part = locations[begin : begin + _AT_ONCE]
+            for location, stored in zip(part, pool.map(storage.read, part), strict=True):
+                # gone since it was listed
+                if stored is not None:
+                    yield location, stored.body
 
 
 def _local(uri: str) -> Path | None:
@@ -130,15 +131,3 @@ def _local(uri: str) -> Path | None:
     if not parts.scheme:
         return Path(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-
-def _bucket_and_key(uri: str) -> tuple[str, str]:
-    parts = urlsplit(uri)
-    return parts.netloc, parts.path.lstrip("/")
-
-
-def _s3():  # type: ignore[no-untyped-def]
-    import boto3
-
-    # boto3 applies AWS_ENDPOINT_URL and the rest of the standard chain
-    return boto3.client("s3")

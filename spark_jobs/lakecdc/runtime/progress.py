@@ -26,7 +26,6 @@ class ProgressLog:
     :param table: its name, or another subject.
     :param what: the pieces, such as ``file groups``.
     :param total_bytes: of all pieces; 0 if unknown.
-    :param clock: returns seconds.
     """
 
     def __init__(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +16,15 @@ from lakecdc.contract import runtime
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import REDACTION_PATTERN, resolve
 from lakecdc.contract.spec import Catalog
-from lakecdc.object_store.open_catalog import serve
-from lakecdc.runtime.unwanted_imports import without_pandas
-from lakecdc.runtime.worker import prepare_workers
+from lakecdc.object_store.open_catalog import open_catalog, serve
+from lakecdc.runtime.worker import prepare_workers, without_pandas
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
+
+    from lakecdc.object_store.catalog import ObjectCatalog
+    from lakecdc.object_store.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +66,6 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     jars itself and runs on the cores of this machine.
 
     :param catalog: secret references are resolved into the session only.
-    :param name: application name.
     :param packages: Maven coordinates besides the catalog's, for a session that loads the jars itself.
     :raises SpecError: a secret reference cannot be resolved.
     """
@@ -201,9 +204,7 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
 
     properties = resolve(catalog.properties, "catalog.properties")
     if runtime.catalog_type(properties) == runtime.OBJECT_STORE:
-        from lakecdc.runtime.object_store import endpoint_address
-
-        properties = {**properties, **endpoint_address(spark, catalog.name, properties)}
+        properties = {**properties, **_endpoint_address(spark, catalog.name, properties)}
     else:
         serve(catalog.name, None)
     settings = runtime.spark_properties(catalog.name, properties)
@@ -224,3 +225,28 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
             hint="Check its uri, warehouse and credentials.",
         ) from error
     verify_commits(spark, catalog.name)
+
+
+def _endpoint_address(spark: SparkSession, name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's settings for the endpoint of an object-store catalog: in the driver, on loopback only.
+
+    The endpoint starts at the first use, once per application and catalog, and stops when the process exits. Executors
+    read and write files without the catalog.
+    """
+    catalog, endpoint = _started(spark.sparkContext, tuple(sorted(properties.items())))
+    serve(name, catalog)
+    # otherwise Spark itself deletes the files of a purged table, and frees version numbers
+    return {"uri": endpoint.uri, "token": endpoint.token, "rest-catalog-purge": "true"}
+
+
+@cache
+def _started(context: SparkContext, properties: tuple[tuple[str, str], ...]) -> tuple[ObjectCatalog, Endpoint]:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.metadata_updates import JvmApplier
+    from lakecdc.object_store.endpoint import Endpoint
+
+    catalog = open_catalog(dict(properties), JvmApplier(SparkSession(context)))
+    endpoint = Endpoint(catalog, writable=True).start()
+    atexit.register(endpoint.stop)
+    return catalog, endpoint

@@ -1,7 +1,8 @@
-"""Make the reuse of Spark's Python workers cheap; otherwise it costs 0.3 s per task.
+"""Make the start and the reuse of Spark's Python workers cheap; otherwise each reuse costs 0.3 s.
 
 Between tasks PySpark invalidates import caches and collects garbage. Up to Python 3.12 the first reads the directory of
-each archive on the module path, including Spark's own jar; the second visits every object.
+each archive on the module path, including Spark's own jar; the second visits every object. Unused imports of pandas by
+libraries delay each start, also of drivers, by a second and a half.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import gc
 import os
 import sys
 import tempfile
+import threading
 import time
 import uuid
 import zipimport
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
-
-from lakecdc.runtime.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,6 +27,8 @@ TASK_MEMORY = "LAKECDC_TASK_MEMORY"
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"
 # with less memory, a task cannot fold the events of 600,000 keys, the smallest part that it passes on
 _LEAST_MEMORY = 256
+# jobs use threads, and the list of modules is shared
+_one_at_a_time = threading.RLock()
 _settled = False
 
 
@@ -36,7 +39,6 @@ class TaskProgress:
     a cluster the executor's.
 
     :param what: the table and the task.
-    :param clock: returns seconds.
     """
 
     _PACE = 10.0
@@ -130,3 +132,31 @@ def spill_folder() -> str:
     """Return a folder on one of Spark's disks for this process."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
     return folders[os.getpid() % len(folders)]
+
+
+class _Absent:
+    """Finder that reports pandas as missing; Arrow would mistake a None in ``sys.modules`` for the module."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)
+
+
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """Hide pandas from libraries, unless it is already imported.
+
+    PySpark's ``lit`` checks whether numpy is installed, DuckDB whether a table is a pandas DataFrame, and Arrow's
+    datasets, which pyiceberg imports, whether a scalar is a pandas array; each imports all of pandas for that and
+    remembers the answer. ``createDataFrame`` checks every time.
+    """
+    with _one_at_a_time:
+        if "pandas" in sys.modules:
+            yield
+            return
+        sys.meta_path.insert(0, _Absent)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(_Absent)

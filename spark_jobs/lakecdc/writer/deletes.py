@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakecdc.iceberg.core_time import run_tasks
-from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import output
 from lakecdc.iceberg.puffin import PuffinBuilder, bitmap
+from lakecdc.iceberg.staging import WrittenDeletes
 from lakecdc.metadata.names import PATH_ID, POSITION_ID
 from lakecdc.runtime.worker import settle
 
@@ -45,7 +45,6 @@ _COLUMNS = [(PATH_ID, "file_path", "string"), (POSITION_ID, "pos", "long")]
 class Target:
     """Settings for writing tasks.
 
-    :param folder: location to write below.
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     :param data_files: file number to location.
     :param merge: numbers of the data files whose position deletes are merged even without new positions.
@@ -136,7 +135,6 @@ def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> l
     """Write the delete files of some data files.
 
     :param positions: ``file_number``, ``position``, and whether it was ``known``.
-    :param tasks: maximum number of writing tasks.
     :return: one entry per data file with newly deleted positions or merged deletes.
     """
     files = run_tasks(

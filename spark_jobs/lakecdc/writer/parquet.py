@@ -92,11 +92,9 @@ def file_columns(table: IcebergTable, sources: Mapping[str, str], names: Sequenc
 class FileLayout:
     """Location and format of the files of one kind.
 
-    :param folder: location to write below.
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     :param codec: pyarrow's name of the compression.
     :param bloom: Bloom filters to write: false-positive rate and maximum bytes by column.
-    :param file_bytes: size at which a file is finished.
     :param level: of the compression; None for Arrow's default.
     """
 

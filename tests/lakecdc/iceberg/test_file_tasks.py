@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from lakecdc.iceberg import file_tasks
-from lakecdc.iceberg.file_pairs import pairs_with, planned_without
 from lakecdc.iceberg.file_tasks import (
     FileTask,
     java_tasks,
     others_of,
+    pairs_with,
     parts_by_pairs,
     planned_tasks,
+    planned_without,
     tasks_under,
 )
 from lakecdc.iceberg.jvm import iterate, listed
@@ -73,7 +74,8 @@ def test_live_deletes_are_listed(table: IcebergTable) -> None:
 
 @pytest.mark.parametrize("at_once", [2, 1000])
 def test_tasks_equal_those_of_iceberg(table: IcebergTable, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_tasks, "_FILES_AT_ONCE", (at_once, at_once))
+    monkeypatch.setattr(file_tasks, "PART", at_once)
+    monkeypatch.setattr(file_tasks, "_FEWEST_AT_ONCE", at_once)
     monkeypatch.setattr(file_tasks, "_OTHERS_AT_ONCE", 1)
     equality, positions, tasks = planned(table)
     expected = {str(task.file().location()): task for task in iterate(table.java.newScan().planFiles())}
@@ -141,7 +143,8 @@ def _deletes(tasks: Any) -> list[tuple[str, set[str]]]:
 
 def test_pairs_above_the_limit_are_not_stored(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tasks, "MAX_PAIRS", 3)
-    monkeypatch.setattr(file_tasks, "_FILES_AT_ONCE", (4, 4))
+    monkeypatch.setattr(file_tasks, "_FEWEST_AT_ONCE", 4)
+    monkeypatch.setattr(file_tasks, "PART", 4)
     _, _, tasks = planned(table)
     pairs, are_paired = 0, []
     for task in tasks:

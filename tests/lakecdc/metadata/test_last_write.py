@@ -46,12 +46,12 @@ def test_every_write_counts_and_the_position_stays_that_of_ingestion() -> None:
     assert write.position is not None and write.position["lsn"] == "0/9"
     unfed = last_write([FOREIGN], {})
     assert unfed is not None and unfed.position is None and unfed.source_time is None
-    assert unfed.source_lag_seconds(NOON) is None
+    assert unfed.facts(NOON)["source_lag_seconds"] is None
 
 
 def test_a_source_whose_clock_is_ahead_is_not_behind() -> None:
     write = last_write([FED], {})
-    assert write is not None and write.source_lag_seconds(datetime(2026, 1, 1, tzinfo=UTC)) == 0.0
+    assert write is not None and write.facts(datetime(2026, 1, 1, tzinfo=UTC))["source_lag_seconds"] == 0.0
 
 
 def test_a_quiet_run_advances_the_source_time() -> None:

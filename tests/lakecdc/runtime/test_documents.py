@@ -28,7 +28,8 @@ class Bucket(BaseHTTPRequestHandler):
         if "list-type" in query:
             keys = [key for key in KEYS if key.startswith(query["prefix"])]
             begin = int(query.get("continuation-token", 0))
-            listed = "".join(f"<Contents><Key>{key}</Key></Contents>" for key in keys[begin : begin + 2])
+            facts = "<Size>1</Size><LastModified>2026-01-31T00:00:00.000Z</LastModified>"
+            listed = "".join(f"<Contents><Key>{key}</Key>{facts}</Contents>" for key in keys[begin : begin + 2])
             more = f"<NextContinuationToken>{begin + 2}</NextContinuationToken>" if begin + 2 < len(keys) else ""
             truncated = str(bool(more)).lower()
             text = f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{more}{listed}</ListBucketResult>"
@@ -41,6 +42,7 @@ class Bucket(BaseHTTPRequestHandler):
     def _answer(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", '"1"')
         self.end_headers()
         self.wfile.write(content)
 

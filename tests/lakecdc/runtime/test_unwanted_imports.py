@@ -8,7 +8,7 @@ import sys
 import pytest
 
 DRIVER = """
-from lakecdc.runtime.unwanted_imports import without_pandas
+from lakecdc.runtime.worker import without_pandas
 with without_pandas():
     import pyspark.testing.utils
 from pyspark.sql.types import NumpyScalarConverter
@@ -28,13 +28,13 @@ source({}, __import__("os").devnull).open()
 """
 IMPORTS_PANDAS = """
 import pandas
-from lakecdc.runtime.unwanted_imports import without_pandas
+from lakecdc.runtime.worker import without_pandas
 with without_pandas():
     assert sys.modules["pandas"] is pandas
 """
 THREADS = """
 import threading, time
-from lakecdc.runtime.unwanted_imports import without_pandas
+from lakecdc.runtime.worker import without_pandas
 failed = []
 def work(seconds):
     try:

@@ -94,7 +94,12 @@ class Deletes:
                     break
                 except ConflictError as error:
                     head = self._table.refresh().head()
-                    if resolution is None or fence.state_changed or head == self.base or searches == _SEARCHES:
+                    if (
+                        resolution is None
+                        or fence.refusal == "state changed"
+                        or head == self.base
+                        or searches == _SEARCHES
+                    ):
                         raise
                     if then is not None:
                         raise StagedBeforeError(error.message, table=self._table.name, hint=error.hint) from error

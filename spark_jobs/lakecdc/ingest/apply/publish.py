@@ -143,7 +143,7 @@ def publish(
         # after other errors the commit may have succeeded: keep the files for orphan removal to decide
         if audit is None or not audit.on_branch:
             deletes.discard(staged)
-        overtaken = fence.out_of_reach or fence.head_moved or fence.rows_added
+        overtaken = fence.refusal in ("out of reach", "head moved", "rows added")
         if overtaken or isinstance(error, OutOfReachError | StagedBeforeError):
             raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
         refuse_moved_state(table, fence, error)
@@ -171,7 +171,7 @@ def enter_history(batch: Batch | None, moment: str = "") -> None:
 
 def refuse_moved_state(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:
     """Raise StateMovedError if the commit was refused because rows have changed since the comparison."""
-    if fence.floor_moved or fence.state_changed:
+    if fence.refusal in ("floor moved", "state changed"):
         raise StateMovedError(error.message, table=table.name, hint=error.hint) from error
 
 

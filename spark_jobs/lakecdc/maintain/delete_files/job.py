@@ -17,12 +17,12 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import has_several_specs
-from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
+from lakecdc.iceberg.staging import WrittenDeletes, delete_file
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.match import SearchFacts, convert, refuse_table
 from lakecdc.maintain.delete_files.leftovers import refusal

@@ -14,8 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.iceberg.file_pairs import pairs_with, planned_without
-from lakecdc.iceberg.file_tasks import FileTask
+from lakecdc.iceberg.file_tasks import FileTask, pairs_with, planned_without
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete
 from lakecdc.iceberg.scan import TaskBuilder, dropped_beyond_readers, field_types, read_staged, specs_losing_partitions
 from lakecdc.iceberg.staging import staged_tasks

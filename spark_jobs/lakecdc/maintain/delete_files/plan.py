@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
-from lakecdc.iceberg.file_pairs import pairs_with
-from lakecdc.iceberg.file_tasks import FileTask, others_of, planned_tasks
+from lakecdc.iceberg.file_tasks import FileTask, others_of, pairs_with, planned_tasks
 from lakecdc.iceberg.live_deletes import (
     DeleteKey,
     EqualityDelete,

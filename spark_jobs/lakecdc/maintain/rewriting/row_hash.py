@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakecdc.reader.projection import UnreadError
-from lakecdc.runtime.unwanted_imports import without_pandas
-from lakecdc.runtime.worker import open_duckdb
+from lakecdc.runtime.worker import open_duckdb, without_pandas
 
 if TYPE_CHECKING:
     import duckdb

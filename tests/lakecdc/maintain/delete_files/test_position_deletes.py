@@ -55,9 +55,9 @@ def second_delete_file(lake: Lake, name: str) -> None:
     """Delete position 0 of the first data file again, in a second delete file."""
     from pyroaring import BitMap64
 
-    from lakecdc.iceberg.delete_file_objects import delete_file
     from lakecdc.iceberg.file_io import new_folder, storage_properties
     from lakecdc.iceberg.jvm import iterate
+    from lakecdc.iceberg.staging import delete_file
     from lakecdc.writer.deletes import FilePositions, Target, write_position_deletes
 
     table = lake.table(name)

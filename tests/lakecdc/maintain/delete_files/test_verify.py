@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 
 from lakecdc.contract.errors import SpecError, VerificationError
-from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+from lakecdc.iceberg.staging import WrittenDeletes
 from lakecdc.iceberg.table import DELETES_SHARED, IcebergTable
 from lakecdc.maintain.delete_files import job as delete_files
 from lakecdc.maintain.delete_files import plan, verify
