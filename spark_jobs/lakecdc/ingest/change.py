@@ -126,11 +126,6 @@ class Rows:
         return None
 
     @property
-    def first_order(self) -> str | None:
-        """Return the lowest order key of the events if it is known without a Spark job."""
-        return None
-
-    @property
     def deletes(self) -> DataFrame:
         """Return the deletes, with at least ``key, op, order, source_time``."""
         return self.frame.where("op = 'd'")

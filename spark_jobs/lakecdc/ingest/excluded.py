@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.envelopes.dms import OLD_PREFIX
+from lakecdc.ingest.envelopes.json_values import UnreadableError, parse_json
+from lakecdc.model.tokens import to_text
 
 #: formats whose messages are the row, possibly in a ``payload`` beside its schema
 _FLAT = ("json", "debezium-flat-json")
@@ -27,14 +28,6 @@ _OWN = frozenset(
 )
 
 
-class _Members(list[tuple[str, Any]]):
-    """A JSON object with its members in order."""
-
-
-class _Literal(str):
-    """A number as written, so that no digit is lost."""
-
-
 def value_without(target: Target, format_name: str) -> Callable[[bytes | None], bytes | None]:
     """Return a function that removes the excluded columns from a message's value; None for values other than JSON."""
     names = frozenset([*target.exclude_columns, *(f"{OLD_PREFIX}{name}" for name in target.exclude_columns)])
@@ -50,34 +43,23 @@ def key_without(target: Target) -> Callable[[bytes | None], bytes | None]:
 
 def _cut(message: bytes | None, cut: Callable[[Any, frozenset[str]], Any], names: frozenset[str]) -> bytes | None:
     try:
-        return None if message is None else _text(cut(_parsed(message), names)).encode()
-    except (ValueError, RecursionError):
+        return None if message is None else to_text(cut(parse_json(bytes(message)), names)).encode()
+    except (UnreadableError, RecursionError):
         return None
 
 
-def _parsed(message: bytes) -> Any:
-    return json.loads(
-        bytes(message).decode(),
-        object_pairs_hook=_Members,
-        parse_float=_Literal,
-        parse_int=_Literal,
-        parse_constant=_Literal,
-    )
-
-
 def _row(node: Any, names: frozenset[str]) -> Any:
-    if not isinstance(node, _Members):
+    if not isinstance(node, dict):
         return node
-    members = [(name, value) for name, value in node if name not in names]
-    return _Members((name, _row(value, names) if name == "payload" else value) for name, value in members)
+    members = ((name, value) for name, value in node.items() if name not in names)
+    return {name: _row(value, names) if name == "payload" else value for name, value in members}
 
 
 def _envelope(node: Any, names: frozenset[str]) -> Any:
-    if not isinstance(node, _Members):
+    if not isinstance(node, dict):
         return _anywhere(node, names)
     excluded = (names - _OWN).union(_STATEMENTS)
-    members = [(name, value) for name, value in node if name not in excluded]
-    return _Members((name, _part(name, value, names)) for name, value in members)
+    return {name: _part(name, value, names) for name, value in node.items() if name not in excluded}
 
 
 def _part(name: str, value: Any, names: frozenset[str]) -> Any:
@@ -90,14 +72,6 @@ def _part(name: str, value: Any, names: frozenset[str]) -> Any:
 
 def _anywhere(node: Any, names: frozenset[str]) -> Any:
     """Remove members of these names at any depth."""
-    if isinstance(node, _Members):
-        return _Members((name, _anywhere(value, names)) for name, value in node if name not in names)
+    if isinstance(node, dict):
+        return {name: _anywhere(value, names) for name, value in node.items() if name not in names}
     return [_anywhere(item, names) for item in node] if type(node) is list else node
-
-
-def _text(node: Any) -> str:
-    if isinstance(node, _Members):
-        return "{" + ", ".join(f"{json.dumps(name)}: {_text(value)}" for name, value in node) + "}"
-    if isinstance(node, list):
-        return "[" + ", ".join(map(_text, node)) + "]"
-    return str(node) if isinstance(node, _Literal) else json.dumps(node)

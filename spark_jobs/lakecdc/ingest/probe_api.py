@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import RECONCILE
 from lakecdc.metadata.source_state import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Set
+    from typing import Any
 
     from lakecdc.contract.findings import Finding
     from lakecdc.contract.sources import Source
@@ -23,6 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["check_start", "have_read_files", "jdbc_table_name", "measure_lag", "start_findings"]
 
+_DATABASES = ("mysql", "postgres")
+
+
+def _module(source: Source, name: str) -> Any:
+    return import_module(f"lakecdc.ingest.sources.{source.type}.{name}")
+
 
 def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
     """Check what a run checks first, and whether the source has changes; the job checks other source types.
@@ -30,50 +35,23 @@ def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> Sour
     :param positions: of tables that were fed; None if unknown.
     :raises LakecdcError: no table can be fed from the source.
     """
-    source = spec.source
-    if isinstance(source, PostgresSource):
-        from lakecdc.ingest.sources.postgres import connect as postgres
-
-        server = postgres.address(source)
-        with closing(postgres.connect(server)) as session:
-            if spec.job == RECONCILE:
-                return SourceState()
-            # needs pyspark, unlike the login above
-            from lakecdc.ingest.sources.postgres import checks as postgres_start
-
-            return postgres_start.check(session, server, spec, source, positions)
-    if isinstance(source, MysqlSource):
-        from lakecdc.ingest.sources.mysql import connect as mysql
-
-        place = mysql.address(source)
-        with closing(mysql.connect(place)) as connection:
-            if spec.job == RECONCILE:
-                return SourceState()
-            from lakecdc.ingest.sources.mysql import checks as mysql_start
-
-            return mysql_start.check(connection, place, spec, positions)
-    if isinstance(source, KafkaSource):
-        from lakecdc.ingest.sources.kafka import checks
-
-        return checks.check(spec, source, positions)
-    return SourceState()
+    source, state = spec.source, SourceState()
+    if source is not None and source.type in _DATABASES:
+        connection = _module(source, "connect")
+        where = connection.address(source)
+        with closing(connection.connect(where)) as session:
+            if spec.job != RECONCILE:
+                # needs pyspark, unlike the login above
+                state = _module(source, "checks").check(session, where, spec, source, positions)
+    elif source is not None and source.type == "kafka":
+        state = _module(source, "checks").check(spec, source, positions)
+    return state
 
 
 def start_findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
     """Check in detail, without changes, what a run checks when it starts; other sources yield nothing."""
-    source = spec.source
-    if isinstance(source, PostgresSource):
-        from lakecdc.ingest.sources.postgres import checks as postgres
-
-        yield from postgres.findings(spec, source, positions)
-    elif isinstance(source, MysqlSource):
-        from lakecdc.ingest.sources.mysql import checks as mysql
-
-        yield from mysql.findings(spec, source, positions)
-    elif isinstance(source, KafkaSource):
-        from lakecdc.ingest.sources.kafka import checks as kafka
-
-        yield from kafka.findings(spec, source)
+    if spec.source is not None and spec.source.type in (*_DATABASES, "kafka"):
+        yield from _module(spec.source, "checks").findings(spec, spec.source, positions)
 
 
 def measure_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, int]:
@@ -85,18 +63,13 @@ def measure_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, 
     :raises InputError: another type of source, or a position that does not belong to this source.
     :raises SourceUnavailableError: the source is unreachable.
     """
-    if isinstance(source, PostgresSource):
-        from lakecdc.ingest.sources.postgres import checks as postgres
-
-        return postgres.lag(source, positions)
-    if isinstance(source, KafkaSource):
-        from lakecdc.ingest.sources.kafka import checks
-
-        return checks.lag(source, positions)
-    raise InputError(
-        f"Cannot measure the lag of a source of type {source.type!r}.",
-        hint="Use a source of type postgres or kafka, or wait with IcebergWatermarkSensor.",
-    )
+    if source.type not in ("kafka", "postgres"):
+        raise InputError(
+            f"Cannot measure the lag of a source of type {source.type!r}.",
+            hint="Use a source of type postgres or kafka, or wait with IcebergWatermarkSensor.",
+        )
+    lag: dict[str, int] = _module(source, "checks").lag(source, positions)
+    return lag
 
 
 def have_read_files(positions: Iterable[Position], names: Set[str]) -> bool:

@@ -144,8 +144,10 @@ def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rej
     return Rejected(rows, lost.count())
 
 
-def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
-    """Reject events whose values do not fit, and return the batch; ``events`` counts all events of the source."""
+def with_misfits(batch: Batch, misfits: DataFrame | None, events: int) -> Batch:
+    """Reject events whose values do not fit, if any, and return the batch; ``events`` counts all of the source."""
+    if misfits is None:
+        return batch
     key = F.col("key")
     lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
     bad = misfits.withColumn("lacking", lacking)

@@ -167,7 +167,7 @@ def drop_stale(folded: DataFrame, table: IcebergTable, key: Sequence[str], compa
 
     :param folded: ``key, op, order`` and more, one row per key.
     """
-    if compared.mark is None or compared.lowest is None or not compared.may_be_newer:
+    if compared.mark is None or compared.lowest is None or compared.lowest > compared.mark:
         return CurrentRows(folded)
     current = _drop_suspects(folded, table, key, compared, compared.mark)
     if compared.truncated is None or compared.lowest >= compared.truncated:

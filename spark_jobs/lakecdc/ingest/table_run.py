@@ -247,7 +247,7 @@ class TableRun:
             )
             mode = self._choose_mode(replace(batch, rows=folded), mark)
             reconciliation = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost)
-            rows, first_order = reconciliation.reconcile(folded), measured.first_order or batch.rows.first_order
+            rows, first_order = reconciliation.reconcile(folded), measured.first_order
             state, places = reconciliation.state, reconciliation.places
             plan = replace(batch.commit, first_order=first_order, state=state, places=places)
             self._write(replace(batch, rows=rows, commit=plan), mode, position)
@@ -311,13 +311,15 @@ class TableRun:
 @contextmanager
 def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, Stats]]:
     """Fold the rows of a batch and measure them, unless tasks have done so."""
-    known = rows.stats if rows.folded and batch.truncate_order == rows.void_below else None
-    if known is not None:
+    known = rows.stats
+    if known is not None and rows.folded and batch.truncate_order == rows.void_below:
         yield rows, known
         return
     folded = _folded(batch, rows).persist()
     try:
-        measured = replace(measure_folded(folded), filled_keys=rows.filled_keys if rows.folded else 0)
+        measured = measure_folded(folded)
+        first_order = measured.first_order or (known.first_order if known else None)
+        measured = replace(measured, first_order=first_order, filled_keys=rows.filled_keys if rows.folded else 0)
         yield Rows(folded, folded=True, keys=measured.keys), measured
     finally:
         folded.unpersist()

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame
 
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import decode, decode_messages
+from lakecdc.ingest.engine.decoded import Request
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.log import LogFold, LogRows
-from lakecdc.ingest.engine.run import EngineResult, FoldPlan, SecondPassError, judge_events
+from lakecdc.ingest.engine.run import EngineResult, SecondPassError, judge_events
 from lakecdc.ingest.sources.log import source
 from tests.on_demand import on_demand
 
@@ -50,7 +51,7 @@ def _refuse(*_arguments: Any) -> None:
     raise SecondPassError("required by the test")
 
 
-def _unfolded(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
-    judged = judge_events(messages, decoding, replace(plan, every=True, folds=False))
+def _unfolded(messages: DataFrame, decoding: Decoding, request: Request, **options: Any) -> EngineResult:
+    judged = judge_events(messages, decoding, request, **{**options, "folds": False})
     assert judged.rows is not None
     return replace(judged, rows=Rows(judged.rows.frame))  # type: ignore[arg-type]

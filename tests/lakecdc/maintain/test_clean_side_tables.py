@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from lakecdc.contract.errors import SpecError, UnsupportedError
@@ -128,7 +128,7 @@ class Beside:
         rows = []
         for one in rounds:
             key = f"'{target or self.name}', {one.through}"
-            rows += [f"({key}, 'c', null)", f"({key}, 'end', {json.dumps(one.to_json())!r})"]
+            rows += [f"({key}, 'c', null)", f"({key}, 'end', {msgspec.json.encode(one).decode()!r})"]
         self.lake.sql(f"INSERT INTO lake.{parked} (target, through, kind, summary) VALUES {', '.join(rows)}")
 
     def keep(self, target: str, *messages: tuple[str, str, str | None]) -> None:

@@ -73,19 +73,13 @@ def anew_if_overtaken(
     started_from: str | None,
 ) -> Applied:
     """Stage and commit a batch; retry a few times if others invalidate its files before the commit."""
-    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
-
-    def refresh(_: object) -> None:
-        log.info("%s: the table has changed meanwhile, the batch is staged again", table.name)
-        table.refresh()
-
-    attempts = Retrying(
-        retry=retry_if_exception_type(OvertakenError),
-        stop=stop_after_attempt(_STAGINGS),
-        before_sleep=refresh,
-        reraise=True,
-    )
-    return attempts(attempt, table, batch, position, started_from)
+    for _ in range(_STAGINGS - 1):
+        try:
+            return attempt(table, batch, position, started_from)
+        except OvertakenError:
+            log.info("%s: the table has changed meanwhile, the batch is staged again", table.name)
+            table.refresh()
+    return attempt(table, batch, position, started_from)
 
 
 def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:

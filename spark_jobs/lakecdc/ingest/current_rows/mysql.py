@@ -73,7 +73,7 @@ class Table:
 
     @property
     def ordered(self) -> dict[str, str]:
-        own = {c.name: c.named.type.spark for c in self.table.columns if c.named.type and c.base in snapshot.ORDERED}
+        own = {c.name: c.type.spark for c in self.table.columns if c.type and c.base in snapshot.ORDERED}
         return {c.name: c.type for c in self.columns if own.get(c.name) == c.type}
 
     @contextmanager

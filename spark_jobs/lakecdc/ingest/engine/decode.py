@@ -17,7 +17,7 @@ from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader, envelope_frame
 from lakecdc.ingest.engine.message_facts import collect_message_facts, message_facts
 from lakecdc.ingest.engine.pieces import OddTextError
-from lakecdc.ingest.engine.run import EngineResult, Scan, SecondPassError, decode_at_once
+from lakecdc.ingest.engine.run import EngineResult, SecondPassError, decode_at_once
 from lakecdc.ingest.engine.source_tables import feeds, only_source
 from lakecdc.ingest.engine.table_fields import target_fields, typed_field
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
@@ -122,8 +122,7 @@ class _BatchDecoder:
 
     def _attempt(self, fields: tuple[Field, ...]) -> tuple[EngineResult, Decoded, TableMessages | None]:
         """Decode the batch in tasks, and collect the messages that they set aside; None if there are none."""
-        scan, plan = self._known.scan, self._request.fold_plan(folds=self._request.folds)
-        result = decode_at_once(self._messages, self._decoding(fields, scan), plan, scan)
+        result = decode_at_once(self._messages, self._decoding(fields), self._request)
         aside = None if result.aside is None else find_table_messages(result.aside, self._request, result)
         return result, self._plain(result), aside
 
@@ -145,9 +144,9 @@ class _BatchDecoder:
             raise SecondPassError("the key columns are unknown yet")
         return fields
 
-    def _decoding(self, fields: tuple[Field, ...], scan: Scan | None) -> Decoding:
+    def _decoding(self, fields: tuple[Field, ...]) -> Decoding:
         """Return how messages are read in one pass."""
-        request = self._request
+        request, scan = self._request, self._known.scan
         return Decoding(
             fields,
             request.key,

@@ -114,11 +114,11 @@ def decode_messages(own: TableMessages, request: Request) -> Decoded:
         rejects=True,
         judged=Judged(own.reader.read, source_tables, own.encoded),
     )
-    plan = request.fold_plan(folds=request.folds and bool(target.key) and own.has_columns)
-    if target.on_truncate == "apply":
-        plan = replace(plan, void_below=total.truncate_order)
+    folds = request.folds and bool(target.key) and own.has_columns
+    void_below = total.truncate_order if target.on_truncate == "apply" else None
     last = mine[0].last_schema if len(mine) == 1 else ()
-    result = judge_events(_with_placed(own, reading, request.known), decoding, plan)
+    placed = _with_placed(own, reading, request.known)
+    result = judge_events(placed, decoding, request, folds=folds, void_below=void_below)
     return Decoded(
         tuple(f.column for f in own.fields),
         target.key,

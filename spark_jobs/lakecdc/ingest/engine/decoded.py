@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
@@ -12,10 +13,12 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.engine.fold import can_fold
-from lakecdc.ingest.engine.run import FoldPlan, Scan
 from lakecdc.ingest.engine.source_tables import shards_mix
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.model.order import Marks, Stretch
+
+if TYPE_CHECKING:
+    from lakecdc.ingest.engine.run import Scan
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,11 @@ class Request:
         """Check whether tasks may reduce the batch to the last event of each key."""
         return can_fold(self.target) and self.known.folds
 
-    def fold_plan(self, *, folds: bool) -> FoldPlan:
-        """Return how the events of the batch are folded."""
+    @property
+    def marks(self) -> Marks:
+        """Return the highest order keys applied to the table."""
         # positions of different shards cannot be compared, so marks do not apply to a row
-        marks = Marks(None if shards_mix(self.target) else self.known.marks, self.known.high_order)
-        return FoldPlan(marks, self.known.partition_by, bool(self.target.history_table) or not folds, folds)
+        return Marks(None if shards_mix(self.target) else self.known.marks, self.known.high_order)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each
-from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
+from lakecdc.ingest.envelopes.message import Envelope, Keys, as_text, read_message
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.envelope import Read, Reading
 from lakecdc.ingest.formats.message_columns import PLACED, read_messages
@@ -51,7 +51,10 @@ class EnvelopeReader:
         each = zip(read_messages(payloads.messages), parse_each(payloads.values), payloads.problems, strict=True)
         for place, (message, value, problem) in enumerate(each):
             schema = payloads.schemas[place]
-            for envelope in _envelopes(rows, message, value, problem):
+            if problem is not None:
+                rule, _, reason = problem.partition(": ")
+                value = UnreadableError(rule, reason)
+            for envelope in read_message(rows, message, value):
                 yield self._read(place, envelope, None if schema is None else schema.decode())
 
     def _read(self, place: int, envelope: Envelope, schema: str | None) -> Read:
@@ -65,18 +68,6 @@ class EnvelopeReader:
             # an unreadable message is not a row event
             envelope = msgspec.structs.replace(envelope, op=None)
         return Read(place, envelope, schema)
-
-
-def _envelopes(rows: Any, message: Message, value: Any, problem: str | None) -> Iterator[Envelope]:
-    try:
-        if problem is not None:
-            rule, _, reason = problem.partition(": ")
-            raise UnreadableError(rule, reason)
-        if type(value) is UnreadableError:
-            raise value
-        yield from map(refuse_bad_names, rows(message, value))
-    except UnreadableError as error:
-        yield Envelope(None, source_table=message.topic, problem=(error.rule, str(error)))
 
 
 @lru_cache(_MOST_SCHEMAS)

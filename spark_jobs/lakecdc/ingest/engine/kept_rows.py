@@ -32,7 +32,7 @@ from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_
 from lakecdc.ingest.formats.changes import REJECTED
 from lakecdc.ingest.formats.rows.cells import stored_type
 from lakecdc.ingest.formats.text_columns import OUTERMOST
-from lakecdc.model.columns import DECIMAL, MICROSECONDS_OF_A_DAY, ColumnType, Parser, arrow_type, parse_number
+from lakecdc.model.columns import DECIMAL, ColumnType, Parser, arrow_type, parse_number
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, moment
 from lakecdc.model.tokens import MisfitError, Nested, as_token, to_text
 from lakecdc.runtime.worker import settle
@@ -43,9 +43,6 @@ _OF_EARLIER_RELEASE = (
 )
 _UNREADABLE = "it is not the JSON of a change; read its row again at the source"
 _OTHER_KEY = "it was stored when the table had another key"
-# a year with a sign, or 0; the calendar repeats after 400 years
-_ANY_YEAR = re.compile(r"([+-][0-9]{4,6}|0000)(-.+)")
-_DAYS_OF_CYCLE = 146_097
 # rows of a full load without a key have the same order key; their places distinguish equal rows
 _TWIN = re.compile(r".*#([0-9]+)", re.DOTALL)
 
@@ -163,8 +160,6 @@ class DecodeKept:
             try:
                 values[name] = find_parser(own.type, kind, self.infinity)(as_token(image.get(own.name)))
             except MisfitError:
-                if own.type == kind:
-                    raise StaysError(_UNREADABLE) from None
                 misfits.append(f"{name} ({kind})")
         return values, misfits
 
@@ -178,8 +173,6 @@ def find_parser(kept_type: str, sql_type: str, infinity: str = "quarantine") -> 
     if kept_type == "string" and sql_type in OUTERMOST and infinity != "quarantine":
         low, high = OUTERMOST[sql_type] if infinity == "bounds" else (None, None)
         return lambda value: parse({"-infinity": low, "infinity": high}.get(value, value))
-    if kept_type == sql_type and sql_type in OUTERMOST:
-        return partial(_any_year, parse, 1 if sql_type == "date" else MICROSECONDS_OF_A_DAY)
     if sql_type == "string" and DECIMAL.match(kept_type):
         return lambda value: None if value is None else f"{parse_number(value):f}"
     if sql_type == "string" and kept_type in ("timestamp", "timestamp_ntz"):
@@ -196,18 +189,6 @@ def _json_text(value: Any, *, is_text: bool) -> str | None:
         return to_text(parse_json(value) if is_text and isinstance(value, str) else value)
     except UnreadableError as error:
         raise MisfitError(str(error)) from None
-
-
-def _any_year(parse: Parser, day: int, value: Any) -> Any:
-    """Parse a date or moment of any year, given the length of a day in Arrow's unit."""
-    match = _ANY_YEAR.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        return parse(value)
-    cycles, year = divmod(int(match[1]) - 2000, 400)
-    number = parse(f"{2000 + year}{match[2]}") + cycles * _DAYS_OF_CYCLE * day
-    if not -(1 << 63) <= number < 1 << 63:
-        raise MisfitError("no type can store it")
-    return number
 
 
 def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int | None] | None) -> Expression:

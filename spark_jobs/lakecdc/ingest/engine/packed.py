@@ -109,11 +109,6 @@ class PackedRows(Rows):
         return Rejected(of_messages.select(*of_message, values.alias("row_key")), self.facts.rejected)
 
     @property
-    def first_order(self) -> str | None:
-        """Return the lowest order key of the events; None if tasks did not compute it."""
-        return min(self.facts.first_orders.values(), default=None)
-
-    @property
     def deletes(self) -> DataFrame:
         """Return the deletes, without unpacking the rest."""
         rows = unpacked(self.cells, self.layout, "d")
@@ -123,10 +118,10 @@ class PackedRows(Rows):
     def stats(self) -> Stats:
         facts = self.facts
         events, high = {op: facts.events[op] for op in OPS}, facts.high_order
+        first = min(facts.first_orders.values(), default=None)
         if not self.folded:
-            return Stats(events, self.first_late, high)
-        counts = facts.keys, facts.open, facts.deletes
-        return Stats(events, facts.low_order, high, *counts, filled_keys=facts.filled)
+            return Stats(events, self.first_late, high, first_order=first)
+        return Stats(events, facts.low_order, high, facts.keys, facts.open, facts.deletes, first, facts.filled)
 
 
 def gathered(typed: DataFrame, layout: PackedLayout, buffering: Buffering, again: Callable[[], Rows]) -> PackedRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
+from lakecdc.ingest.engine.decoded import Request
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.fold import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
@@ -20,7 +21,6 @@ from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import Buffering, DecodeTask, Read
 from lakecdc.ingest.formats.messages import SCHEMA, Messages, as_they_are
 from lakecdc.ingest.formats.values import Field
-from lakecdc.model.order import Marks
 
 #: columns of messages in a scan without keys
 VALUES = "value string, arrival bigint"
@@ -99,32 +99,14 @@ class SecondPassError(Exception):
     """One pass cannot decode a batch; the message is the reason."""
 
 
-@dataclass(frozen=True)
-class FoldPlan:
-    """Options for folding the events of a batch.
-
-    :param marks: highest order keys applied to the table.
-    :param partition_by: the target's partition transforms in SQL, to fold its partitions separately.
-    :param every: output every event.
-    :param folds: output the last event of each key, if tasks can fold.
-    :param void_below: order key of a TRUNCATE; earlier events are not folded.
-    """
-
-    marks: Marks
-    partition_by: Sequence[str]
-    every: bool
-    folds: bool
-    void_below: str | None = None
-
-
-def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: Scan | None) -> EngineResult:
+def decode_at_once(messages: Messages, decoding: Decoding, request: Request) -> EngineResult:
     """Decode a batch in one pass, knowing only its table.
 
     :param messages: returns the message frame; not called if there is a scan.
-    :param scan: the same messages, for tasks that read them directly.
     :raises SecondPassError: the batch has messages that a task cannot judge.
     """
-    rows = _Run(messages, decoding, plan, scan).rows()
+    scan = request.known.scan
+    rows = _Run(messages, decoding, request, scan, request.folds).rows()
     facts = rows.facts
     reason = _reason(rows, shards=bool(decoding.target.source_tables))
     if reason:
@@ -138,12 +120,16 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
     return EngineResult(rows, fields, schema, aside, rejected)
 
 
-def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
+def judge_events(
+    messages: DataFrame, decoding: Decoding, request: Request, *, folds: bool, void_below: str | None
+) -> EngineResult:
     """Apply or reject every event, after a first pass over the messages.
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
+    :param folds: output the last event of each key, if tasks can fold.
+    :param void_below: order key of a TRUNCATE; earlier events are not folded.
     """
-    rows = _Run(lambda: messages, decoding, plan, None).rows()
+    rows = _Run(lambda: messages, decoding, request, None, folds, void_below).rows()
     if rows.facts.odd:
         raise ValueError(f"a task cannot decode messages in a second pass: {rows.facts.odd}")
     return EngineResult(rows, decoding.fields, rejected=rows.rejected(*_carried(None)))
@@ -155,41 +141,43 @@ class _Run:
 
     messages: Messages
     decoding: Decoding
-    plan: FoldPlan
+    request: Request
     scan: Scan | None
+    folds: bool
+    void_below: str | None = None
 
     @cached_property
     def _groups(self) -> Grouping:
         scan, key = self.scan, self.decoding.key
         types = {f.name: f.type for f in self.decoding.fields}
         tasks = scan.groups if scan else self.messages().sparkSession.sparkContext.defaultParallelism
-        return grouping(self.plan.partition_by, key, [types[k] for k in key], tasks)
+        return grouping(self.request.known.partition_by, key, [types[k] for k in key], tasks)
 
     def rows(self) -> PackedRows:
         """Run the tasks; run them again without a fold if the fold would lose values."""
-        plan = self.plan
-        rows = self._once(folds=plan.folds, every=plan.every)
+        rows = self._once(folds=self.folds)
         facts = rows.facts
         # a rejected event may have values that another one leaves out; values filled from a repeated old event would
         # hide the table's newer ones
-        hides_values = facts.leaves_out and (facts.rejected or plan.marks.may_hold(facts.first_orders))
-        if plan.folds and not facts.odd and (facts.left_out or hides_values):
+        hides_values = facts.leaves_out and (facts.rejected or self.request.marks.may_hold(facts.first_orders))
+        if self.folds and not facts.odd and (facts.left_out or hides_values):
             rows.release()
-            return self._once(folds=False, every=True)
-        return replace(rows, void_below=plan.void_below) if rows.folded else rows
+            return self._once(folds=False)
+        return replace(rows, void_below=self.void_below) if rows.folded else rows
 
-    def _once(self, *, folds: bool, every: bool) -> PackedRows:
-        decoding, scan, plan = self.decoding, self.scan, self.plan
+    def _once(self, *, folds: bool) -> PackedRows:
+        decoding, scan, marks = self.decoding, self.scan, self.request.marks
+        every = bool(decoding.target.history_table) or not folds
         alone = scan is not None and scan.tasks == 1
         groups = self._groups if folds else None
-        buffering = Buffering.of(decoding, groups, plan.marks, every=every, alone=alone)
-        task = DecodeTask(decoding, scan.read if scan else None, buffering, plan.void_below)
+        buffering = Buffering.of(decoding, groups, marks, every=every, alone=alone)
+        task = DecodeTask(decoding, scan.read if scan else None, buffering, self.void_below)
         typed = run_tasks(scan.input() if scan else self.messages(), task, packing.SCHEMA)
         # a scan reads one log, or files treated as one
         one_log = scan is not None and not decoding.traits.many_rows
         types = {f.name: f.type for f in decoding.fields}
-        layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
-        return gathered(typed, layout, buffering, lambda: self._once(folds=False, every=True))
+        layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, marks, one_log)
+        return gathered(typed, layout, buffering, lambda: self._once(folds=False))
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:

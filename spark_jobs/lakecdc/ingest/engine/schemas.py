@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakecdc.iceberg.widening import holds
 from lakecdc.ingest.envelopes import debezium
-from lakecdc.ingest.envelopes.json_values import try_parse_json
+from lakecdc.ingest.envelopes.json_values import parse_each, try_parse_json
 from lakecdc.ingest.envelopes.message import Message, read_message
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
@@ -106,9 +106,10 @@ def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[
     rows = own.rows(reading)
     for start in range(0, min(LOOKED_AT, len(messages)), _TOGETHER):
         payloads = own.payloads(messages.slice(start, _TOGETHER), reading)
-        for payload, schema in zip(payloads.values.cast(pa.binary()).to_pylist(), payloads.schemas, strict=True):
-            is_read = payload is not None and (schema is not None or not own.has_schemas)
-            for envelope in read_message(rows, Message(payload)) if is_read else ():
+        there = payloads.values.is_valid().to_pylist()
+        for is_there, value, schema in zip(there, parse_each(payloads.values), payloads.schemas, strict=True):
+            is_read = is_there and (schema is not None or not own.has_schemas)
+            for envelope in read_message(rows, Message(b""), value) if is_read else ():
                 if envelope.op and (not envelope.source_table or decoding.is_own(envelope.source_table)):
                     yield schema or b"", envelope
 

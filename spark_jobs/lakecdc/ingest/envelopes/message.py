@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_json, try_parse_json
+from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, try_parse_json
 from lakecdc.model.columns import parse_number, parse_timestamp
 from lakecdc.model.order import LAST_TIME, RANK_CHANGE, order_key
 from lakecdc.model.tokens import MisfitError, Number, to_text
@@ -115,10 +115,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 Rows = Callable[[Message, Any], Iterable[Envelope]]
 
 
-def read_message(rows: Rows, message: Message) -> Iterator[Envelope]:
-    """Read the rows of a message; every message has at least one envelope."""
+def read_message(rows: Rows, message: Message, value: Any) -> Iterator[Envelope]:
+    """Read the rows of a message; every message has at least one envelope.
+
+    :param value: the parsed value, or why it cannot be parsed.
+    """
     try:
-        value = None if message.value is None else parse_json(message.value)
+        if isinstance(value, UnreadableError):
+            raise value
         yield from map(refuse_bad_names, rows(message, value))
     except UnreadableError as error:
         yield Envelope(None, source_table=message.topic, problem=(error.rule, str(error)))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import Accumulator
 
-from lakecdc.model.columns import ColumnType, arrow_type
+from lakecdc.model.columns import DECIMAL, ColumnType, arrow_type
 from lakecdc.runtime.worker import settle
 
 #: further columns of a change frame with misfits: names of the columns whose value does not fit, including key columns
@@ -24,6 +26,16 @@ OUTERMOST = {
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
     "timestamp": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
 }
+
+# column types for which Arrow parses a source type's texts exactly; for exact numbers also decimals
+_BY_ARROW = {
+    **dict.fromkeys(("int", "bigint", "decimal"), ("int", "bigint")),
+    "bit": ("boolean", "bigint"),
+    "float": ("float", "double"),
+    **{name: (name,) for name in ("double", "date", "timestamp", "timestamp_ntz")},
+}
+# numerics have fraction zeros, which Arrow refuses in integers
+_EXACT_NUMBERS = ("int", "bigint", "decimal", "numeric", "bit")
 
 #: returns the values of texts, given the name of the source's type and the Spark SQL type of the column; null for texts
 #: that do not fit, and their places
@@ -50,12 +62,46 @@ def parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
     return ArrowColumn(ColumnType(kind)).convert(texts.to_pylist())
 
 
-def cast_or_parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
-    """Return the values of texts of a type for which Arrow casts like the type's parser, or refuses."""
-    try:
-        return texts.cast(arrow_type(kind)), ()
-    except pa.ArrowInvalid:
-        return parse(texts, kind)
+def is_read_by_arrow(own: str, kind: str) -> bool:
+    """Check whether Arrow parses each text exactly or refuses it.
+
+    :param own: Spark SQL type of the values at the source, ``decimal`` without its size, ``numeric``, or ``bit``.
+    :param kind: Spark SQL type of the column.
+    """
+    return kind in _BY_ARROW.get(own, ()) or (own in _EXACT_NUMBERS and bool(DECIMAL.fullmatch(kind)))
+
+
+def typed(texts: pa.Array, own: str, kind: str) -> tuple[pa.Array, Collection[int]]:
+    """Return the values of texts, and the places of those that do not fit; see :func:`is_read_by_arrow`."""
+    if is_read_by_arrow(own, kind):
+        try:
+            return texts.cast(arrow_type(kind)), ()
+        except pa.ArrowInvalid:
+            # the parser finds the texts that do not fit
+            pass
+    return parse(texts, kind)
+
+
+def octets(texts: pa.Array, prefix: int = 0) -> pa.Array:
+    """Return the bytes of texts of hexadecimal digits.
+
+    :param prefix: characters before the digits of each text.
+    :raises ValueError: a text has an odd number of digits.
+    """
+    digits = texts.fill_null("")
+    if prefix:
+        digits = pc.utf8_slice_codeunits(digits, prefix)
+    if not len(digits):
+        return pa.array([], pa.binary())
+    _, offsets, data = digits.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[digits.offset : digits.offset + len(digits) + 1]
+    edges = bounds - bounds[0]
+    if (edges & 1).any():
+        raise ValueError("a text of bytes has an odd number of digits")
+    raw = binascii.unhexlify(memoryview(data or b"")[bounds[0] : bounds[-1]])
+    buffers = [None, pa.py_buffer((edges >> 1).astype(np.int32)), pa.py_buffer(raw)]
+    values = pa.Array.from_buffers(pa.binary(), len(digits), buffers)
+    return pc.if_else(texts.is_valid(), values, pa.scalar(None, pa.binary())) if texts.null_count else values
 
 
 def misfits_by_row(columns: Iterable[tuple[str, Collection[int]]]) -> dict[int, list[str]]:

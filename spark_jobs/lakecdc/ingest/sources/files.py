@@ -18,7 +18,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.decoded import Decoded
-from lakecdc.ingest.engine.pieces import Lines, unusable_file
+from lakecdc.ingest.engine.pieces import Lines, local_path, unusable_file
 from lakecdc.ingest.engine.records import RowReading, decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
@@ -228,20 +228,12 @@ def row_reading(source: FilesSource) -> RowReading:
 
 def sizes(spark: SparkSession, paths: Sequence[str], files: Sequence[str]) -> dict[str, int]:
     """Return the sizes in bytes of files by URI; ``paths`` are paths and globs that list them."""
-    try:
-        return {name: os.path.getsize(_local(name)) for name in files}
-    except OSError:
-        listed = spark.read.format("binaryFile").load(list(paths)).select("path", "length").collect()
+    local = {name: path for name in files if (path := local_path(name))}
+    if len(local) == len(files):
+        return {name: os.path.getsize(path) for name, path in local.items()}
+    listed = spark.read.format("binaryFile").load(list(paths)).select("path", "length").collect()
     lengths = {_plain(row["path"]): int(row["length"]) for row in listed}
     return {name: lengths.get(_plain(unquote(name)), 0) for name in files}
-
-
-def _local(uri: str) -> str:
-    """Return a file's path; raise :class:`OSError` if it is not on this machine."""
-    path = _plain(unquote(uri))
-    if not path.startswith("file:/"):
-        raise FileNotFoundError(uri)
-    return path.removeprefix("file:")
 
 
 def _plain(path: str) -> str:

@@ -49,7 +49,7 @@ def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] 
     return SourceState(idle=quiet) if may_be_idle(spec, quiet) else SourceState()
 
 
-def findings(spec: JobSpec, source: KafkaSource) -> Iterator[Finding]:
+def findings(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
     """Check the cluster's topics as a run does when it starts."""
     if source.reader == "spark":
         remedy = "Use a dry run of the job instead: airflow lakecdc run ingest --dry-run."

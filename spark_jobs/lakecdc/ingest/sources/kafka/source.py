@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -21,16 +20,20 @@ from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.envelopes.debezium import unwrapped
+from lakecdc.ingest.envelopes.json_values import try_parse_json
+from lakecdc.ingest.envelopes.message import member
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as stored_progress
 from lakecdc.ingest.sources.kafka import topology
-from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.cluster import Headers, Range, Reader, Record, count
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
-from lakecdc.ingest.sources.kafka.topology import Topology
+from lakecdc.ingest.sources.kafka.topology import RELOAD, Topology
 from lakecdc.ingest.sources.message_batches import BatchSource, quiet_batch, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import Stretch, arrival_of, is_change, is_higher, rises, time_of
 from lakecdc.runtime.failpoints import reach
 
 log = logging.getLogger(__name__)
@@ -207,25 +210,13 @@ class KafkaIngest(BatchSource):
 
 def _json_names(key: bytes | None, headers: Headers = None) -> set[str] | None:
     """Return the names of the members of a JSON key, with or without its schema."""
-    document = _json(key)
-    if isinstance(document, dict) and set(document) == {"schema", "payload"}:
-        document = document["payload"]
+    document = unwrapped(try_parse_json(key))
     return set(document) if isinstance(document, dict) else None
 
 
 def _is_row(value: bytes | None) -> bool:
     """Check whether a record without a key is about a row, unlike a TRUNCATE or a logical message."""
-    document = _json(value)
-    if isinstance(document, dict) and isinstance(document.get("payload"), dict):
-        document = document["payload"]
-    return not (isinstance(document, dict) and document.get("op") in ("t", "m"))
-
-
-def _json(text: bytes | None) -> Any:
-    try:
-        return json.loads(text) if text is not None else None
-    except ValueError:
-        return None
+    return member(unwrapped(try_parse_json(value)), "op") not in ("t", "m")
 
 
 def is_keyed_by(columns: Sequence[str], records: Sequence[Record], key_names: _KeyNames = _json_names) -> bool:
@@ -238,6 +229,62 @@ def is_keyed_by(columns: Sequence[str], records: Sequence[Record], key_names: _K
         frozenset(key_names(key, headers) or ()) for key, value, headers in records if key is not None or _is_row(value)
     }
     return keys <= {frozenset(columns)} if columns else len(keys) < 2 and frozenset() not in keys
+
+
+def refuse_another_log(progress: Progress, read_through: str | None, decoded: Decoded) -> None:
+    """Refuse events that are newer than earlier ones of their partition but have lower positions in the source's log.
+
+    A connector that follows its database to another or restored server continues in the same topics with positions of
+    another log. Its changes would look old and be dropped. An event that is only sent again is not newer than
+    everything read before.
+
+    :param progress: before the batch.
+    :param read_through: newest source time before the batch, ISO-8601; None if there is none.
+    :raises InputError: there is such an event.
+    """
+    seen = int(datetime.fromisoformat(read_through).timestamp() * 1000) if read_through else 0
+    marks = {f"{topic}/{partition}": mark for (topic, partition), mark in progress.marks.items()}
+    for place, high in (decoded.high_orders or {}).items():
+        mark = marks.get(place, "")
+        is_known = not is_change(high) or rises(high)
+        lower = mark if read_through and is_known and is_higher(mark, high) and time_of(high) > seen else None
+        lower = lower or _left(decoded.stretches.get(place, ()), mark if rises(mark) else "", seen)
+        if lower:
+            than = f"{read_through}, up to which the table was fed,"
+            if lower != mark:
+                than = f"others before them in this batch, of {_moment(lower)},"
+            raise _refusal(place, than)
+
+
+def _left(stretches: Sequence[Stretch], mark: str, seen: int) -> str | None:
+    """Return the order key of a change that precedes a newer, lower one of its partition; None without such a pair.
+
+    :param mark: highest order key before the stretches; empty if there is none.
+    :param seen: newest source time before them, milliseconds since 1970.
+    """
+    top = mark
+    for first, newest, high in sorted(stretches, key=lambda stretch: arrival_of(stretch[0])):
+        for before, change in ((top, first), (top, newest), (high, newest)):
+            came_before = before == mark or arrival_of(before) < arrival_of(change)
+            if before and came_before and is_higher(before, change) and time_of(change) > seen:
+                return before
+        top, seen = max(top, high), max(seen, time_of(newest))
+    return None
+
+
+def _refusal(place: str, than: str) -> InputError:
+    topic, _, partition = place.rpartition("/")
+    return InputError(
+        f"The source has another log now: the events of {place} are newer than {than} but have lower positions. The "
+        "connector follows another server, or a restored one.",
+        hint=f"To continue, {RELOAD}.",
+        topic=topic,
+        partition=int(partition),
+    )
+
+
+def _moment(order: str) -> str:
+    return datetime.fromtimestamp(time_of(order) / 1000, UTC).isoformat()
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:

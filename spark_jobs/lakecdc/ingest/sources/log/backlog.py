@@ -12,7 +12,7 @@ from lakecdc.contract.errors import LakecdcError, UnsupportedError
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.parking import Parked, Parking
-from lakecdc.ingest.sources.log.rounds import LogRead
+from lakecdc.ingest.sources.log.rounds import Round
 from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import log_position
 
@@ -71,12 +71,12 @@ class Backlog(Generic[F]):
         if feed.parked and feed.parked[0].through <= feed.at:
             self._settled[name] = feed.parked.pop(0).through
 
-    def park(self, feeds: dict[str, F], read: LogRead[Any], position: Callable[[F], Position]) -> None:
+    def park(self, feeds: dict[str, F], log_round: Round[Any], position: Callable[[F], Position]) -> None:
         """Park a round's events of failed tables; if that fails, the source keeps the log.
 
         :param feeds: all tables of the run; those whose log the source keeps are removed.
         """
-        end, log_round = read.end, read.round
+        end = log_round.end
         for name, feed in self._failed(feeds).items():
             if end.at.number <= feed.reach:
                 continue

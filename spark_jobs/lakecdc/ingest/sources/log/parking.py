@@ -6,12 +6,12 @@ round that a failing table could not apply, and one row of kind ``end`` that clo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -47,13 +47,6 @@ class Parked:
     offsets: Mapping[str, Any]
     since: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "moment": self.moment.isoformat()}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Parked:
-        return cls(**{**document, "moment": datetime.fromisoformat(document["moment"])})
-
 
 class Parking:
     """The parked rounds of a run's targets."""
@@ -78,8 +71,8 @@ class Parking:
                 continue
             for row in ends.select("target", "summary").orderBy("through").collect():
                 try:
-                    parked = Parked.from_json(json.loads(row["summary"]))
-                except (KeyError, TypeError):
+                    parked = msgspec.json.decode(row["summary"], type=Parked)
+                except msgspec.MsgspecError:
                     failed[row["target"]] = _unreadable(row["target"])
                     continue
                 by_target.setdefault(row["target"], []).append(parked)
@@ -163,5 +156,5 @@ def settled_rounds(parked: Sequence[Parked], position: Position | None) -> list[
 
 
 def _end(target: str, parked: Parked) -> tuple[object, ...]:
-    known = {"relation": parked.relation, "kind": "end", "summary": json.dumps(parked.to_json())}
+    known = {"relation": parked.relation, "kind": "end", "summary": msgspec.json.encode(parked).decode()}
     return target, parked.through, *(known.get(column) for column, _ in _DECODED)

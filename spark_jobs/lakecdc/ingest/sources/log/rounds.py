@@ -36,17 +36,32 @@ _FIRST = "lakecdc.first-read"
 S = TypeVar("S", bound=Summary[Any])
 
 
+@dataclass(frozen=True)
+class LogEnd:
+    """Where a round ends.
+
+    :param time: source time before which every change is before that place.
+    """
+
+    at: LogPosition
+    time: datetime
+
+
 @dataclass
 class Round(Generic[S]):
     """One round of the log, on the executors' disks until it is released.
 
     :param cells: of :data:`SCHEMA`; None if the round was parked.
     :param parked: the decoded events otherwise.
+    :param at_log_end: it reaches the end that the log had when the run started.
     """
 
     summary: S
+    end: LogEnd
     cells: DataFrame | None = None
     parked: DataFrame | None = None
+    at_log_end: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def release(self) -> None:
         if self.cells is not None:
@@ -72,30 +87,6 @@ class Round(Generic[S]):
         """Return the decoded events of a table in a round that was read, rows of :data:`EVENTS`."""
         rows = run_tasks(self.cells_of(relation).select("packed"), rows_of_cells, EVENTS)
         return rows.where(F.col("commit_lsn") < self.summary.end)
-
-
-@dataclass(frozen=True)
-class LogEnd:
-    """Where a round ends.
-
-    :param time: source time before which every change is before that place.
-    """
-
-    at: LogPosition
-    time: datetime
-
-
-@dataclass(frozen=True)
-class LogRead(Generic[S]):
-    """A round read from the log.
-
-    :param at_log_end: it reaches the end that the log had when the run started.
-    """
-
-    round: Round[S]
-    end: LogEnd
-    at_log_end: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,8 +142,8 @@ def _row(relation: int | None, number: int | None, summary: str | None, cell: pa
     return pa.RecordBatch.from_arrays([*arrays, packing.binary(cell)], ["relation", "cell", "summary", "packed"])
 
 
-def read(spark: SparkSession, task: RoundTask, summary: type[S]) -> Round[S]:
-    """Read a round in one task.
+def read(spark: SparkSession, task: RoundTask, summary: type[S]) -> tuple[S, DataFrame]:
+    """Read a round in one task, and return its summary and its cells.
 
     :raises LakecdcError: the task fails.
     """
@@ -170,4 +161,4 @@ def read(spark: SparkSession, task: RoundTask, summary: type[S]) -> Round[S]:
     finally:
         spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]
     assert last is not None
-    return Round(summary.from_json(json.loads(last["summary"])), cells)
+    return summary.from_json(json.loads(last["summary"])), cells

@@ -20,7 +20,7 @@ from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.parking import Parked
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round, S
+from lakecdc.ingest.sources.log.rounds import LogEnd, Round, S
 from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import LogPosition, log_position
 
@@ -70,18 +70,17 @@ class LogServer(ABC, Generic[F, S]):
     :cvar twin_hint: remedy where two targets have the same source table.
     :cvar summary: of its rounds.
     :param place: ``host:port`` for messages.
+    :ivar asking: converts the server's errors to lakecdc's.
     :ivar max_lag_bytes: bytes of log that the server may keep for a table that does not follow; 0 is no limit.
+    :ivar unlogged: why the log may lack row changes; None if it has all.
     """
 
     type: ClassVar[str]
     twin_hint: ClassVar[str]
     summary: SummaryType[S]
+    asking: Callable[[], AbstractContextManager[None]]
     max_lag_bytes: int = 0
-
-    @property
-    def unlogged(self) -> str | None:
-        """Return why the log may lack row changes; None if it has all."""
-        return None
+    unlogged: str | None = None
 
     def __init__(self, spark: SparkSession, spec: JobSpec, place: str) -> None:
         self.spark, self.spec, self.place = spark, spec, place
@@ -96,10 +95,6 @@ class LogServer(ABC, Generic[F, S]):
 
         :raises LakecdcError: its log cannot be read, or another run reads it.
         """
-
-    @abstractmethod
-    def asking(self) -> AbstractContextManager[None]:
-        """Convert the server's errors to lakecdc's."""
 
     @abstractmethod
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:
@@ -142,14 +137,14 @@ class LogServer(ABC, Generic[F, S]):
         """Return the server's clock."""
 
     @abstractmethod
-    def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> LogRead[S]:
+    def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> Round[S]:
         """Read a round for some tables, from the lowest place that they have reached.
 
         :param repeated: repeat an interrupted batch, which must end at ``end`` again.
         """
 
     @abstractmethod
-    def take(self, read: LogRead[S], feed: F, relation: int) -> TableChanges:
+    def take(self, log_round: Round[S], feed: F, relation: int) -> TableChanges:
         """Return a table's part of a round.
 
         :param relation: the table's number in the round.
@@ -160,11 +155,11 @@ class LogServer(ABC, Generic[F, S]):
     def position_at(self, feed: F, before: LogPosition | None, at: LogPosition) -> LogPosition:
         """Return the position of a table that has the log up to a place; a table that is ahead keeps its position."""
 
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[S]:
+    def parked_round(self, parked: Parked, events: DataFrame) -> Round[S]:
         """Return a parked round in the form of one read from the log."""
         at = log_position(Position(self.type, parked.identity, {**parked.offsets}))
         assert at is not None
-        return LogRead(Round(self.summary.from_json(parked.summary), parked=events), LogEnd(at, parked.moment))
+        return Round(self.summary.from_json(parked.summary), LogEnd(at, parked.moment), parked=events)
 
     def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:
         """Let the server remove the log before a place, and release what finished full loads needed.

@@ -20,7 +20,7 @@ from lakecdc.ingest.sources.database import check_identity, reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.parking import Parked
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round, S
+from lakecdc.ingest.sources.log.rounds import LogEnd, Round, S
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.metadata.positions import Position
@@ -48,7 +48,7 @@ class LogSource(Generic[F, S]):
         self.feeds: dict[str, F] = {}
         # ends of interrupted batches, which a side table has already: a round must end there
         self._recorded: dict[str, Position] = {}
-        self._read: LogRead[S] | None = None
+        self._round: Round[S] | None = None
         self._cached: list[DataFrame] = []
         self._identity = ""
         self._epoch = 1
@@ -130,12 +130,11 @@ class LogSource(Generic[F, S]):
             with self.server.asking():
                 end = end or self.server.log_end()
                 stop = self._recorded_end(followed)
-                read = self.server.read_log(followed, stop or end, repeated=stop is not None)
-                self._read = read
-                reached = read.at_log_end
-                facts = {**self._source_facts(read.end.time), **read.facts}
+                self._round = log_round = self.server.read_log(followed, stop or end, repeated=stop is not None)
+                reached = log_round.at_log_end
+                facts = {**self._source_facts(log_round.end.time), **log_round.facts}
                 live = self._live()
-                batches = [b for feed in live for b in self._batch_or_stop(read, feed, feed.relation, facts)]
+                batches = [b for feed in live for b in self._batch_or_stop(log_round, feed, feed.relation, facts)]
             yield batches
 
     def _recorded_end(self, followed: list[F]) -> LogEnd | None:
@@ -163,9 +162,9 @@ class LogSource(Generic[F, S]):
                 parked = feed.parked[0]
                 events = self._backlog.parking.events(feed.table.target.table, parked)
                 with self.server.asking():
-                    read = self.server.parked_round(parked, events)
-                    facts = self._source_facts(read.end.time) | {"parked_rounds": len(feed.parked)}
-                    batches += self._batch_or_stop(read, feed, parked.relation, facts)
+                    log_round = self.server.parked_round(parked, events)
+                    facts = self._source_facts(parked.moment) | {"parked_rounds": len(feed.parked)}
+                    batches += self._batch_or_stop(log_round, feed, parked.relation, facts)
             if batches:
                 yield batches
 
@@ -213,29 +212,29 @@ class LogSource(Generic[F, S]):
                 facts={"full_load_chunks": feed.chunks, **part.facts},
             ),
         )
-        return _without_misfits(batch, log_rows)
+        return with_misfits(batch, log_rows.misfits, log_rows.events)
 
-    def _batch_or_stop(self, read: LogRead[S], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
+    def _batch_or_stop(self, log_round: Round[S], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
         try:
-            return [self._batch(read, feed, relation, facts)]
+            return [self._batch(log_round, feed, relation, facts)]
         except LakecdcError as error:
             self._stop(feed.table.target.table, error, feed.position)
             return []
 
-    def _batch(self, read: LogRead[S], feed: F, relation: int, facts: Mapping[str, Any]) -> Batch:
-        changes = self.server.take(read, feed, relation)
-        truncate = read.round.summary.truncate(relation)
+    def _batch(self, log_round: Round[S], feed: F, relation: int, facts: Mapping[str, Any]) -> Batch:
+        changes = self.server.take(log_round, feed, relation)
+        truncate = log_round.summary.truncate(relation)
         truncate_order = order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None
         if feed.table.target.on_truncate == "apply":
             changes = replace(changes, layout=replace(changes.layout, void_below=truncate_order))
         layout, table = changes.layout, feed.table
-        log_rows = self._fold(read.round, feed, relation, layout) if read.round.events(relation) else None
+        log_rows = self._fold(log_round, feed, relation, layout) if log_round.events(relation) else None
         batch = Batch(
             target=feed.table.target,
             key=layout.key,
             columns=layout.columns,
             rows=log_rows.rows if log_rows else None,
-            position=self._position(feed, feed.committed, read.end.at, read.end.time),
+            position=self._position(feed, feed.committed, log_round.end.at, log_round.end.time),
             truncate_order=truncate_order,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
@@ -247,7 +246,7 @@ class LogSource(Generic[F, S]):
                 facts={**facts, **changes.facts},
             ),
         )
-        return _without_misfits(batch, log_rows)
+        return with_misfits(batch, log_rows.misfits, log_rows.events) if log_rows else batch
 
     def _fold(self, log_round: Round[S], feed: F, relation: int, layout: LogLayout) -> LogRows:
         target = feed.table.target
@@ -289,9 +288,9 @@ class LogSource(Generic[F, S]):
     def finish_round(self) -> None:
         """Let the source remove log that all tables have, and release the round's cached frames."""
         server, backlog = self.server, self._backlog
-        if (read := self._read) is not None:
-            end = read.end
-            backlog.park(self.feeds, read, lambda feed: self._position(feed, feed.reached, end.at, end.time))
+        if (log_round := self._round) is not None:
+            end = log_round.end
+            backlog.park(self.feeds, log_round, lambda feed: self._position(feed, feed.reached, end.at, end.time))
         reach("before_round_release")
         with server.asking():
             if server.max_lag_bytes and (backlog.behind(self.feeds) or backlog.left_out):
@@ -311,19 +310,10 @@ class LogSource(Generic[F, S]):
     def _release_round(self) -> None:
         while self._cached:
             self._cached.pop().unpersist()
-        if self._read:
-            self._read.round.release()
-            self._read = None
+        if self._round:
+            self._round.release()
+            self._round = None
 
     def close(self) -> None:
         self._release_round()
         self.server.close()
-
-
-def _without_misfits(batch: Batch, log_rows: LogRows | None) -> Batch:
-    """Reject the events whose values do not fit."""
-    return (
-        batch
-        if log_rows is None or log_rows.misfits is None
-        else with_misfits(batch, log_rows.misfits, log_rows.events)
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
@@ -55,7 +55,7 @@ _QUIET_RULES = {"RESTRICT", "NO ACTION"}
 
 
 @dataclass(frozen=True)
-class SourceColumn:
+class SourceColumn(Named):
     """A current column of the source.
 
     :param type_name: full type, for messages.
@@ -64,28 +64,23 @@ class SourceColumn:
     :param computed_default: older rows have a value that is not constant.
     """
 
-    named: Named
-    type_name: str
-    generated: bool = False
-    default: str | None = None
-    computed_default: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.named.name
+    # the log's encoding does not depend on these
+    type_name: str = field(default="", compare=False)
+    generated: bool = field(default=False, compare=False)
+    default: str | None = field(default=None, compare=False)
+    computed_default: bool = field(default=False, compare=False)
 
     @property
     def base(self) -> str:
-        return self.named.type.base if self.named.type else ""
+        return self.type.base if self.type else ""
 
     @property
     def unreadable(self) -> tuple[str, str] | None:
         """See :func:`lakecdc.ingest.sources.database.target_columns`."""
         if self.generated:
             return "is generated when it is read, so the log may lack it", ", or make it STORED at the source"
-        charset = self.named.charset
-        if charset != BINARY and reader(charset) is None:
-            why = f"has the character set {charset}, which Python cannot read"
+        if self.charset != BINARY and reader(self.charset) is None:
+            why = f"has the character set {self.charset}, which Python cannot read"
             return why, ", or convert it to utf8mb4 at the source"
         return None
 
@@ -203,7 +198,7 @@ def target_columns(
 
 def described(table: SourceTable) -> list[tuple[str, str, str | None]]:
     """Return the table's current columns in the form of :func:`target_columns`."""
-    return [(c.name, c.base, c.named.type.spark if c.named.type else None) for c in table.columns]
+    return [(c.name, c.base, c.type.spark if c.type else None) for c in table.columns]
 
 
 def bases(table: SourceTable, relations: Iterable[Relation]) -> dict[str, str]:
@@ -223,18 +218,17 @@ def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
     # members of an enumeration may contain the word as well
     own_type = MysqlType(base, unsigned and base in NUMERIC, *(int(str(size)) for size in sizes)) if base else None
     members = tuple(_unescaped(m) for m in _MEMBER.findall(full_type)) if base in ("enum", "set") else ()
-    named = Named(str(name), own_type, unsigned, str(charset or BINARY), members)
-    generated = "VIRTUAL" in flags
+    named = str(name), own_type, unsigned, str(charset or BINARY), members, full_type, "VIRTUAL" in flags
     if "AUTO_INCREMENT" in flags or "DEFAULT_GENERATED" in flags:
-        return SourceColumn(named, full_type, generated, None, True)
+        return SourceColumn(*named, computed_default=True)
     if default is None or (mariadb and str(default).upper() == "NULL"):
         implicit = None if nullable == "YES" else _implicit(base or "", full_type, members)
-        return SourceColumn(named, full_type, generated, implicit, bool(expression))
+        return SourceColumn(*named, implicit, bool(expression))
     text = str(default)
     now = base in DATED and text.upper().startswith("CURRENT_TIMESTAMP")
     computed = now or bool(expression) or (mariadb and not _LITERAL.fullmatch(text))
     # as text it would be cut at a zero byte, or be in the time zone of the session that set it
-    return SourceColumn(named, full_type, generated, None if computed else f"DEFAULT({quoted(str(name))})", computed)
+    return SourceColumn(*named, None if computed else f"DEFAULT({quoted(str(name))})", computed)
 
 
 def _unescaped(member: str) -> str:

@@ -50,7 +50,9 @@ def check_place(
         raise full_load_needed(f"The source has a new log file {place.file}: its log was reset", table)
 
 
-def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
+def check(
+    session: Session, where: Address, spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None
+) -> SourceState:
     """Check what a run checks first, and compare the log's end with the positions.
 
     :param positions: of targets that have been fed; None if unknown.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -26,7 +26,7 @@ from lakecdc.ingest.sources.database import (
 )
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
+from lakecdc.ingest.sources.log.rounds import LogEnd, Round
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.mysql import log as binlog
@@ -59,6 +59,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         assert isinstance(spec.source, MysqlSource)
         self.source, self.where = spec.source, address(spec.source)
         super().__init__(spark, spec, self.where.place)
+        self.asking, self.unlogged = partial(asking, self.where, "be read from"), unlogged(self.source)
         self._created = cache(partial(binlog.file_created, self.where))
 
     def open(self) -> str:
@@ -66,13 +67,6 @@ class MysqlServer(LogServer[Feed, Summary]):
         with self.asking():
             self._server = servers.read_server(self._session)
             return self._server.identity
-
-    def asking(self) -> AbstractContextManager[None]:
-        return asking(self.where, "be read from")
-
-    @property
-    def unlogged(self) -> str | None:
-        return unlogged(self.source)
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -120,7 +114,7 @@ class MysqlServer(LogServer[Feed, Summary]):
     def now(self) -> datetime:
         return servers.now(self._session)
 
-    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[Summary]:
+    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> Round[Summary]:
         reached = [at for feed in feeds if isinstance(at := feed.reached, BinlogPosition)]
         begin = min(reached, key=lambda at: at.number).place
         stops = [feed.stop for feed in feeds if feed.stop > feed.reach]
@@ -133,25 +127,22 @@ class MysqlServer(LogServer[Feed, Summary]):
             limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
         log_tables = {feed.relation: self._log_table(feed) for feed in feeds}
         task = binlog.ReadLog(self.where, limits, self._server, source.server_id, begin, log_tables)
-        log_round = rounds.read(self.spark, task, Summary)
-        summary = log_round.summary
+        summary, cells = rounds.read(self.spark, task, Summary)
         at, moment = BinlogPosition(summary.place, summary.gtid), datetime.fromtimestamp(summary.seconds, UTC)
         is_end = summary.place == begin or (at.number >= end.at.number and not repeated)
         if at.number >= end.at.number or (is_end and not repeated):
             moment = end.time
-        return LogRead(log_round, LogEnd(at, moment), is_end, {"log_bytes": summary.bytes})
+        return Round(summary, LogEnd(at, moment), cells, at_log_end=is_end, facts={"log_bytes": summary.bytes})
 
     def _log_table(self, feed: Feed) -> LogTable:
-        table = feed.table
-        excluded = frozenset(table.target.exclude_columns)
-        now = tuple(column.named for column in table.columns)
+        table, excluded = feed.table, frozenset(feed.table.target.exclude_columns)
         numbers = tuple(feed.numbers_reached.items())
         types = tuple(feed.target_types(lambda: self.target_table(table.target)).items())
-        return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
+        columns = table.columns, numbers, feed.ahead, types
+        return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, *columns)
 
-    def take(self, read: LogRead[Summary], feed: Feed, relation: int) -> TableChanges:
-        log_round, name = read.round, feed.table.target.table
-        summary = log_round.summary
+    def take(self, log_round: Round[Summary], feed: Feed, relation: int) -> TableChanges:
+        summary, name = log_round.summary, feed.table.target.table
         if relation in summary.lost:
             raise full_load_needed(f"The source table {feed.table.label} {summary.lost[relation]}", name)
         altered, before = relation in summary.altered, feed.numbers
@@ -160,8 +151,8 @@ class MysqlServer(LogServer[Feed, Summary]):
                 feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
         numbers = summary.columns.get(relation, before)
         names = {of: name for name, of in numbers.items()}
-        relations = [binlog.named(one, names) for one in log_round.summary.relations_of(relation)]
-        feed.take(numbers, relations, altered, read.at_log_end)
+        relations = [binlog.named(one, names) for one in summary.relations_of(relation)]
+        feed.take(numbers, relations, altered, log_round.at_log_end)
         columns = feed.columns
         if altered or len(relations) > 1:
             added = [names[of] for of in summary.added.get(relation, ()) if of in names]
@@ -173,7 +164,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         return TableChanges(
             layout=LogLayout(tuple(versions), columns, feed.key, convert, summary.end),
             source_columns=feed.source_columns,
-            column_history=ColumnHistory(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
+            column_history=ColumnHistory(before, feed.at, max(feed.at, log_round.end.at.number)) if before else None,
             facts=feed.facts,
         )
 

@@ -24,10 +24,9 @@ _PLAIN: dict[int, tuple[str, Callable[[], Codec]]] = {
     13: ("year", values.year),
     10: ("date", values.day),
     14: ("date", values.day),
-    7: ("timestamp", values.old_instant),
-    11: ("time", values.old_duration),
-    12: ("datetime", values.old_moment),
 }
+# types of columns created before MySQL 5.6.4 and never rebuilt
+_OLD_TIMES = (7, 11, 12)
 _WITH_PLACES = {17: ("timestamp", values.instant), 18: ("datetime", values.moment), 19: ("time", values.duration)}
 _METADATA_BYTES = {
     **dict.fromkeys((4, 5, 17, 18, 19, 140, 242, 245, 252, 255), 1),
@@ -249,6 +248,9 @@ def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
         return LogColumn(column.name, MysqlType("json"), json_document(size))
     if kind in (_GEOMETRY, _VECTOR):
         return LogColumn(column.name, MysqlType("geometry" if kind == _GEOMETRY else "vector"), values.octets(size))
+    if kind in _OLD_TIMES:
+        remedy = "run ALTER TABLE … FORCE at the source and reload the table"
+        raise LayoutError(f"Column {column.name!r} has the time format of before MySQL 5.6; {remedy}.")
     if kind not in _BYTES_OR_TEXT:
         raise LayoutError(f"Column {column.name!r} has the unknown log type {kind}.")
     prefix = size if kind == _BLOB else 1 if size < 256 else 2

@@ -33,8 +33,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakecdc.ingest.formats.text_columns import parse
-from lakecdc.ingest.sources.log.texts import octets, typed
+from lakecdc.ingest.formats.text_columns import octets, parse, typed
 
 MAX_PRECISION = 38
 ZERO_DATE = "^(0000|.{5}00|.{8}00)"

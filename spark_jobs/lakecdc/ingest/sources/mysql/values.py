@@ -198,33 +198,6 @@ def duration(places: int) -> Codec:
     return Codec(each(text), 3 + extra)
 
 
-def old_instant() -> Codec:
-    """Read a TIMESTAMP of a table made before MySQL 5.6."""
-    newer = instant(0)
-    return Codec(lambda raws: newer.read([raw[::-1] for raw in raws]), 4, dated=True)
-
-
-def old_moment() -> Codec:
-    """Read a DATETIME of a table made before MySQL 5.6: its digits as one number."""
-
-    def text(raw: bytes) -> str:
-        t = f"{int.from_bytes(raw, 'little'):014d}"
-        return f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:]}"
-
-    return Codec(each(text), 8, dated=True)
-
-
-def old_duration() -> Codec:
-    """Read a TIME of a table made before MySQL 5.6: its digits as one number."""
-
-    def text(raw: bytes) -> str:
-        value = int.from_bytes(raw, "little", signed=True)
-        digits = f"{abs(value):06d}"
-        return f"{'-' if value < 0 else ''}{digits[:-4]}:{digits[-4:-2]}:{digits[-2:]}"
-
-    return Codec(each(text), 3)
-
-
 def _octets(raws: Sequence[bytes], size: int) -> Numbers:
     """Return values of one size, a row each."""
     return np.frombuffer(b"".join(raws), np.uint8).reshape(len(raws), size)

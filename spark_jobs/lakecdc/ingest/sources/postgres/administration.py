@@ -34,7 +34,8 @@ def create(spec: JobSpec) -> dict[str, Any]:
         owners.check(source.slot, publication.name, known.get(source.slot), owner, lambda _: True)
         publication.publish(tables)
         if slots.usable_slot(session, source.slot) is None:
-            slots.create_slot(where, session, source.slot)
+            with slots.bounded_wait(where, session, source.slot):
+                session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (source.slot,))
         owner = owner.joined(known.get(source.slot), {".".join(name) for name in publication.tables()})
         owners.note(session, publication.name, source.slot, owner)
         return _status(session, source, publication)

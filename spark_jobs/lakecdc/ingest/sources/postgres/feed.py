@@ -15,7 +15,7 @@ from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers,
 from lakecdc.ingest.sources.postgres.connect import Session
 from lakecdc.ingest.sources.postgres.reading import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
-from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
+from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
 
 @dataclass
@@ -115,7 +115,7 @@ def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column,
     older = missing_values(session, feed.table.oid)
     of = [TextColumn(c.name, types.base_name(older[c.name][1]), c.type) for c in feed.columns if c.name in older]
     texts = {name: text for name, (text, _) in older.items()}
-    fills = defaults(of, texts, Texts(types.infinity))
+    fills = defaults(of, texts, types.texts)
     return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 
 

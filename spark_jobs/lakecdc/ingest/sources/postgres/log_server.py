@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ from lakecdc.ingest.sources.database import (
 )
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import Parked
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
+from lakecdc.ingest.sources.log.rounds import LogEnd, Round
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.postgres import log as wal
@@ -57,7 +58,7 @@ from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Summary
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.snapshot import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
-from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
+from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import LogPosition, LsnPosition, lsn, lsn_text
 from lakecdc.runtime.failpoints import reach
@@ -78,6 +79,7 @@ class PostgresServer(LogServer[Feed, Summary]):
         assert isinstance(spec.source, PostgresSource)
         self.source, self.where = spec.source, address(spec.source)
         super().__init__(spark, spec, self.where.place)
+        self.asking = partial(asking, self.where)
         self.max_lag_bytes = self.source.max_slot_lag_bytes or 0
         self._snapshot: snapshot.Snapshot | None = None
         # messages of the last round; messages kept in the slot before the followed tables; mean size of an event
@@ -90,9 +92,6 @@ class PostgresServer(LogServer[Feed, Summary]):
             slots.lock(self._session, self.source.slot)
             self._types = TypeCatalog(self._session, self.source.infinity)
             return slots.identity(self._session)
-
-    def asking(self) -> AbstractContextManager[None]:
-        return asking(self.where)
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -248,7 +247,7 @@ class PostgresServer(LogServer[Feed, Summary]):
     def now(self) -> datetime:
         return slots.now(self._session)
 
-    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[Summary]:
+    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> Round[Summary]:
         log_tables = {
             feed.relation: LogTable(
                 feed.reach,
@@ -267,20 +266,19 @@ class PostgresServer(LogServer[Feed, Summary]):
         bounds = Bounds(source.max_batch_bytes, source.max_batch_seconds)
         publication = wal.publication_list(source.publication_name)
         task = wal.ReadLog(self.where, bounds, source.slot, publication, end.at.number, limit, log_tables)
-        log_round = rounds.read(self.spark, task, Summary)
-        summary = log_round.summary
+        summary, cells = rounds.read(self.spark, task, Summary)
         self._event_bytes, self._messages = summary.event_bytes, summary.messages
         if summary.cut or summary.messages >= limit:
             moment = datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC)
-            return LogRead(log_round, LogEnd(LsnPosition(summary.end_lsn), moment))
+            return Round(summary, LogEnd(LsnPosition(summary.end_lsn), moment), cells)
         at = LsnPosition(max(summary.end_lsn, end.at.number))
-        return LogRead(log_round, LogEnd(at, end.time), at_log_end=not repeated)
+        return Round(summary, LogEnd(at, end.time), cells, at_log_end=not repeated)
 
-    def take(self, read: LogRead[Summary], feed: Feed, relation: int) -> TableChanges:
-        log_round, table, to = read.round, feed.table, read.end.at.number
-        relations = log_round.summary.relations_of(relation)
+    def take(self, log_round: Round[Summary], feed: Feed, relation: int) -> TableChanges:
+        summary, table, to = log_round.summary, feed.table, log_round.end.at.number
+        relations = summary.relations_of(relation)
         if feed.storage:
-            feed.storage.follow(to, bool(relations), log_round.summary.truncated_by(relation))
+            feed.storage.follow(to, bool(relations), summary.truncated_by(relation))
         numbers = described_numbers(self._session, feed, relations)
         key = key_names(feed, relations, numbers)
         if relations:
@@ -294,10 +292,10 @@ class PostgresServer(LogServer[Feed, Summary]):
             renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
         feed.numbers = numbers[-1] if numbers else feed.numbers
         versions = [wal.version(each, key, self._types, renamed.get(each.version)) for each in relations]
-        layout = LogLayout(tuple(versions), columns, key, Texts(self._types.infinity), log_round.summary.end)
+        layout = LogLayout(tuple(versions), columns, key, self._types.texts, summary.end)
         # an update that leaves values out must not be filled from a row that the full load read later; a parked round
         # does not show which tables have such updates
-        leaves_out = log_round.parked is not None or relation in log_round.summary.open
+        leaves_out = log_round.parked is not None or relation in summary.open
         return TableChanges(
             layout=replace(layout, folds=not (feed.ahead and leaves_out)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,

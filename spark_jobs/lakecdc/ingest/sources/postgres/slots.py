@@ -157,15 +157,6 @@ def usable_slot(session: Session, name: str) -> Slot | None:
         time.sleep(_POLL_SECONDS)
 
 
-def create_slot(where: Address, session: Session, name: str) -> None:
-    """Create the slot without a full load (otherwise the first run creates it).
-
-    :raises LakecdcError: if the source refuses.
-    """
-    with bounded_wait(where, session, name):
-        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
-
-
 @contextmanager
 def bounded_wait(where: Address, session: Session, name: str) -> Iterator[None]:
     """Limit the time that creating a slot in ``session`` waits for open transactions at the source.

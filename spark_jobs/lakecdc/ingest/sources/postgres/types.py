@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakecdc.ingest.formats.text_columns import OUTERMOST, TextColumn, TypeRows
-from lakecdc.ingest.sources.log.texts import is_read_by_arrow, octets, typed
+from lakecdc.ingest.formats.text_columns import OUTERMOST, TextColumn, TypeRows, is_read_by_arrow, octets, typed
 
 if TYPE_CHECKING:
     from lakecdc.ingest.change import Column
@@ -91,7 +90,7 @@ class TypeCatalog:
     """
 
     def __init__(self, session: Session, infinity: str = "quarantine") -> None:
-        self._session, self.infinity = session, infinity
+        self._session, self.texts = session, Texts(infinity)
         self._known: dict[int, PgType | None] = {}
 
     def find(self, oid: int) -> PgType | None:
@@ -132,7 +131,7 @@ class TypeCatalog:
         """Return the converter of a table's rows to the target's columns."""
         oids = {c.name: c.type_oid for c in table.columns}
         text_columns = tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
-        return TypeRows(text_columns, table.key, Texts(self.infinity))
+        return TypeRows(text_columns, table.key, self.texts)
 
     def _array(self, pg_type: PgType) -> str | None:
         is_array = pg_type.category == "A" and pg_type.element

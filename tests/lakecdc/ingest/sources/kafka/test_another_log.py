@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Known
-from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.progress import Progress
+from lakecdc.ingest.sources.kafka.source import refuse_another_log
 from lakecdc.model.order import RANK_READ, order_key
 from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines

@@ -81,7 +81,7 @@ def test_pieces_cover_ranges_once() -> None:
         ({"id": 1, "region": 2}, {"op": "c"}, False),
         (None, {"op": "c"}, False),
         (None, {"op": "t"}, True),
-        (None, {"payload": {"op": "t"}}, True),
+        (None, {"schema": {}, "payload": {"op": "t"}}, True),
         (7, {"op": "c"}, False),
     ],
 )

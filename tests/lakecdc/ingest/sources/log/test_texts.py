@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakecdc.ingest.sources.log.texts import octets
+from lakecdc.ingest.formats.text_columns import octets
 
 TEXTS = ["\\x00ff10", None, "\\x", "\\xAB", None, "\\x" + "5a" * 9000]
 

@@ -21,7 +21,7 @@ from tests.on_demand import on_demand
 from .conftest import Shop, both, only_mysql
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.services
 
@@ -224,11 +224,11 @@ def test_a_round_ended_by_its_time_limit_is_repeated_exactly(
     """A round read again, after its disk was lost, has no time limit and would continue for longer."""
     read = rounds.read
 
-    def lost(spark: SparkSession, task: binlog.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        first = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)), summary)
+    def lost(spark: SparkSession, task: binlog.ReadLog, summary: type[Any]) -> tuple[Any, DataFrame]:
+        first, cells = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)), summary)
         again = replace(task, limits=replace(task.limits, seconds=1e-9))
-        first.release()
-        return rounds.Round(first.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
+        cells.unpersist()
+        return first, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA)
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")

@@ -16,6 +16,8 @@ from lakecdc.ingest.sources.mysql import values
 from lakecdc.ingest.sources.mysql.events import ANONYMOUS, TAGGED, gtid_of, merged_gtid
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
+from lakecdc.ingest.sources.mysql.table_map import LayoutError, Named, read_columns
+from lakecdc.ingest.sources.mysql.types import MysqlType
 from lakecdc.ingest.sources.mysql.values import Codec
 from lakecdc.model.positions import FILE_STEP, Place
 from tests.lakecdc.ingest.formats.fuzz import mutated_bytes
@@ -30,11 +32,6 @@ from tests.on_demand import on_demand
         # the example in MySQL's comment on decimal2bin: DECIMAL(14,4)
         (values.decimal(14, 4), bytes.fromhex("810DFB38D204D2"), "1234567890.1234"),
         (values.decimal(14, 4), bytes.fromhex("7EF204C72DFB2D"), "-1234567890.1234"),
-        (values.old_instant(), struct.pack("<I", 86399), "1970-01-01 23:59:59"),
-        (values.old_instant(), bytes(4), "0000-00-00 00:00:00"),
-        (values.old_moment(), struct.pack("<Q", 20240229235958), "2024-02-29 23:59:58"),
-        (values.old_duration(), (-10203).to_bytes(3, "little", signed=True), "-01:02:03"),
-        (values.old_duration(), (8385959).to_bytes(3, "little", signed=True), "838:59:59"),
         (values.instant(6), bytes.fromhex("FFFFFFFF") + (999_999).to_bytes(3, "big"), "2106-02-07 06:28:15.999999"),
         (values.enumeration(1, ["a"]), b"\0", ""),
         (json_document(4), b"\x00" + bytes.fromhex("01000c000b000100") + b"\x05" + b"\x01\x00a", '{"a": 1}'),
@@ -47,6 +44,12 @@ from tests.on_demand import on_demand
 )
 def test_texts_are_decoded(codec: Codec, raw: bytes, text: str) -> None:
     assert codec.read([raw]).to_pylist() == [text]
+
+
+def test_times_of_tables_from_before_mysql_5_6_are_refused() -> None:
+    # one column of type 7, no metadata, its null bit
+    with pytest.raises(LayoutError, match="Column 'at' has the time format of before MySQL 5.6; run ALTER TABLE"):
+        read_columns(bytes((1, 7, 0, 0)), 0, {}, lambda: [Named("at", MysqlType("timestamp"))], mariadb=False)
 
 
 Values = st.SearchStrategy[tuple[bytes, str]]

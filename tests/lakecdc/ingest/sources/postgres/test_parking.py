@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.log.parking import Parked, Parking
+from lakecdc.ingest.sources.log import parking
+from lakecdc.ingest.sources.log.parking import Parking
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.metadata.names import PARKED
 from lakecdc.runtime import failpoints
@@ -111,8 +112,9 @@ def test_the_slot_waits_if_parking_is_impossible(shop: Shop, monkeypatch: pytest
 
 def test_an_unreadable_parking_form_refuses_only_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad, _ = with_news(shop)
+    end = parking._end
     with monkeypatch.context() as patch:
-        patch.setattr(Parked, "to_json", lambda _: {"through": 1, "oid": 1})
+        patch.setattr(parking, "_end", lambda target, parked: (*end(target, parked)[:-1], '{"through": 1, "oid": 1}'))
         shop.run(failing=bad)
     insert(shop, "good", 2)
     refused = shop.run().refused

@@ -15,7 +15,7 @@ from lakecdc.ingest.sources.postgres.reading import Bounds
 from .conftest import Shop
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _FILL = """
 INSERT INTO s.orders SELECT i, i + 0.5, CASE i % 3 WHEN 0 THEN '' WHEN 1 THEN E'a\\n"b",' END
@@ -242,11 +242,11 @@ def test_a_round_is_repeated_exactly_after_its_disk_was_lost(
     """A round read again has a time limit that would end it sooner, or none and would continue for longer."""
     read = rounds.read
 
-    def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        first = read(spark, replace(task, limits=Bounds(seconds=seconds)), summary)
+    def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> tuple[Any, DataFrame]:
+        first, cells = read(spark, replace(task, limits=Bounds(seconds=seconds)), summary)
         again = replace(task, limits=Bounds(seconds=1e-9))
-        first.release()
-        return rounds.Round(first.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
+        cells.unpersist()
+        return first, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA)
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")

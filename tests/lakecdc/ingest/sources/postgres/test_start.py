@@ -207,8 +207,8 @@ def test_an_idle_transaction_does_not_block_a_full_load_forever(shop: Shop, monk
         reason = f"server process {idle.info.backend_pid} .*'forgotten', idle in transaction, since 20"
         with pytest.raises(SourceUnavailableError, match=reason):
             shop.start()
-        with pytest.raises(SourceUnavailableError, match=reason):
-            slots.create_slot(where, session, shop.schema)
+        with pytest.raises(SourceUnavailableError, match=reason), slots.bounded_wait(where, session, shop.schema):
+            session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (shop.schema,))
     assert shop.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{shop.schema}'") == []
     assert shop.start() == {}
 
