@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lakecdc.ingest.aggregating.table import rebuild as rebuild
 from lakecdc.ingest.apply.publish import Commit as Commit
 from lakecdc.ingest.apply.publish import Staged as Staged
 from lakecdc.ingest.apply.publish import position_summary as position_summary

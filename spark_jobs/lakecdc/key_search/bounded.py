@@ -43,33 +43,24 @@ log = logging.getLogger(__name__)
 @contextmanager
 def bounded_reads(table: Table) -> Iterator[Table]:
     """Yield the table with :meth:`IcebergTable.read` in bounded memory; its frames are valid inside the context."""
+    known: dict[int, DataFrame | None] = {}
     with ExitStack() as stack:
+
+        def read(snapshot: Snapshot) -> DataFrame | None:
+            """Return all rows with the table's current columns, or None if Iceberg's reader can be used."""
+            # each snapshot is searched once
+            if snapshot.id not in known and not fit_surely(snapshot, most_keys(table.spark)):
+                tasks = scan_tasks(table, snapshot.id)
+                within = stack.enter_context(bounded_tasks(table, tasks))
+                fits = within is tasks
+                known[snapshot.id] = (
+                    None if fits else read_staged(table, stack.enter_context(staged_tasks(table, within)))
+                )
+            return known.get(snapshot.id)
+
         bounded = copy(table)
-        bounded.reader = _Reader(table, stack)
+        bounded.reader = read
         yield bounded
-
-
-class _Reader:
-    """Read snapshots whose deletes do not fit into memory; each snapshot is searched once."""
-
-    def __init__(self, table: IcebergTable, stack: ExitStack) -> None:
-        self._table, self._stack = table, stack
-        self._known: dict[int, DataFrame | None] = {}
-
-    def __call__(self, snapshot: Snapshot) -> DataFrame | None:
-        """Return all rows with the table's current columns, or None if Iceberg's reader can be used."""
-        if fit_surely(snapshot, most_keys(self._table.spark)):
-            return None
-        if snapshot.id not in self._known:
-            self._known[snapshot.id] = self._rows(snapshot)
-        return self._known[snapshot.id]
-
-    def _rows(self, snapshot: Snapshot) -> DataFrame | None:
-        table, tasks = self._table, scan_tasks(self._table, snapshot.id)
-        bounded = self._stack.enter_context(bounded_tasks(table, tasks))
-        if bounded is tasks:
-            return None
-        return read_staged(table, self._stack.enter_context(staged_tasks(table, bounded)))
 
 
 @contextmanager

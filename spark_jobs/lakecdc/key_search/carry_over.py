@@ -18,9 +18,8 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
-from lakecdc.iceberg.file_tasks import OtherDelete, position_deletes_of
+from lakecdc.iceberg.file_tasks import position_deletes_of
 from lakecdc.iceberg.jvm import java_list
-from lakecdc.iceberg.live_deletes import DeleteKey
 from lakecdc.iceberg.rewrite_tasks import StagedFile, plan_tasks, removable_deletes, staged_file
 from lakecdc.iceberg.staging import WrittenDeletes, delete_file
 from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -53,7 +52,6 @@ class CarriedOver:
     :param since: the snapshot up to which the deletes are complete.
     :param added: Java ``DeleteFile`` objects of the new files.
     :param removed: Java ``DeleteFile`` objects of the old files.
-    :param rows: number of rows.
     """
 
     since: Snapshot
@@ -89,7 +87,10 @@ def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], output
         position_deletes_of(calls, java_list(table.spark, [of_state[name] for name in order]))
         for of_state in (by_location, now)
     ]
-    changed = [(name, *both) for name, *both in zip(order, *states, strict=True) if _keys(both[0]) != _keys(both[1])]
+    changed: list[Sequence[Any]] = []
+    for location, earlier, deletes in zip(order, *states, strict=True):
+        if {delete.key for delete in earlier} != {delete.key for delete in deletes}:
+            changed.append((location, earlier, deletes))
     removed = removable_deletes(table, now.values())
     if not changed:
         return CarriedOver(head, (), removed, 0)
@@ -165,10 +166,6 @@ def _search(table: IcebergTable, folder: str, keys: pa.Table, files: Mapping[int
         ]
         results = run_tasks(spread(table.spark, rows, FILE), task, HITS).collect()
         return collect_results(results)[0]
-
-
-def _keys(deletes: Sequence[OtherDelete]) -> set[DeleteKey]:
-    return {delete.key for delete in deletes}
 
 
 def _place(one: WrittenDeletes) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from lakecdc.iceberg.core_time import run_tasks
 from lakecdc.iceberg.file_bounds import READ, file_bounds
@@ -18,15 +17,13 @@ from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, others_of
 from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete
 from lakecdc.iceberg.partition_fields import identity_columns
-from lakecdc.iceberg.scan import TaskBuilder, columns_ever, read_staged
-from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.scan import columns_ever
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.tasks import DELETE_FILE, KEYS, KeysTask, Stored, unpacked, without
-from lakecdc.local_relation import local_relation, spread
+from lakecdc.local_relation import spread
 from lakecdc.metadata.debt import doubt
-from lakecdc.model.iceberg_columns import UnknownTypeError, holds_uuid
+from lakecdc.model.iceberg_columns import UnknownTypeError
 from lakecdc.reader.projection import ReadColumn, UnreadError, read_columns
-from lakecdc.sql import quoted_column
 
 #: maximum number of keys in a task's memory
 MOST_KEYS = 1_000_000
@@ -140,39 +137,7 @@ def deleted_keys(
         for row in run_tasks(spread(table.spark, near, DELETE_FILE), task, KEYS).collect():
             keys.append(unpacked(row["keys"]))
             unread |= {ranges[number][0].location: why for number, why in row["unread"].items()}
-    if among is None:
-        # otherwise the driver would collect all keys to use a few
-        readable = [one for one in ranges if one[0].location in unread and _is_readable_as_data(table, columns, one[0])]
-        if readable:
-            keys.append(_keys_through_iceberg(table, columns, readable))
-        for delete, *_ in readable:
-            del unread[delete.location]
     return keys, unread
-
-
-def _keys_through_iceberg(table: IcebergTable, columns: Sequence[ReadColumn], ranges: Sequence[Range]) -> pa.Table:
-    """Read keys of ranges of equality-delete files with Iceberg's reader, as :func:`deleted_keys` does in tasks."""
-    names = {field.id: field.name for field in table.fields}
-    of_key = [F.col(quoted_column(names[column.id])).alias(f"d{place}") for place, column in enumerate(columns)]
-    facts = [(d.location, d.scope, d.sequence_number, begin, end) for d, begin, end in ranges]
-    schema = "_file string, reach int, deleted_at long, begin long, end long"
-    known, builder = F.broadcast(local_relation(table.spark, facts, schema)), TaskBuilder(table)
-    with staged_tasks(table, [builder.keys_of(delete.java) for delete, *_ in ranges]) as staged:
-        rows = read_staged(table, staged).select(*of_key, "_file", "_pos").join(known, "_file")
-        inside = (F.col("_pos") >= F.col("begin")) & (F.col("end").isNull() | (F.col("_pos") < F.col("end")))
-        return rows.where(inside).drop("_file", "_pos", "begin", "end").toArrow()
-
-
-def _is_readable_as_data(table: IcebergTable, columns: Sequence[ReadColumn], delete: EqualityDelete) -> bool:
-    """Check whether Iceberg's reader reads the same keys from a delete file as from a data file.
-
-    If so, the driver reads the keys at paths with ``#`` or ``?``, which tasks cannot.
-    """
-    if reaches(delete.location):
-        return False
-    now = {field.id for field in table.fields}
-    known = all(column.id in now and not holds_uuid(column.field().type) for column in columns)
-    return known and _NAME_MAPPING not in table.properties
 
 
 def near_files(

@@ -74,19 +74,6 @@ class KeySearch:
     tasks: tuple[FileTask, ...]
     seen: Seen | None = field(default=None, kw_only=True)
 
-    @property
-    def delete_records(self) -> int:
-        return sum(delete.records for delete in self.deletes)
-
-    @property
-    def data_records(self) -> int:
-        return sum(task.records for task in self.tasks)
-
-    @property
-    def pairs(self) -> int:
-        """Return the number of pairs of a data file and an equality delete that applies to it."""
-        return sum(task.equality_deletes for task in self.tasks)
-
 
 def refusal(table: IcebergTable) -> str | None:
     """Return why a table's delete files cannot be written with certainty; None if they can."""
@@ -154,13 +141,9 @@ class _SentKeys:
 
 
 def convert(
-    table: IcebergTable, search: KeySearch, target: Target, writer: Writer, facts: SearchFacts | None = None
+    table: IcebergTable, search: KeySearch, target: Target, writer: Writer, facts: SearchFacts
 ) -> list[WrittenDeletes]:
-    """Find the deleted positions of a group's data files and write them.
-
-    :param facts: collects rows and counts for the caller.
-    """
-    facts = facts or SearchFacts()
+    """Find the deleted positions of a group's data files and write them; add to ``facts``."""
     written, left = list[WrittenDeletes](), dict[int, str]()
     with ExitStack() as stack:
         sent = _sent(table, stack, search, facts)
@@ -223,7 +206,8 @@ def deleted_positions(
     :return: a frame valid inside the context: ``file_number`` int, ``position`` long, ``known`` boolean: whether
         position deletes already have it. A position may occur several times.
     """
-    parts = [(tasks_under(table, tasks, part), False) for part in cut(deletes, most_keys(table.spark), _records)]
+    most = most_keys(table.spark)
+    parts = [(tasks_under(table, tasks, part), False) for part in cut(deletes, most, lambda delete: delete.records)]
     if known := [task for task in tasks if task.others]:
         parts.append((java_tasks(known, "others"), True))
     numbers = [(task.location, task.number) for task in tasks]
@@ -242,16 +226,17 @@ def deleted_positions(
         yield reduce(DataFrame.unionByName, frames, none)
 
 
-def _records(delete: EqualityDelete) -> int:
-    return delete.records
-
-
 def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: SearchFacts) -> _SentKeys:
     """Send the keys of a search to tasks, as long as the stack is open."""
     lookups, near, positions = list[Lookup](), dict[int, dict[int, list[int]]](), dict[int, bytes]()
     unread, seen = list[tuple[EqualityDelete, str]](), search.seen
     left = seen.rows if seen else None
-    for field_ids, deletes, tasks in _reached_by_key(search):
+    by_key: dict[tuple[int, ...], list[EqualityDelete]] = {}
+    for delete in search.deletes:
+        by_key.setdefault(delete.field_ids, []).append(delete)
+    for field_ids, deletes in by_key.items():
+        if not (tasks := _reached(search.tasks, deletes)):
+            continue
         try:
             columns = key_columns(table, field_ids)
         except UnreadError as error:
@@ -274,25 +259,13 @@ def _sent(table: IcebergTable, stack: ExitStack, search: KeySearch, facts: Searc
                 if facts.rows is not None:
                     facts.rows.append(rows)
         lookups.append(Lookup(columns, tuple(sent), tuple(others), seen.files if seen else frozenset()))
-    newest = {delete.scope: (delete.sequence_number, why) for delete, why in sorted(unread, key=_age)}
+    unread.sort(key=lambda one: one[0].sequence_number)
+    newest = {delete.scope: (delete.sequence_number, why) for delete, why in unread}
     return _SentKeys(tuple(lookups), near, positions, newest)
 
 
-def _age(unread: tuple[EqualityDelete, str]) -> int:
-    return unread[0].sequence_number
-
-
-def _reached_by_key(search: KeySearch) -> Iterator[tuple[tuple[int, ...], list[EqualityDelete], list[FileTask]]]:
-    """Yield the deletes of each key, by its field ids, and the data files older than a delete of their scope."""
-    by_key: dict[tuple[int, ...], list[EqualityDelete]] = {}
-    for delete in search.deletes:
-        by_key.setdefault(delete.field_ids, []).append(delete)
-    for field_ids, deletes in by_key.items():
-        if tasks := _reached(search.tasks, deletes):
-            yield field_ids, deletes, tasks
-
-
 def _reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
+    """Return the data files older than a delete of their scope."""
     newest: dict[int | None, int] = {}
     for delete in deletes:
         newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakecdc.iceberg.file_io import source
-from lakecdc.key_search.tasks import Stored
+from lakecdc.key_search.tasks import Stored, rows_of
 from lakecdc.reader.parquet_files import parquet_file, rows_of_groups
-from lakecdc.runtime.worker import settle
 from lakecdc.writer.files import slices
 
 #: rows of a row group to read, by their places in it
@@ -31,9 +30,7 @@ class RowsTask:
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
-        parts = (row for batch in batches for row in batch.to_pylist())
-        for rows in slices((rows for part in parts for rows in self._rows(part)), _ROWS_BYTES):
+        for rows in slices((rows for part in rows_of(batches) for rows in self._rows(part)), _ROWS_BYTES):
             yield from rows.combine_chunks().to_batches()
 
     def _rows(self, part: Mapping[str, Any]) -> Iterator[pa.Table]:

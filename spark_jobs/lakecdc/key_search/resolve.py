@@ -133,33 +133,25 @@ class Resolution:
 
     def changes(self, rows: Sequence[Any], summary: Mapping[str, str]) -> RowChanges:
         """Return the changes to commit with the batch's new data files."""
-        removed = self._superseded
-        return RowChanges(rows, self.added, removed_deletes=removed, summary=summary, deleted_from=self._data_files)
+        hits = self._hits
+        # each once
+        removed = {(str(d.location()), d.contentOffset()): d for each in hits.values() for d in each.superseded}
+        return RowChanges(rows, self.added, removed_deletes=[*removed.values()], summary=summary, deleted_from=[*hits])
 
     @property
-    def _hits(self) -> list[tuple[str, _Hits]]:
-        known = ((state[0], self._known[state]) for state in self._current)
-        return [(location, hits) for location, hits in known if hits is not None]
-
-    @property
-    def _data_files(self) -> list[str]:
-        return [location for location, _ in self._hits]
+    def _hits(self) -> dict[str, _Hits]:
+        """Return the hits by the location of their data file."""
+        return {state[0]: hits for state in self._current if (hits := self._known[state]) is not None}
 
     @property
     def added(self) -> list[Any]:
         """Return the Java delete files to add."""
-        return [hits.added for _, hits in self._hits]
-
-    @property
-    def _superseded(self) -> list[Any]:
-        # each once
-        by_key = {(str(d.location()), d.contentOffset()): d for _, hits in self._hits for d in hits.superseded}
-        return list(by_key.values())
+        return [hits.added for hits in self._hits.values()]
 
     @property
     def positions(self) -> int:
         """Return the number of newly deleted rows."""
-        return sum(hits.positions for _, hits in self._hits)
+        return sum(hits.positions for hits in self._hits.values())
 
     def discard(self, *, committed: bool) -> None:
         """Delete the keys' files, and the delete files that were not committed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -60,7 +61,6 @@ class Lookup:
     """Keys to search for: broadcasts of :func:`packed` keys, each small enough for a task's memory.
 
     :param others: the part of ``keys`` to search for in the data files ``seen``; for the rest see ``keys.Seen``.
-    :param seen: numbers of data files.
     """
 
     columns: tuple[ReadColumn, ...]
@@ -68,53 +68,12 @@ class Lookup:
     others: tuple[Any, ...] = field(default=(), repr=False)
     seen: frozenset[int] = field(default=frozenset(), repr=False)
 
-    def hits(
-        self,
-        file: Mapping[str, Any],
-        stored: Stored,
-        hidden: Lookup | None = None,
-        *,
-        parts: Sequence[int] | None = None,
-        with_rows: bool = False,
-    ) -> Iterator[tuple[pa.Array, pa.Table | None]]:
-        """Yield the positions of a data file's rows with one of the keys, and these rows, for each part of the keys.
+    def applying(self, file: Mapping[str, Any], parts: Sequence[int] | None = None) -> Iterator[pa.Table]:
+        """Yield the keys that apply to a data file: of its scope or the whole table, and strictly newer.
 
         :param file: described as in :data:`FILE`.
-        :param hidden: keys to leave out.
         :param parts: places of the keys to search for; default: all.
-        :param with_rows: yield the rows as :class:`SearchTask` returns them; otherwise None.
-        :raises UnreadError: Iceberg's own reader has to search the file.
         """
-        applying = self._applying(file, hidden, parts)
-        keys = next(applying, None)
-        if keys is None:
-            return
-        location = file["location"]
-        with source(stored.properties, location).open() as stream:
-            data = data_file(stream, location)
-            if data.rows != file["records"]:
-                raise UnreadError(f"{location} has {data.rows} rows, not {file['records']}")
-            stored.projection(data.schema, stored.columns)
-            columns = stored.projection(data.schema, [*self.columns, *([ROW_IDS] if with_rows else [])])
-            if not columns.leaves:
-                raise UnreadError(f"{location} has none of the key columns")
-            # rows are read again for each part of the keys, because to unpack a part for each row group takes longer
-            while keys is not None:
-                for group in data.groups(columns):
-                    likely = _likely(group, keys)
-                    if not likely.num_rows:
-                        continue
-                    rows = pa.table(_named(map(storage, group.read().columns)))
-                    places = rows_among(rows.columns[: len(self.columns)], likely)
-                    positions = pa.array(places + group.begin, pa.int64())
-                    hit_rows = rows.take(pa.array(places)) if with_rows and len(places) else None
-                    yield positions, None if hit_rows is None else _placed(hit_rows, positions, group, file)
-                keys = next(applying, None)
-
-    def _applying(
-        self, file: Mapping[str, Any], hidden: Lookup | None, parts: Sequence[int] | None = None
-    ) -> Iterator[pa.Table]:
-        """Yield the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
         every = self.others if file["number"] in self.seen else self.keys
         for sent in every if parts is None else [every[part] for part in parts]:
             keys = unpacked(sent.value)
@@ -123,11 +82,15 @@ class Lookup:
                 vars(sent).pop("_value", None)
             here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
             applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
-            keys = applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
-            for known in hidden._applying(file, None) if hidden else ():
-                keys = without(keys, known)
-            if keys.num_rows:
-                yield keys
+            if applying.num_rows:
+                yield applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Yield the input rows of a task, with its worker set up."""
+    settle()
+    for batch in batches:
+        yield from batch.to_pylist()
 
 
 def _placed(rows: pa.Table, positions: pa.Array, group: RowGroup, file: Mapping[str, Any]) -> pa.Table:
@@ -252,14 +215,8 @@ class SearchTask:
     most: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
         unread, live_rows = dict[int, str](), list[pa.Table]()
-        files = (
-            positions
-            for batch in batches
-            for row in batch.to_pylist()
-            for positions in self._positions(row, unread, live_rows)
-        )
+        files = (positions for row in rows_of(batches) for positions in self._positions(row, unread, live_rows))
         written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
         results = pa.Table.from_batches([described(written, unread)])
         cells: list[bytes | None] = [None] * results.num_rows
@@ -276,10 +233,7 @@ class SearchTask:
         number, hit, tables = row["number"], BitMap64(), list[pa.Table]()
         try:
             for place, lookup in enumerate(self.lookups):
-                parts = None if row["parts"] is None else row["parts"][place]
-                for positions, rows in lookup.hits(
-                    row, self.stored, self.hidden, parts=parts, with_rows=self.with_rows
-                ):
+                for positions, rows in self._hits(lookup, row, None if row["parts"] is None else row["parts"][place]):
                     if rows is not None and len(lookup.keys) > 1:
                         # a key may be in several parts
                         rows = rows.filter(pa.array([one not in hit for one in positions.to_pylist()], pa.bool_()))
@@ -298,6 +252,45 @@ class SearchTask:
                 live = [place not in known for place in rows["position"].to_pylist()] if known else None
                 live_rows.append(rows if live is None else rows.filter(pa.array(live, pa.bool_())))
             yield FilePositions(number, known, hit)
+
+    def _hits(
+        self, lookup: Lookup, file: Mapping[str, Any], parts: Sequence[int] | None
+    ) -> Iterator[tuple[pa.Array, pa.Table | None]]:
+        """Yield the positions of a data file's rows with one of the keys, and these rows, for each part of the keys.
+
+        :raises UnreadError: Iceberg's own reader has to search the file.
+        """
+        applying = self._visible(lookup, file, parts)
+        if (first := next(applying, None)) is None:
+            return
+        location, stored = file["location"], self.stored
+        with source(stored.properties, location).open() as stream:
+            data = data_file(stream, location)
+            if data.rows != file["records"]:
+                raise UnreadError(f"{location} has {data.rows} rows, not {file['records']}")
+            stored.projection(data.schema, stored.columns)
+            columns = stored.projection(data.schema, [*lookup.columns, *([ROW_IDS] if self.with_rows else [])])
+            if not columns.leaves:
+                raise UnreadError(f"{location} has none of the key columns")
+            # rows are read again for each part of the keys, because to unpack a part for each row group takes longer
+            for keys in chain([first], applying):
+                for group in data.groups(columns):
+                    likely = _likely(group, keys)
+                    if not likely.num_rows:
+                        continue
+                    rows = pa.table(_named(map(storage, group.read().columns)))
+                    places = rows_among(rows.columns[: len(lookup.columns)], likely)
+                    positions = pa.array(places + group.begin, pa.int64())
+                    hit_rows = rows.take(pa.array(places)) if self.with_rows and len(places) else None
+                    yield positions, None if hit_rows is None else _placed(hit_rows, positions, group, file)
+
+    def _visible(self, lookup: Lookup, file: Mapping[str, Any], parts: Sequence[int] | None) -> Iterator[pa.Table]:
+        """Yield the keys that apply to a data file, without hidden ones."""
+        for keys in lookup.applying(file, parts):
+            for known in self.hidden.applying(file) if self.hidden else ():
+                keys = without(keys, known)
+            if keys.num_rows:
+                yield keys
 
 
 #: a range of an equality-delete file, and the data files its keys apply to; without ``end``, to the file's end
@@ -319,20 +312,18 @@ class KeysTask:
     among: Any = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
         tables, unread = list[pa.Table](), dict[int, str]()
         among = None if self.among is None else unpacked(self.among.value)
-        for file in (row for batch in batches for row in batch.to_pylist()):
+        for file in rows_of(batches):
             try:
                 keys = list(read_keys(file, self.columns, self.properties))
             except UnreadError as error:
                 unread[file["number"]] = str(error)
                 continue
             tables += keys if among is None else [only(some, among) for some in keys]
-        kinds = pa.binary(), pa.map_(pa.int32(), pa.string())
-        values = [packed(tables, self.columns)], [list(unread.items())]
-        arrays = [pa.array(value, kind) for value, kind in zip(values, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, ["keys", "unread"])
+        schema = pa.schema({"keys": pa.binary(), "unread": pa.map_(pa.int32(), pa.string())})
+        result = {"keys": packed(tables, self.columns), "unread": list(unread.items())}
+        yield pa.RecordBatch.from_pylist([result], schema)
 
 
 #: results of :class:`DeletedKeysTask`: packed keys, the number of rows, and whether a file could not be read
@@ -350,10 +341,8 @@ class DeletedKeysTask:
     properties: Mapping[str, str] = field(repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files one after another."""
-        settle()
         tables, rows, unread = list[pa.Table](), 0, False
-        for file in (row for batch in batches for row in batch.to_pylist()):
+        for file in rows_of(batches):
             of_file = file["location"], self.properties
             positions = deleted_positions(file["deletes"], *of_file) - deleted_positions(file["earlier"], *of_file)
             rows += len(positions)
@@ -361,9 +350,9 @@ class DeletedKeysTask:
                 tables += self._keys_at(file["location"], np.frombuffer(positions.to_array(), "int64"))
             except UnreadError:
                 unread = True
-        keys = [packed(tables, self.columns)], [rows], [unread]
-        arrays = [pa.array(one, kind) for one, kind in zip(keys, (pa.binary(), pa.int64(), pa.bool_()), strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, ["keys", "rows", "unread"])
+        schema = pa.schema({"keys": pa.binary(), "rows": pa.int64(), "unread": pa.bool_()})
+        result = {"keys": packed(tables, self.columns), "rows": rows, "unread": unread}
+        yield pa.RecordBatch.from_pylist([result], schema)
 
     def _keys_at(self, location: str, positions: Any) -> Iterator[pa.Table]:
         with source(self.properties, location).open() as stream:

@@ -11,9 +11,10 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import CheckTablesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
-from lakecdc.iceberg.table import MAIN, IcebergTable
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.maintain.reports import nothing, seconds_since
+from lakecdc.maintain.rewrite import head_of
 
 
 def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -33,9 +34,7 @@ def _checked(table: IcebergTable, spec: JobSpec) -> TableReport:
     requested = options.checks.get(table.name)
     if not requested:
         raise InputError("It has no checks.", table=table.name, hint="Add its checks to options.checks.")
-    head = table.refresh().head(options.branch)
-    if head is None and options.branch != MAIN:
-        raise InputError(f"The branch {options.branch!r} does not exist.", table=table.name)
+    head = head_of(table, options.branch)
     rows = table.read(head.id if head else None)
     checks = Checks(table, rows, requested, list(table.ancestors(options.branch)))
     if options.dry_run:

@@ -10,13 +10,14 @@ from lakecdc.contract.rewriting import CompactDataFilesOptions
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
+from lakecdc.iceberg.partition_fields import partition_fields
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import SortOrder, clustering, sorted_snapshots
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.cold import cold_rules, explain_cold, plan_warm
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
-from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
+from lakecdc.maintain.older_specs import by_spec, count, destination, group_moving_files, without
 from lakecdc.maintain.reports import joined
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
@@ -73,7 +74,7 @@ def _plan(
     to = destination(table)
     moved = {scope: files for scope, each in older.items() if (files := warm_files(each))}
     if options.older_specs:
-        moving += units_of(table, moved, to, target, options.max_group_bytes)
+        moving += group_moving_files(moved, partition_fields(table), to, target, options.max_group_bytes)
     stay = "files of partition specs whose column was dropped stay"
     too_large = f"{left} {stay}: max_group_bytes is less than all files of a spec have" if left else None
     beside_cold = f"{count(with_cold)} {stay}: some files of the spec are cold" if with_cold else None

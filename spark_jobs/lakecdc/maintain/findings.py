@@ -34,17 +34,15 @@ class Findings:
     def __init__(self) -> None:
         self._lines = spool()
         self._digest = hashlib.sha256()
-        self._is_empty = True
 
     def add(self, entry: Mapping[str, Any]) -> None:
         line = line_of(entry)
         self._lines.write(line)
         self._digest.update(line)
-        self._is_empty = False
 
     def write(self, spec: JobSpec, table: str) -> dict[str, Any]:
         """Write the list beside the report, and return ``findings``, or nothing if it is empty or has no place."""
-        if self._is_empty or spec.documents is None:
+        if not self._lines.tell() or spec.documents is None:
             return {}
         # a unique name per table that every store accepts
         uri = f"{spec.documents}/findings-{spec.job}-{quote(table, safe='').replace('%', '=')}.jsonl"

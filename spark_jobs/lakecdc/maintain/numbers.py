@@ -20,7 +20,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
-from lakecdc.iceberg.sort_order import SortField, SortOrder, clustering, column_order
+from lakecdc.iceberg.sort_order import SortOrder, clustering, column_order
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.geometry import average_overlap
 from lakecdc.maintain.measure import live_files
@@ -85,24 +85,18 @@ def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
-    order, key = clustering(table), table.identifier_columns
+    order, key, states = clustering(table), table.identifier_columns, []
     of_key = column_order(table, key).fields if key else ()
-    files = live_files(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
-    return [_state(table, *each, order, of_key) for each in zip(snapshots, files, strict=True)]
-
-
-def _state(
-    table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder, of_key: Sequence[SortField]
-) -> dict[str, Any]:
-    measured = _table_health(table, snapshot, files, order)
-    totals = from_summary(snapshot.summary).numbers()
-    numbers = {**totals, **{name: n for name, n in asdict(measured).items() if name not in _NO_STATE and n is not None}}
-    numbers["score"] = measured.score
-    if of_key:
-        ids = {table.field_id(column) for column in table.identifier_columns}
-        keyed = by_partition(files, slice(len(order.fields), None))
-        numbers["lookup_files"] = lookup_files(keyed, partition_fields(table), ids)
-    return numbers
+    all_files = live_files(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
+    for snapshot, files in zip(snapshots, all_files, strict=True):
+        measured = _table_health(table, snapshot, files, order)
+        known = {name: n for name, n in asdict(measured).items() if name not in _NO_STATE and n is not None}
+        numbers = {**from_summary(snapshot.summary).numbers(), **known, "score": measured.score}
+        if of_key:
+            keyed, ids = by_partition(files, slice(len(order.fields), None)), map(table.field_id, key)
+            numbers["lookup_files"] = lookup_files(keyed, partition_fields(table), ids)
+        states.append(numbers)
+    return states
 
 
 def _table_health(

@@ -55,10 +55,6 @@ def destination(table: IcebergTable, fields: Fields | None = None) -> Destinatio
     return Destination(spec_fields, tuple(transformed(table, f.source_id, f.transform) for f in spec_fields))
 
 
-def units_of(table: IcebergTable, partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
-    return group_moving_files(partitions, partition_fields(table), to, target, max_bytes) if partitions else []
-
-
 def count(partitions: Partitions) -> int:
     return sum(map(len, partitions.values()))
 

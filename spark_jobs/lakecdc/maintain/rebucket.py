@@ -21,7 +21,7 @@ from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import clustering
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.measure import measure
-from lakecdc.maintain.older_specs import by_spec, count, destination, one_bucket, units_of
+from lakecdc.maintain.older_specs import by_spec, count, destination, group_moving_files, one_bucket
 from lakecdc.maintain.reports import nothing
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart
@@ -119,7 +119,7 @@ def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> Ta
             change_buckets(table, current_spec_id(table), bucket, buckets)
             failpoints.reach("rebucket_changed")
             moving, to = apart(partitions, {current_spec_id(table)})[0], destination(table)
-        units = units_of(table, moving, to, target, options.max_group_bytes)
+        units = group_moving_files(moving, partition_fields(table), to, target, options.max_group_bytes)
         reason = f"{bucket.buckets} buckets have {stored / bucket.buckets:.0f} bytes on average, the target is {aim}"
         counts |= {"files_of_older_specs": count(moving)}
         plan = RewritePlan(JOB, start, units, order, target, reason, counts, partitions_by=to.expressions)

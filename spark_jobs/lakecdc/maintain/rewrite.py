@@ -67,7 +67,6 @@ class RewritePlan:
     """Data files to rewrite.
 
     :param units: data files to rewrite together; empty if no rewrite is worthwhile.
-    :param target: target bytes per file.
     :param reason: why there is nothing to do.
     :param summary: further entries for the snapshot summary.
     :param left: files that should be rewritten but are not, and why.

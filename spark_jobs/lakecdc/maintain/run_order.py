@@ -76,13 +76,10 @@ class RunOrder:
 
     def sorted(self, rows: pa.Table) -> pa.Table:
         """Sort rows; equal rows keep their order."""
-        places = places_of([word for values in self._values(rows) for word in values.words()], rows.num_rows)
-        return rows if places is None else rows.take(places)
+        return self.between(rows, None, None)
 
     def between(self, rows: pa.Table, low: Key | None, high: Key | None) -> pa.Table:
         """Sort the rows from one key to below another; without keys, all rows."""
-        if low is None and high is None:
-            return self.sorted(rows)
         values, count = self._values(rows), rows.num_rows
         places = places_of([word for part in values for word in part.words()], count)
         ordered, key = range(count) if places is None else places, Keys(values, count)
@@ -127,6 +124,6 @@ class Keys:
     def __call__(self, place: int) -> Key:
         return tuple(part for values in self._values for part in values.key(place))
 
-    def count_below(self, key: Key, begin: int = 0) -> int:
+    def count_below(self, key: Key, begin: int) -> int:
         """Count the sorted rows below a key; the first ``begin`` rows are known to be below."""
         return bisect.bisect_left(range(self._rows), key, begin, key=self)

@@ -59,10 +59,7 @@ def _form(table: IcebergTable, readers: tuple[str, ...]) -> Form:
 
 
 class Preparation:
-    """A run on one table.
-
-    :param form: the form that the table will have.
-    """
+    """A run that brings one table into a form."""
 
     def __init__(self, table: IcebergTable, spec: JobSpec, form: Form) -> None:
         self._table, self._spec, self._form = table, spec, form

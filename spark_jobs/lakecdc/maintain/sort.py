@@ -27,7 +27,6 @@ from lakecdc.maintain.reports import nothing
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
-from lakecdc.metadata.cold import ColdRules
 from lakecdc.metadata.file_facts import UNSORTED, Partitions, in_order, warm_files
 
 JOB = "sort_data_files"
@@ -75,10 +74,15 @@ def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder
     passes: list[TableReport] = []
     rules = cold_rules(table, options)
     end = time.monotonic() + options.max_runtime
-    while True:
+
+    def one_pass(start: Snapshot) -> TableReport:
         left = max(end - time.monotonic(), 0.001) if options.max_runtime else 0.0
-        work = partial(_sort, table, dataclasses.replace(options, max_runtime=left), order, rules, bool(passes))
-        report = from_head(table, work, options.branch)
+        limited = dataclasses.replace(options, max_runtime=left)
+        plan = partial(_plan, table, limited, order, bool(passes), start)
+        return execute(table, plan_warm(rules, measure(table, start.id, order), plan), limited)
+
+    while True:
+        report = from_head(table, one_pass, options.branch)
         passes.append(report)
         if not report.metrics.get("commits"):
             return passes
@@ -107,19 +111,6 @@ def _merge_reports(passes: Sequence[TableReport]) -> TableReport:
     metrics |= {"passes": len(worked), "times_written": round(metrics["bytes_read"] / metrics["bytes_chosen"], 2)}
     report = worked[-1] if last.outcome == "nothing" else last
     return dataclasses.replace(report, snapshot_before=first.snapshot_before, metrics=metrics)
-
-
-def _sort(
-    table: IcebergTable,
-    options: SortDataFilesOptions,
-    order: SortOrder,
-    rules: ColdRules,
-    again: bool,
-    start: Snapshot,
-) -> TableReport:
-    """Plan and execute one pass, which may continue an earlier pass."""
-    plan = plan_warm(rules, measure(table, start.id, order), partial(_plan, table, options, order, again, start))
-    return execute(table, plan, options)
 
 
 def _plan(

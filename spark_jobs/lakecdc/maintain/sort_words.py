@@ -57,7 +57,7 @@ class FieldValues:
         numbers = _numbers(values)
         return cls(
             tuple(~part if descending else part for part in numbers),
-            None if numbers else _as_bytes(values),
+            None if numbers else values.cast(pa.large_binary()),
             nulls,
             descending,
             nulls_first,
@@ -237,14 +237,6 @@ def _signed(numbers: Array) -> Array:
     return (numbers ^ _SIGN).view(np.int64)
 
 
-def _as_bytes(values: pa.Array) -> pa.Array:
-    if pa.types.is_string(values.type):
-        return values.view(pa.binary())
-    if pa.types.is_large_string(values.type):
-        return values.view(pa.large_binary())
-    return values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values
-
-
 def _repeats(values: pa.Array) -> bool:
     head = values.slice(0, _SAMPLE)
     return pc.count_distinct(head).as_py() * 2 <= len(head)
@@ -266,9 +258,7 @@ def _beginnings(values: pa.Array) -> tuple[Array, Array]:
     """
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    is_large = pa.types.is_large_binary(values.type)
-    ends = np.frombuffer(values.buffers()[1], np.int64 if is_large else np.int32)
-    ends = ends[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    ends = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
     stored = values.buffers()[2] or b""
     data = np.append(np.frombuffer(stored, np.uint8)[ends[0] : ends[-1]], np.zeros(_WORD_BYTES, np.uint8))
     extremes = [value for value in pc.min_max(values).as_py().values() if value]

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.merging import ORDER_PREFIX, MergeGroup
+from lakecdc.contract.merging import ORDER_PREFIX
 from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition, widening
 from lakecdc.iceberg.table import IcebergTable
@@ -52,7 +52,7 @@ class Pair:
     key: tuple[str, ...]
     types: dict[str, str]
     alone: tuple[str, ...]
-    fed: str = "true"
+    fed: str
 
     def leading(self) -> KeyCondition | None:
         """Return the leading key column, if both sides order it the same way."""
@@ -72,13 +72,13 @@ class Pair:
         """Translate a condition to the source's column names."""
         return replace(condition, column=self._at_source(condition.column)) if condition else None
 
-    def table_rows(self, snapshot: int | None, condition: KeyCondition | None = None) -> DataFrame:
+    def table_rows(self, snapshot: int | None, condition: KeyCondition | None) -> DataFrame:
         """Read the table's rows, possibly more than match a condition."""
         rows = self.table.read(snapshot, where=condition.in_spark() if condition else "true").where(self.fed)
         return rows.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
 
     @contextmanager
-    def source_rows(self, condition: KeyCondition | None = None) -> Iterator[tuple[DataFrame, int]]:
+    def source_rows(self, condition: KeyCondition | None) -> Iterator[tuple[DataFrame, int]]:
         """Read the source's rows as ingestion would write them, and count unreadable rows; valid inside the context."""
         with self.source.rows(self.at_source(condition)) as read:
             batch = replace(_batch(self.target, self.source), rows=Rows(read.changes))
@@ -91,7 +91,11 @@ class Pair:
 
 def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
     """Match a table with its source table; refuse different keys, and types that cannot be compared."""
-    group = _fed_group(table, target)
+    merge = definition.merge_of(table)
+    # a merged table has one group of columns for each of its source tables
+    group = merge.group_of(target.source_name) if merge else None
+    if group is None:
+        definition.refuse_merged(table, "the source table feeds no group of columns to compare")
     batch = clean_for_table(table, _batch(target, source))
     theirs, ours = {c.name: c.type for c in batch.columns}, source_types(table, target)
     if group is not None:
@@ -101,20 +105,9 @@ def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
         raise InputError(f"Key column {missing[0]!r} is missing from the table.", table=table.name)
     names = [*batch.key, *(name for name in ours if name in theirs and name not in batch.key)]
     types = {name: _common(table.name, name, ours[name], theirs[name]) for name in names}
-    sides = Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})))
-    if group is None:
-        return sides
-    order = quoted_column(f"{ORDER_PREFIX}{group.title}")
-    return replace(sides, fed=f"{order} IS NOT NULL AND NOT endswith({order}, '{DELETED}')")
-
-
-def _fed_group(table: IcebergTable, target: Target) -> MergeGroup | None:
-    """Return the group of a merged table that the target's source table feeds; None if it feeds whole rows."""
-    merge = definition.merge_of(table)
-    group = merge.group_of(target.source_name) if merge else None
-    if group is None:
-        definition.refuse_merged(table, "the source table feeds no group of columns to compare")
-    return group
+    order = quoted_column(f"{ORDER_PREFIX}{group.title}") if group else None
+    fed = f"{order} IS NOT NULL AND NOT endswith({order}, '{DELETED}')" if order else "true"
+    return Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})), fed)
 
 
 def _batch(target: Target, source: SourceTable) -> Batch:
@@ -267,9 +260,9 @@ class Comparison:
     ) -> tuple[dict[int, tuple[Fingerprint, Fingerprint]], int]:
         """Hash some ranges of both sides in one pass, and count the source rows that cannot be read."""
         condition, proof = self.ranges.some(sorted(places)), Proof(tuple(self.pair.types), "all columns")
-        with self.pair.source_rows(condition) as (source, unreadable):
-            rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
-            grouped = proof.hashed(_canonical(rows, self.pair.types)).groupBy(_RANGE, _SIDE)
+        with self._rows(snapshot, condition) as (both, unreadable):
+            rows = _canonical(self._within(both, places), self.pair.types)
+            grouped = proof.hashed(rows).groupBy(_RANGE, _SIDE)
             hashes = {(row[_RANGE], row[_SIDE]): fingerprint(row) for row in grouped.agg(*proof.measures()).collect()}
 
         def digest(place: int, side: int) -> Fingerprint:
@@ -277,18 +270,15 @@ class Comparison:
 
         return {place: (digest(place, _SOURCE), digest(place, _TABLE)) for place in places}, unreadable
 
-    def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Differences:
-        """Return the differing rows of some ranges, without their columns; only count them if more than ``most``."""
-        condition = self.ranges.some(sorted(places))
-        with self.pair.source_rows(condition) as (source, _unreadable):
-            rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
-            return self._differing(rows, most=most)
+    def differences_in(self, places: Collection[int], most: int) -> Differences:
+        """Return the rows of some ranges that differ now, without columns; only count them if more than ``most``."""
+        with self._newest(self.ranges.some(sorted(places))) as rows:
+            return self._differing(self._within(rows, places), most=most)
 
-    def differences_of(self, snapshot: int | None, known: Collection[Difference]) -> Differences:
-        condition = self.ranges.keys([each.number for each in known])
-        with self.pair.source_rows(condition) as (source, _unreadable):
-            both = self._both(source, self.pair.table_rows(snapshot, condition))
-            return self._differing(self.only(both, known, self._key()), columns=True)
+    def differences_of(self, known: Collection[Difference]) -> Differences:
+        """Return the known differences that still exist."""
+        with self._newest(self.ranges.keys([each.number for each in known])) as rows:
+            return self._differing(self.only(rows, known, self._key()), columns=True)
 
     def only(self, rows: DataFrame, known: Collection[Difference], key: Sequence[Column]) -> DataFrame:
         """Select the rows with the keys of known differences; ``key`` has the values of the key columns in ``rows``."""
@@ -296,11 +286,19 @@ class Comparison:
         typed = [value.cast(self.pair.types[name]) for name, value in zip(self.pair.key, key, strict=True)]
         return rows.join(F.broadcast(keys), _key_hash(typed) == keys[_KEY], "left_semi")
 
-    def _both(self, source: DataFrame, table: DataFrame) -> DataFrame:
+    @contextmanager
+    def _rows(self, snapshot: int | None, condition: KeyCondition | None) -> Iterator[tuple[DataFrame, int]]:
+        """Read both sides, and count the source rows that cannot be read; valid inside the context."""
         place = F.expr(self.ranges.range_of_row()).alias(_RANGE)
-        return source.select("*", F.lit(_SOURCE).alias(_SIDE), place).unionByName(
-            table.select("*", F.lit(_TABLE).alias(_SIDE), place)
-        )
+        with self.pair.source_rows(condition) as (source, unreadable):
+            table = self.pair.table_rows(snapshot, condition).select("*", F.lit(_TABLE).alias(_SIDE), place)
+            yield source.select("*", F.lit(_SOURCE).alias(_SIDE), place).unionByName(table), unreadable
+
+    @contextmanager
+    def _newest(self, condition: KeyCondition | None) -> Iterator[DataFrame]:
+        head = self.pair.table.refresh().head()
+        with self._rows(head.id if head else None, condition) as (rows, _unreadable):
+            yield rows
 
     def _within(self, rows: DataFrame, places: Collection[int]) -> DataFrame:
         # a filter makes Spark compute each row's range twice, because it is pushed below the union

@@ -66,8 +66,7 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
     unequal = [place for place, (there, here) in digests.items() if there != here]
     differences, result = Differences(), Recheck((), looks=0)
     if unequal:
-        newest = table.refresh().head()
-        differences = comparison.differences_in(newest.id if newest else None, unequal, options.max_keys)
+        differences = comparison.differences_in(unequal, options.max_keys)
         result = recheck(comparison, differences, options.max_wait)
     repaired = Repaired(result)
     if options.repair and not options.dry_run and result.mismatches:

@@ -63,8 +63,7 @@ def recheck(comparison: Comparison, first: Differences, max_wait: float) -> Rech
     while waiting:
         log.info("%s: %d rows differ", table.name, len(waiting))
         passed = read_at is None or _wait(table, read_at, deadline)
-        head = table.head()
-        again, looks = comparison.differences_of(head.id if head else None, list(waiting.values())).rows, looks + 1
+        again, looks = comparison.differences_of(list(waiting.values())).rows, looks + 1
         read_at = source.now()
         for_good = [each for key, each in again.items() if passed and each.source == waiting[key].source]
         mismatches += for_good
@@ -106,12 +105,11 @@ class Repaired:
 def repair(spec: JobSpec, comparison: Comparison, before: Recheck) -> Repaired:
     """Reload the rows that differ, and recheck them; wait for ingestion no longer than ``max_wait``."""
     options = spec.options_as(ReconcileOptions)
-    table, rows = comparison.pair.table, before.mismatches
+    rows = before.mismatches
     loaded = _loaded(spec, comparison, rows, options)
     if loaded.failure_class:
         return Repaired(before, loaded=loaded)
-    head = table.refresh().head()
-    again = comparison.differences_of(head.id if head else None, rows)
+    again = comparison.differences_of(rows)
     left = recheck(comparison, again, options.max_wait) if again.rows else Recheck((), looks=0)
     looks = before.looks + 1 + left.looks
     return Repaired(

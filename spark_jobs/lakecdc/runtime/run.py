@@ -59,7 +59,7 @@ TABLE_WORK = {
     "rollback_tables": "lakecdc.maintain.rollback:rollback_tables",
     "set_readers": "lakecdc.maintain.set_readers:set_readers",
     "scd2": "lakecdc.dimensions.job:scd2",
-    "rebuild_keys": "lakecdc.maintain.rebuild_keys:rebuild_keys",
+    "rebuild_keys": "lakecdc.ingest.aggregating.table:rebuild_keys",
     "erase_rows": "lakecdc.erase.job:erase_rows",
     "export_changes": "lakecdc.export.job:export_changes",
     "check_tables": "lakecdc.maintain.check:check_tables",

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.merging import Merge
+from lakecdc.contract.past import RebuildKeysOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
@@ -57,16 +58,15 @@ def refresh(spark: SparkSession, spec: JobSpec, target: Target) -> TableReport:
         return failure(target.table, error)
 
 
-def rebuild(
-    table: IcebergTable, spec: JobSpec, keys: Sequence[Mapping[str, Any]], rules: Mapping[str, str]
-) -> TableReport:
-    """Recompute rows of an aggregated table from its history table.
+def rebuild_keys(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Recompute some or all rows of an aggregated table from its history table, in one commit.
 
-    :param keys: keys of the rows; empty for all rows.
-    :param rules: new rules of its columns; empty for the current ones.
     :raises InputError: the table is not aggregated, or keys or rules do not fit.
+    :raises ConflictError: ingestion committed to the table meanwhile.
     """
-    plan = Plan.read(table.properties)
+    options = spec.options_as(RebuildKeysOptions)
+    keys, rules = options.keys.get(table.name, ()), options.rules.get(table.name, {})
+    plan = Plan.read(table.refresh().properties)
     if plan is None:
         raise InputError("The table is not aggregated from a history table.", table=table.name, hint="Leave it out.")
     if keys and rules:

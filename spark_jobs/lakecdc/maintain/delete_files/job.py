@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -44,7 +43,6 @@ log = logging.getLogger(__name__)
 JOB = "rewrite_delete_files"
 #: maximum number of plans after conflicts
 ATTEMPTS = 3
-_PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
 
 
 def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -60,12 +58,6 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     before = head_of(table, options.branch)
     if before is None or has_none(before):
         return nothing(table, NOTHING, before)
-    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
-        raise InputError(
-            f"The Python packages {', '.join(missing)} are missing.",
-            table=table.name,
-            hint="Install the extra 'spark' on driver and executors, or ship them in spark.archives.",
-        )
     refuse_table(table)
     return Rewrite(table, options, before).run()
 
@@ -83,6 +75,7 @@ class Rewrite:
         self._plan: Plan | None = None
         self._own: set[int] = set()
         self._facts = SearchFacts()
+        self._vectors = table.format_version >= 3
 
     def run(self) -> TableReport:
         """Execute plans until one is complete; plan again after each conflict."""
@@ -171,7 +164,7 @@ class Rewrite:
             with self._phase("match_and_write"):
                 written = self._converted(group, folder, writer_of(self._table))
             new = {w.file_number: w for w in written}
-            referenced, branch = _referenced(group, written), self._options.branch
+            referenced, branch = [t.location for t in group.tasks if t.number in new], self._options.branch
             why = refusal_in_sight(self._table, start, referenced, branch=branch, own=self._own, counted="vectors")
             if why:
                 # a commit that will be refused needs no proof
@@ -185,7 +178,7 @@ class Rewrite:
                 if task.number in new:
                     # the new file has all positions; in v3 a reader uses only the vector
                     going |= {other.key: task.other(i) for i, other in stay.items() if other.file_scoped}
-                    stay = {} if vectors(self._table) else {i: o for i, o in stay.items() if o.key not in going}
+                    stay = {} if self._vectors else {i: o for i, o in stay.items() if o.key not in going}
                     added.append(delete_file(self._table, task.java, new[task.number]))
                 deletes = [task.other(i) for i in stay]
                 changed[task.number] = deletes + added[-1:] if task.number in new else deletes
@@ -221,34 +214,31 @@ class Rewrite:
             return TableReport.failure(self._table.name, error, **facts)
         if self._plan is None or not self._plan.groups:
             return TableReport(self._table.name, "nothing", NOTHING, **facts)
-        return TableReport(self._table.name, "done", self._remark(), **facts)
-
-    def _remark(self) -> str | None:
-        left, leftovers = self._groups_left, self._plan.leftovers if self._plan else ()
-        remarks = []
+        remarks = [leftover.remark() for leftover in self._plan.leftovers]
         if self._options.dry_run:
-            remarks = ["Dry run: nothing was changed."]
-        elif left:
-            remarks = [f"Stopped after max_runtime; {left} groups of scopes are left for the next run."]
-        return " ".join(remarks + [leftover.remark() for leftover in leftovers]) or None
+            remarks.insert(0, "Dry run: nothing was changed.")
+        elif left := self._groups_left:
+            remarks.insert(0, f"Stopped after max_runtime; {left} groups of scopes are left for the next run.")
+        return TableReport(self._table.name, "done", " ".join(remarks) or None, **facts)
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
         planned = self._plan or Plan(self._before)
+        obsolete = [*planned.obsolete.values()]
         added = 0 if self._options.dry_run else self._data_files
         rounded = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
         return {
             "equality_delete_files_before": self._equality_delete_files(self._before),
             "equality_delete_files_after": self._equality_delete_files(after),
             "equality_deletes": sum(delete.records for delete in planned.deletes),
-            "position_delete_files_to_merge": len(planned.positions.merge),
-            "dangling_position_deletes": len(planned.positions.dangling),
+            "position_delete_files_to_merge": obsolete.count("merge"),
+            "dangling_position_deletes": obsolete.count("dangling"),
             "scopes": planned.scopes,
             "data_files_reached": sum(len(group.tasks) for group in planned.groups),
             "data_files_by_iceberg": len(self._facts.by_iceberg),
             "data_files_touched": self._data_files,
             "positions": self._positions,
-            "delete_files_added": 0 if vectors(self._table) else added,
-            "deletion_vectors_added": added if vectors(self._table) else 0,
+            "delete_files_added": 0 if self._vectors else added,
+            "deletion_vectors_added": added if self._vectors else 0,
             "delete_files_superseded": self._superseded,
             "commits": len(self._proofs),
             "conflicts": self._conflicts,
@@ -283,12 +273,3 @@ class Rewrite:
         if self._options.verify == "off":
             verified["reason"] = self._options.verify_off_reason
         return verified
-
-
-def _referenced(group: Group, written: Sequence[WrittenDeletes]) -> list[str]:
-    numbers = {deletes.file_number for deletes in written}
-    return [task.location for task in group.tasks if task.number in numbers]
-
-
-def vectors(table: IcebergTable) -> bool:
-    return table.format_version >= 3

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.file_tasks import FileTask, pairs_with, planned_without
@@ -23,7 +23,6 @@ from lakecdc.metadata.debt import doubt
 
 #: scopes named in a report per reason
 _NAMED = 10
-D = TypeVar("D", "EqualityDelete", "PositionDelete")
 
 
 @dataclass(frozen=True)
@@ -243,7 +242,8 @@ def rowless(
 
     :param lost: partition specs whose deletes stay, because their manifests must not be rewritten.
     """
-    empty, empty_positions = _counted(deletes, lost), _counted(positions, lost)
+    empty = [delete for delete in deletes if not delete.records and delete.spec_id not in lost]
+    empty_positions = [delete for delete in positions if not delete.records and delete.spec_id not in lost]
     if not (empty or empty_positions):
         return [], []
     # readers already compare a vector with its count
@@ -255,7 +255,3 @@ def rowless(
             if not read_staged(table, staged).select("_file").isEmpty():
                 return [], []
     return empty, empty_positions
-
-
-def _counted(deletes: Iterable[D], lost: Collection[int]) -> list[D]:
-    return [d for d in deletes if not d.records and not (lost and d.spec_id in lost)]

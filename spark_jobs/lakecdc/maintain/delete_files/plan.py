@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -31,30 +32,17 @@ from lakecdc.metadata.locations import ABSOLUTE
 GROUP_DATA_FILES = 1000
 
 
-@dataclass(frozen=True)
-class PositionSurvey:
-    """Position deletes of a snapshot that should be removed.
-
-    :param merge: position-delete files to rewrite: several files of one data file, files of a whole partition, and in
-        format v3 all that are not deletion vectors.
-    :param dangling: position-delete files and deletion vectors that apply to no live data file.
-    :param rowless: position-delete files and deletion vectors that delete nothing.
-    :param equality_without_rows: whether some equality deletes delete nothing; checked only if the summary shows that
-        there are no others.
-    """
-
-    merge: frozenset[DeleteKey] = frozenset()
-    dangling: frozenset[DeleteKey] = frozenset()
-    rowless: frozenset[DeleteKey] = frozenset()
-    equality_without_rows: bool = False
-
-    @property
-    def obsolete(self) -> frozenset[DeleteKey]:
-        return self.merge | self.dangling | self.rowless
+#: why a delete file is removed. ``merge``: one of several of a data file, of a whole partition, or in format v3 not a
+#: deletion vector; ``dangling``: it applies to no live data file; ``rowless``, and ``equality``: it deletes nothing
+Why = Literal["merge", "dangling", "rowless", "equality"]
 
 
-def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, merge: bool = True) -> PositionSurvey:
-    """Survey the live position deletes of a snapshot from its metadata, unless the summary shows that there are none.
+def survey(
+    table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, merge: bool = True
+) -> dict[DeleteKey, Why]:
+    """Return the live position deletes of a snapshot to remove, from its metadata, unless its summary shows none.
+
+    One equality-delete file is included if the summary shows that all of them delete nothing.
 
     :param min_input_files: number of position-delete files of one data file worth merging.
     :param merge: whether to remove position deletes at all.
@@ -62,29 +50,24 @@ def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, mer
     # row totals do not reveal files without rows
     rowless_only = has_no_equality_deletes(snapshot)
     if not rowless_only and (not merge or snapshot.summary.get("total-position-deletes") == "0"):
-        return PositionSurvey()
-    entries = _entries(table, snapshot.id)
-    equality = entries.where("content = 2").limit(1) if rowless_only else None
-    if not merge:
-        return PositionSurvey(equality_without_rows=equality is not None and not equality.isEmpty())
-    deletes, data = entries.where("content = 1"), entries.where("content = 0")
-    vectors = table.format_version >= 3
-    files = data.select(
-        resolved("location", table.location).alias("data_file"), F.col("sequence_number").alias("written_at")
-    )
-    several = (F.col("format") != "PUFFIN") & (F.lit(vectors) | (F.col("siblings") >= min_input_files))
-    of_one_file = _candidates(deletes.where("data_file IS NOT NULL"), files, "data_file", several)
-    per_scope = data.groupBy("scope").agg(F.min("sequence_number").alias("written_at"), F.count("*").alias("files"))
-    # a single delete file of a single data file stays
-    shared = F.lit(vectors) | (F.col("files") > 1) | (F.col("siblings") > 1)
-    of_a_partition = _candidates(deletes.where("data_file IS NULL"), per_scope, "scope", shared)
-    candidates = of_one_file.unionByName(of_a_partition)
-    if equality is not None:
-        candidates = candidates.unionByName(equality.select("location", "offset", F.lit("equality").alias("goes")))
-    goes = candidates.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
-    kinds = ("merge", "dangling", "rowless", "equality")
-    by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in kinds}
-    return PositionSurvey(by["merge"], by["dangling"], by["rowless"], bool(by["equality"]))
+        return {}
+    entries, candidates = _entries(table, snapshot.id), list[DataFrame]()
+    if rowless_only:
+        equality = entries.where("content = 2").limit(1)
+        candidates.append(equality.select("location", "offset", F.lit("equality").alias("why")))
+    if merge:
+        deletes, data = entries.where("content = 1"), entries.where("content = 0")
+        vectors, is_file = table.format_version >= 3, F.col("format") != "PUFFIN"
+        location = resolved("location", table.location).alias("data_file")
+        files = data.select(location, F.col("sequence_number").alias("written_at"))
+        several = is_file & (F.lit(vectors) | (F.col("siblings") >= min_input_files))
+        candidates.append(_candidates(deletes.where("data_file IS NOT NULL"), files, "data_file", several))
+        per_scope = data.groupBy("scope").agg(F.min("sequence_number").alias("written_at"), F.count("*").alias("files"))
+        # a single delete file of a single data file stays
+        shared = F.lit(vectors) | (F.col("files") > 1) | (F.col("siblings") > 1)
+        candidates.append(_candidates(deletes.where("data_file IS NULL"), per_scope, "scope", shared))
+    rows = reduce(DataFrame.unionByName, candidates).where("why IS NOT NULL").collect()
+    return {(row.location, row.offset): row.why for row in rows}
 
 
 def _candidates(deletes: DataFrame, data: DataFrame, by: str, merge: Column) -> DataFrame:
@@ -92,8 +75,8 @@ def _candidates(deletes: DataFrame, data: DataFrame, by: str, merge: Column) -> 
     siblings = deletes.groupBy(by).agg(F.count("*").alias("siblings"))
     joined = deletes.join(siblings, by).join(data, by, "left")
     applies = F.coalesce(F.col("written_at") <= F.col("sequence_number"), F.lit(False))
-    goes = F.when(F.col("records") == 0, F.lit("rowless")).when(~applies, F.lit("dangling")).when(merge, F.lit("merge"))
-    return joined.select("location", "offset", goes.alias("goes"))
+    why = F.when(F.col("records") == 0, F.lit("rowless")).when(~applies, F.lit("dangling")).when(merge, F.lit("merge"))
+    return joined.select("location", "offset", why.alias("why"))
 
 
 def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
@@ -148,7 +131,7 @@ class Plan:
     """The work at one snapshot: groups, most deletes per row to read first, and the deletes that stay."""
 
     start: Snapshot
-    positions: PositionSurvey = PositionSurvey()
+    obsolete: Mapping[DeleteKey, Why] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
 
@@ -173,11 +156,11 @@ def has_none(start: Snapshot) -> bool:
 
 def plan(table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOptions) -> Plan:
     """Find the deletes of a snapshot to rewrite, and all data files they apply to."""
-    surveyed = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
-    if has_no_equality_deletes(start) and not surveyed.obsolete and not surveyed.equality_without_rows:
+    obsolete = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
+    if has_no_equality_deletes(start) and not obsolete:
         return Plan(start)
     scopes = Scopes(table)
-    deletes, positions = live_deletes(table, start.id, scopes, surveyed.obsolete)
+    deletes, positions = live_deletes(table, start.id, scopes, obsolete)
     if not deletes and not positions:
         return Plan(start)
     tasks = list(planned_tasks(table, start.id, deletes, positions, scopes))
@@ -187,7 +170,7 @@ def plan(table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOption
     if choice.rowless or choice.rowless_positions:
         units.insert(0, Group((), (), tuple(choice.rowless_positions), 0, tuple(choice.rowless)))
     groups = tuple(map(_merged, cut(units, GROUP_DATA_FILES, lambda unit: len(unit.tasks))))
-    return Plan(start, surveyed, groups, choice.leftovers)
+    return Plan(start, obsolete, groups, choice.leftovers)
 
 
 def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) -> None:
@@ -237,8 +220,8 @@ def _by_scope(items: Sequence[Any]) -> dict[int, list[Any]]:
 def _worth(unit: Group) -> float:
     """Return the deletes removed per row read; dangling deletes cost nothing and come first."""
     # a delete file costs every reader a request, which weighs like a hundred keys
-    gain = unit.delete_records + 100 * len(unit.positions)
-    return gain / max(unit.data_records, 1)
+    gain = sum(delete.records for delete in unit.deletes) + 100 * len(unit.positions)
+    return gain / max(sum(task.records for task in unit.tasks), 1)
 
 
 def _merged(units: list[Group]) -> Group:

@@ -22,6 +22,10 @@ from lakecdc.object_store.names import CATALOG_FOLDER
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _EXAMPLES = 10
+_COUNTED = (
+    *("files_listed", "bytes_listed", "files_reachable", "files_too_young", "files_hidden"),
+    *("metadata_files", "orphan_files", "orphan_bytes"),
+)
 # maximum number of writers in the report, and of counted writers for a table that was never cleaned
 _WRITERS, _MOST_WRITERS = 20, 10_000
 
@@ -38,15 +42,7 @@ class SearchResult:
     :param writers: writers of orphans in marked folders, with the number of files and bytes.
     """
 
-    counts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(
-            (
-                *("files_listed", "bytes_listed", "files_reachable", "files_too_young", "files_hidden"),
-                *("metadata_files", "orphan_files", "orphan_bytes"),
-            ),
-            0,
-        )
-    )
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
     metadata_files: list[StoredFile] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
     oldest_ms: int | None = None

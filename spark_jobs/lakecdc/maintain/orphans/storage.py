@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -56,16 +56,6 @@ def _divided(locations: Collection[str]) -> tuple[list[str], list[str]]:
     return [each for each in locations if in_s3(each)], [each for each in locations if not in_s3(each)]
 
 
-@dataclass(frozen=True)
-class Upload:
-    """A multipart upload that was neither completed nor aborted."""
-
-    bucket: str
-    key: str
-    id: str
-    started_ms: int
-
-
 class S3Storage:
     """Files in S3, by pyiceberg's storage properties; without an access key boto3 finds credentials itself."""
 
@@ -106,23 +96,6 @@ class S3Storage:
                 answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": chunk, "Quiet": True})
                 failed += len(answer.get("Errors", []))
         return failed
-
-    def uploads(self, folder: str) -> Iterator[Upload]:
-        """Yield the unfinished uploads below a folder."""
-        _, bucket, prefix = _parts(f"{folder.rstrip('/')}/")
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
-        for each in (upload for page in pages for upload in page.get("Uploads", [])):
-            yield Upload(bucket, each["Key"], each["UploadId"], _milliseconds(each["Initiated"]))
-
-    def abort(self, upload: Upload) -> None:
-        """Abort an upload; ignore it if it is already finished or aborted."""
-        from botocore.exceptions import ClientError
-
-        try:
-            self._client.abort_multipart_upload(Bucket=upload.bucket, Key=upload.key, UploadId=upload.id)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "NoSuchUpload":
-                raise
 
     def _head(self, location: str) -> StoredFile | None:
         from botocore.exceptions import ClientError
@@ -181,19 +154,23 @@ def _parts(location: str) -> tuple[str, str, str]:
 def abort_old(properties: Mapping[str, str], folder: str, now_ms: int, *, dry_run: bool) -> dict[str, Any]:
     """Count the old unfinished uploads below a folder in S3, and abort them unless it is a dry run.
 
-    :param properties: pyiceberg's storage properties.
     :return: counts for the report, with a note if the login lacks the privilege; empty outside of S3.
     """
     if not in_s3(folder):
         return {}
     from botocore.exceptions import ClientError
 
-    storage, counts = S3Storage(properties), {"uploads_old": 0, "uploads_aborted": 0}
+    client, counts = s3_client(properties), {"uploads_old": 0, "uploads_aborted": 0}
+    _, bucket, prefix = _parts(f"{folder.rstrip('/')}/")
     try:
-        old = [upload for upload in storage.uploads(folder) if upload.started_ms < now_ms - _OLD_MS]
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+        uploads = [upload for page in pages for upload in page.get("Uploads", [])]
+        old = [upload for upload in uploads if _milliseconds(upload["Initiated"]) < now_ms - _OLD_MS]
         counts["uploads_old"] = len(old)
         for upload in old if not dry_run else ():
-            storage.abort(upload)
+            # it may have been completed or aborted meanwhile
+            with suppress(client.exceptions.NoSuchUpload):
+                client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
             counts["uploads_aborted"] += 1
     except ClientError as error:
         return {**counts, "uploads_note": f"Unfinished uploads below {folder} were left: {error}"}
