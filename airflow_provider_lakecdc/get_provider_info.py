@@ -29,7 +29,7 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules(*_names("sensors"))],
         "triggers": [_modules(*_names("triggers"))],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
-        "extra-links": [f"{_PACKAGE}.submit.links.{name}" for name in ("JobReportLink", "SparkUiLink", "TableLink")],
+        "extra-links": [f"{_PACKAGE}.submit.job_run.{name}" for name in ("JobReportLink", "SparkUiLink", "TableLink")],
         "cli": [f"{_PACKAGE}.cli.definition.get_lakecdc_commands"],
         "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},
     }

@@ -193,7 +193,7 @@ def main() -> None:
             print(json.dumps(_run_alone(lake, arguments.only)))
             return
         if "flink" in contenders:
-            install.install_flink()
+            install.install_tool(install.FLINK)
         writer = events.Writer(arguments.keys, arguments.format)
         writer.write(lake.folder / "events-0", arguments.events)
         writer.moved = arguments.moved

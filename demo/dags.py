@@ -59,11 +59,7 @@ class DagRun:
 
 
 class DagRunner:
-    """The process that runs DAGs, as a context manager.
-
-    :param settings: the demo's settings.
-    :param environment: Airflow's environment.
-    """
+    """The process that runs DAGs, as a context manager."""
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         self._settings = settings

@@ -61,10 +61,7 @@ def dag_config(settings: Settings) -> dict[str, Any]:
 
 
 def connections(settings: Settings, source_port: int) -> dict[str, dict[str, Any]]:
-    """Return Airflow's connections by id.
-
-    :param source_port: port of Postgres.
-    """
+    """Return Airflow's connections by id."""
     return {
         CATALOG: {"conn_type": "iceberg", "extra": {**settings.catalog_properties, "catalog_name": CATALOG}},
         SOURCE_CONNECTION: {
@@ -79,10 +76,7 @@ def connections(settings: Settings, source_port: int) -> dict[str, dict[str, Any
 
 
 def variables(settings: Settings, source_port: int) -> dict[str, str]:
-    """Return the environment of Airflow, based on that of this process.
-
-    :param source_port: port of Postgres.
-    """
+    """Return the environment of Airflow, based on that of this process."""
     home = settings.airflow_home
     by_id = connections(settings, source_port)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
@@ -107,7 +101,6 @@ def variables(settings: Settings, source_port: int) -> dict[str, str]:
 def prepare(settings: Settings, environment: dict[str, str]) -> None:
     """Write the DAGs' configuration and create Airflow's database.
 
-    :param environment: Airflow's environment.
     :raises subprocess.CalledProcessError: Airflow cannot create the database; see :func:`migrate_log`.
     """
     settings.airflow_home.mkdir(parents=True)

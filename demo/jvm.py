@@ -14,10 +14,7 @@ from local_services.spark_classes import FIRST_COMPILER
 
 
 class FastStart:
-    """JVM options in a file that every application of the run reads.
-
-    :param settings: the demo's settings.
-    """
+    """JVM options in a file that every application of the run reads."""
 
     def __init__(self, settings: Settings) -> None:
         self._file = settings.airflow_home / "jvm.options"

@@ -11,11 +11,7 @@ from rich.markup import escape
 
 
 class Progress:
-    """Progress of the demo's steps.
-
-    :param console: the output.
-    :param steps: the number of steps.
-    """
+    """Progress of the demo's steps."""
 
     def __init__(self, console: Console, steps: int) -> None:
         self.console = console
@@ -32,7 +28,6 @@ class Progress:
     def step(self, title: str) -> Iterator[list[str]]:
         """Show a step while it runs.
 
-        :param title: what the step does.
         :return: a list for facts to show at the end.
         """
         self._number += 1

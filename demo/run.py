@@ -28,11 +28,7 @@ from local_services.s3 import S3Server
 
 
 class Demo:
-    """One run of the demo.
-
-    :param settings: the demo's settings.
-    :param console: output of progress and results.
-    """
+    """One run of the demo."""
 
     def __init__(self, settings: Settings, console: Console) -> None:
         self.settings = settings

@@ -21,10 +21,7 @@ _PERSISTED_SETTINGS = ("wal_level", "max_replication_slots", "listen_addresses",
 
 
 class Source:
-    """The shop's database.
-
-    :param settings: the demo's settings.
-    """
+    """The shop's database."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -12,8 +12,6 @@ from local_services.process import port_answers
 def web_page(settings: Settings, environment: Mapping[str, str], port: int | None = None) -> AirflowServer:
     """Return ``airflow standalone`` on the demo's home, with scheduler, triggerer and DAG processor.
 
-    :param settings: the demo's settings.
-    :param environment: Airflow's environment.
     :param port: port on 127.0.0.1; 8080, or a free one if that is in use.
     """
     return AirflowServer(

@@ -12,10 +12,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install packages with apt-get, as root.
-
-    :param packages: their names
-    """
+    """Install packages with apt-get, as root."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]

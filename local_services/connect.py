@@ -72,35 +72,19 @@ class Connect(Service):
         return True
 
     def run_connector(self, name: str, settings: Mapping[str, str]) -> None:
-        """Create or update a connector and wait until its task runs.
-
-        :param name: the connector's name
-        :param settings: its settings, ``connector.class`` included
-        :raises ServiceError: if the settings are refused, the task fails or does not run in time
-        """
+        """Create or update a connector and wait until its task runs."""
         self.request("PUT", f"/connectors/{name}/config", {"name": name, "tasks.max": "1", **settings})
         self._wait(lambda: self._runs(name), f"the connector {name} does not run")
 
     def restart_connector(self, name: str) -> None:
-        """Stop a connector and resume it from its position.
-
-        :param name: the connector's name
-        :raises ServiceError: if it does not stop or run in time, or its task fails
-        """
+        """Stop a connector and resume it from its position."""
         self.request("PUT", f"/connectors/{name}/stop")
         self._wait(lambda: self._state(name) == ("STOPPED", []), f"the connector {name} does not stop")
         self.request("PUT", f"/connectors/{name}/resume")
         self._wait(lambda: self._runs(name), f"the connector {name} does not run")
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Call the REST interface.
-
-        :param method: HTTP method
-        :param path: path with a leading slash
-        :param body: JSON to send
-        :return: the decoded answer, None if it is empty
-        :raises ServiceError: if the worker refuses; the message contains its answer
-        """
+        """Call the REST interface, at a path with a leading slash; return the decoded answer, None if it is empty."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         call = urllib.request.Request(self.uri + path, method=method, data=data, headers=headers)

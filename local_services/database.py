@@ -53,10 +53,7 @@ class DatabaseServer(Service):
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def prepare(self) -> None:
-        """Create the data folder and, the first time, initialize it.
-
-        :raises ServiceError: if the server is not installed, or its account cannot enter the data folder
-        """
+        """Create the data folder and, the first time, initialize it."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.hand_over(self.data_dir)
         self.data_dir.chmod(0o700)

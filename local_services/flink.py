@@ -5,58 +5,38 @@ Flink's Python package requires other versions of Spark's dependencies, and cont
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from local_services.environments import make_environment
-from local_services.maven import copy_dependencies
 from local_services.paths import REPOSITORY, TOOLS
 from local_services.process import LOG_TAIL, PATIENCE, ServiceError
+from local_services.tools import HERE, Run, Tool, copy_dependencies, digest, make_environment
 
 #: iceberg-flink-runtime-2.1 requires the 2.1 line
 VERSION = "2.1.3"
-POM = Path(__file__).resolve().parent / "flink_pom" / "pom.xml"
-HOME = TOOLS / "flink"
-PYTHON = HOME / "bin" / "python"
-_STAMP = HOME / ".stamp"
-_PACKAGES = (f"apache-flink=={VERSION}",)
+_POM = HERE / "flink_pom" / "pom.xml"
 
 
-def is_installed() -> bool:
-    """Return whether the environment matches the current version and pom."""
-    return _STAMP.exists() and _STAMP.read_text() == recipe()
+def _flink(run: Run, folder: Path) -> None:
+    make_environment(run, folder, [f"apache-flink=={VERSION}"])
+    (library,) = folder.glob("lib/python*/site-packages/pyflink/lib")
+    run(copy_dependencies(_POM, library))
 
 
-def recipe() -> str:
-    """Return a hash of the environment's inputs."""
-    return hashlib.sha256(f"{VERSION} {sys.version_info[:2]}".encode() + POM.read_bytes()).hexdigest()
-
-
-def install(run: Callable[[Sequence[str]], None]) -> None:
-    """Make the environment, and fetch the jars with Maven.
-
-    :param run: runs a program, raising an error if it fails
-    """
-    make_environment(run, HOME, _PACKAGES)
-    (library,) = HOME.glob("lib/python*/site-packages/pyflink/lib")
-    run(copy_dependencies(POM, library))
-    _STAMP.write_text(recipe())
+FLINK = Tool("Flink", TOOLS / "flink", digest(f"{VERSION} {sys.version_info[:2]}", _POM), _flink)
+PYTHON = FLINK.folder / "bin" / "python"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the variables of a program in Flink's environment.
-
-    :param folder: folder of its logs
-    """
+    """Return the variables of a program in Flink's environment, with the folder of its logs."""
     names = [name for name in os.environ if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))]
     java = "-Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Duser.timezone=UTC"
     return {**{name: os.environ[name] for name in names}, "JDK_JAVA_OPTIONS": java, "FLINK_LOG_DIR": str(folder)}
@@ -79,8 +59,7 @@ class FlinkTables:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        if not is_installed():
-            raise ServiceError("Flink is missing. Run python -m local_services.install")
+        FLINK.check()
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -105,21 +84,12 @@ class FlinkTables:
         process.wait()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """Wait until a table is complete and return its expected rows, values as in the JSON of the events.
-
-        :param table: name without namespace
-        :raises ServiceError: if it failed, or is not complete in time
-        """
+        """Wait until a table is complete and return its expected rows, values as in the JSON of the events."""
         self.wait_for(f"{table}.json", f"{table}.failed")
         return list(json.loads((self.folder / f"{table}.json").read_text()))
 
     def wait_for(self, name: str, failure: str) -> None:
-        """Wait for a file of the program.
-
-        :param name: the file
-        :param failure: the file that explains why the first one will not appear
-        :raises ServiceError: if the failure file appears, if the program has ended, or on a timeout
-        """
+        """Wait for a file of the program, or for the one that explains why it will not appear."""
         until, file = time.monotonic() + PATIENCE, self.folder / name
         while not file.exists():
             ended = self._process is None or self._process.poll() is not None
@@ -130,15 +100,9 @@ class FlinkTables:
             time.sleep(0.05)
 
     def begin(self, table: str) -> None:
-        """Start an endless table, once the tables before it are complete.
-
-        :param table: name without namespace
-        """
+        """Start an endless table, once the tables before it are complete."""
         (self.folder / f"{table}.go").touch()
 
     def stop(self, table: str) -> None:
-        """End an endless table.
-
-        :param table: name without namespace
-        """
+        """End an endless table."""
         (self.folder / f"{table}.stop").touch()

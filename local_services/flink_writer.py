@@ -110,10 +110,7 @@ class Flink:
             table.updateProperties().set("format-version", str(change.format_version)).commit()
 
     def start(self, name: str, folder: Path, columns: Sequence[Column], key: Sequence[str]) -> Any:
-        """Start the job that writes the events of a folder's files to a table, one file at a time.
-
-        :return: the client of the job.
-        """
+        """Start the job that writes the events of a folder's files to a table, one file at a time."""
         source = f"source_{name}_{folder.name}"
         listed = ", ".join(f"`{column.name}` {column.flink_type}" for column in columns)
         keys = ", ".join(f"`{column}`" for column in key)

@@ -23,11 +23,7 @@ ENVIRONMENT: Mapping[str, str] = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOROOT
 def run_go(go: str, *arguments: str, folder: Path, **extra: str) -> str:
     """Run the go command.
 
-    :param go: path of the program
     :param folder: folder to run in, which must be in no Go module
-    :param extra: additional environment variables
-    :return: its standard output
-    :raises ServiceError: if it fails; the message contains its output
     """
     environment = {**os.environ, **ENVIRONMENT, **extra}
     done = subprocess.run([go, *arguments], capture_output=True, text=True, cwd=folder, env=environment)
@@ -50,9 +46,6 @@ def find_go(folder: Path) -> str:
 
     Debian 12 has Go 1.19, which supports no other toolchain. As toolchains are modules, even that one can fetch a newer
     one, verified by Go's checksum database.
-
-    :param folder: folder to run in
-    :raises ServiceError: if Go is not installed
     """
     go = shutil.which("go")
     if go is None:
@@ -63,12 +56,7 @@ def find_go(folder: Path) -> str:
 
 
 def fetch_toolchain(go: str, folder: Path) -> str:
-    """Fetch a newer Go into the module cache with an older one.
-
-    :param go: path of the older one
-    :param folder: folder to run in
-    :return: path of the newer one
-    """
+    """Fetch a newer Go into the module cache with an older one, and return its path."""
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     module = f"golang.org/toolchain@v0.0.1-{TOOLCHAIN}.linux-{architecture}"
     place = Path(json.loads(run_go(go, "mod", "download", "-json", module, folder=folder))["Dir"])

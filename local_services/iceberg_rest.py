@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from local_services.install import ICEBERG_REST
-from local_services.process import Service, ServiceError, http_answers
+from local_services.catalog_tools import ICEBERG_REST
+from local_services.process import Service, http_answers
 from local_services.s3 import REGION, S3Server
 
 
@@ -48,12 +48,8 @@ class IcebergRest(Service):
         return f"s3://{self.bucket}/" if self.s3 else f"file://{self.folder}/{self.bucket}"
 
     def prepare(self) -> None:
-        """Create the folder and the bucket.
-
-        :raises ServiceError: if the catalog is not installed
-        """
-        if not (ICEBERG_REST / ".stamp").exists():
-            raise ServiceError("The REST catalog is missing. Run python -m local_services.install")
+        """Check that the catalog is installed, and create the folder and the bucket."""
+        ICEBERG_REST.check()
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.s3:
             self.s3.create_bucket(self.bucket)
@@ -79,7 +75,7 @@ class IcebergRest(Service):
             "-XX:TieredStopAtLevel=1",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         ]
-        path = f"{ICEBERG_REST / 'classes'}:{ICEBERG_REST / 'lib'}/*"
+        path = f"{ICEBERG_REST.folder / 'classes'}:{ICEBERG_REST.folder / 'lib'}/*"
         return [java(), *jvm, "-cp", path, "IcebergRest", str(self.port), *(f"{k}={v}" for k, v in catalog.items())]
 
     def environment(self) -> Mapping[str, str]:

@@ -70,10 +70,7 @@ class Kafka(Service):
         return f"127.0.0.1:{self._sasl_port}"
 
     def prepare(self) -> None:
-        """Write the settings and, the first time, format the data folder.
-
-        :raises ServiceError: if the jars are not installed
-        """
+        """Write the settings and, the first time, format the data folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._settings_file.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
         if not (self.folder / "data" / "meta.properties").exists():

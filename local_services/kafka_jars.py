@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
-from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
-from local_services.process import ServiceError
 from local_services.setup_program import setup_program
+from local_services.tools import HERE, Tool, copy_dependencies, digest
 
-POM = Path(__file__).resolve().parent / "kafka_pom" / "pom.xml"
-KAFKA = TOOLS / "kafka"
-LIBRARY = KAFKA / "lib"
-
-
-def is_installed() -> bool:
-    """Return whether the jars match the current pom."""
-    stamp = KAFKA / ".stamp"
-    return stamp.exists() and stamp.read_text() == recipe()
-
-
-def recipe() -> str:
-    """Return a hash of the jars' inputs."""
-    return hashlib.sha256(POM.read_bytes()).hexdigest()
-
-
-def install(run: Callable[[Sequence[str]], None]) -> None:
-    """Fetch the jars.
-
-    :param run: runs a program, raising an error if it fails
-    """
-    shutil.rmtree(KAFKA, ignore_errors=True)
-    run(copy_dependencies(POM, LIBRARY))
-    (KAFKA / ".stamp").write_text(recipe())
+_POM = HERE / "kafka_pom" / "pom.xml"
+KAFKA = Tool(
+    "Kafka, Kafka Connect and Debezium",
+    TOOLS / "kafka",
+    digest(_POM),
+    lambda run, folder: run(copy_dependencies(_POM, folder / "lib")),
+)
 
 
 def class_path() -> str:
-    """Return the class path of all servers from these jars.
-
-    :raises ServiceError: if they are not installed
-    """
-    if not is_installed():
-        raise ServiceError("Kafka's jars are missing. Run python -m local_services.install")
-    return f"{LIBRARY}/*"
+    """Return the class path of all servers from these jars, which must be installed."""
+    KAFKA.check()
+    return f"{KAFKA.folder / 'lib'}/*"
 
 
 def spark_arguments() -> str:

@@ -39,11 +39,7 @@ class MariaDB(mysql_protocol.MysqlProtocolServer):
 
 
 def program_path(name: str) -> str:
-    """Return the path of one of MariaDB's programs.
-
-    :param name: such as ``mariadbd``
-    :raises ServiceError: if it is not installed
-    """
+    """Return the path of one of MariaDB's programs, such as ``mariadbd``."""
     path = shutil.which(name, path=_PLACES)
     if path is None:
         raise ServiceError(f"{name} is missing. Run python -m local_services.install")

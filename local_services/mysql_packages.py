@@ -9,42 +9,27 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from local_services.paths import TOOLS, program_folder
 from local_services.process import ServiceError
+from local_services.tools import Run, Tool
 
 PACKAGE = "mysql-server-core"
 SOURCE = "deb [signed-by={keys}] http://deb.debian.org/debian sid main\n"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-FOLDER = program_folder(TOOLS / "mysql")
 #: the parts of the packages that the server needs
 _PARTS = ("usr/sbin/mysqld", "usr/lib", "usr/lib64", "usr/share/mysql")
 _DEPENDS = re.compile(r" [ |](?:Pre)?Depends: ([^<\s]+)$")
 _ONLY = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]
 
 
-def is_installed() -> bool:
-    """Return whether the server of the current recipe exists."""
-    stamp = FOLDER / ".stamp"
-    return stamp.exists() and stamp.read_text() == recipe()
-
-
-def recipe() -> str:
-    """Return the server's version and source."""
-    return " ".join((PACKAGE, SOURCE, *_PARTS))
-
-
-def install(run: Callable[[Sequence[str]], None]) -> None:
-    """Fetch the server and its libraries and check that it starts.
-
-    :param run: runs a program, raising an error if it fails
-    :raises ServiceError: if the system is not Debian, or its unstable has no working server
-    """
+def _mysql(run: Run, folder: Path) -> None:
+    """Fetch the server and its libraries and check that it starts."""
     if shutil.which("apt-get") is None or not KEYS.exists():
         raise ServiceError(f"Cannot fetch MySQL: apt-get or {KEYS} is missing")
-    scratch = FOLDER.with_name(f"{FOLDER.name}.new")
+    scratch = folder.with_name(f"{folder.name}.new")
     for attempt in (1, 2):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
@@ -55,21 +40,18 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
             # the mirror's packages may have changed since its list was fetched
             if attempt == 2:
                 raise
-    shutil.rmtree(FOLDER, ignore_errors=True)
     for part in (name for name in _PARTS if (scratch / "root" / name).exists()):
-        (FOLDER / part).parent.mkdir(parents=True, exist_ok=True)
-        (scratch / "root" / part).rename(FOLDER / part)
+        (folder / part).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / "root" / part).rename(folder / part)
     shutil.rmtree(scratch)
     run([*server_command(), "--version"])
-    (FOLDER / ".stamp").write_text(recipe())
 
 
-def fetch(run: Callable[[Sequence[str]], None], scratch: Path) -> None:
-    """Fetch the packages and unpack them into ``scratch/root``.
+MYSQL = Tool("MySQL", program_folder(TOOLS / "mysql"), " ".join((PACKAGE, SOURCE, *_PARTS)), _mysql)
 
-    :param run: runs a program, raising an error if it fails
-    :raises ServiceError: if the package or one of its libraries is not available
-    """
+
+def fetch(run: Run, scratch: Path) -> None:
+    """Fetch the packages and unpack them into ``scratch/root``."""
     for folder in ("cache/archives/partial", "lists/partial", "packages"):
         (scratch / folder).mkdir(parents=True)
     (scratch / "sources.list").write_text(SOURCE.format(keys=KEYS))
@@ -87,10 +69,7 @@ def fetch(run: Callable[[Sequence[str]], None], scratch: Path) -> None:
 
 
 def apt_options(folder: Path) -> list[str]:
-    """Return the options that restrict apt to the packages of the folder's ``sources.list``.
-
-    :param folder: also the folder of its lists
-    """
+    """Return the options that restrict apt to the packages of the folder's ``sources.list``, and to its lists."""
     given = {
         "Dir::Etc::sourcelist": folder / "sources.list",
         "Dir::Etc::sourceparts": "-",
@@ -132,18 +111,16 @@ def needed(lines: Iterable[str]) -> list[str]:
 
 
 def server_command() -> list[str]:
-    """Return the server's program with the options that locate its parts.
-
-    :raises ServiceError: if it is missing
-    """
-    loader = next(iter(sorted((FOLDER / "usr").glob("lib*/ld-linux*.so.*"))), None)
+    """Return the server's program with the options that locate its parts."""
+    folder = MYSQL.folder
+    loader = next(iter(sorted((folder / "usr").glob("lib*/ld-linux*.so.*"))), None)
     if loader is None:
         raise ServiceError("MySQL is missing. Run python -m local_services.install")
-    libraries = sorted({str(path.parent) for path in (FOLDER / "usr" / "lib").rglob("libc.so.6")})
-    own = [str(path) for path in (FOLDER / "usr" / "lib" / "mysql").glob("private")]
-    share = FOLDER / "usr" / "share" / "mysql"
+    libraries = sorted({str(path.parent) for path in (folder / "usr" / "lib").rglob("libc.so.6")})
+    own = [str(path) for path in (folder / "usr" / "lib" / "mysql").glob("private")]
+    share = folder / "usr" / "share" / "mysql"
     return [
-        *(str(loader), "--library-path", os.pathsep.join([*libraries, *own]), str(FOLDER / "usr" / "sbin" / "mysqld")),
-        *("--no-defaults", f"--basedir={FOLDER}/usr", f"--plugin-dir={FOLDER}/usr/lib/mysql/plugin"),
+        *(str(loader), "--library-path", os.pathsep.join([*libraries, *own]), str(folder / "usr" / "sbin" / "mysqld")),
+        *("--no-defaults", f"--basedir={folder}/usr", f"--plugin-dir={folder}/usr/lib/mysql/plugin"),
         *(f"--lc-messages-dir={share}", f"--character-sets-dir={share}/charsets"),
     ]

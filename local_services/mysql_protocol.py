@@ -45,10 +45,7 @@ class MysqlProtocolServer(DatabaseServer):
         return self.data_dir.with_name(f"{self.data_dir.name}.tmp")
 
     def prepare(self) -> None:
-        """Create the folder of the temporary tables, and prepare the database server.
-
-        :raises ServiceError: if the server is not installed, or its account cannot enter the folders
-        """
+        """Create the folder of the temporary tables, and prepare the database server."""
         self.scratch_dir.mkdir(parents=True, exist_ok=True)
         self.hand_over(self.scratch_dir)
         super().prepare()

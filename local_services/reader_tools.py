@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from local_services.catalog_tools import Run, Tool
-from local_services.environments import make_environment
-from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
+from local_services.tools import HERE, Run, Tool, copy_dependencies, digest, make_environment
 
-_HERE = Path(__file__).resolve().parent
-_POM, _SOURCE = _HERE / "trino_pom" / "pom.xml", _HERE / "TrinoServer.java"
+_POM, _SOURCE = HERE / "trino_pom" / "pom.xml", HERE / "TrinoServer.java"
 #: a wheel of Java 25 with the Vector API, which Trino requires
 _JAVA = "arcadedb-embedded==26.10.2.post1"
 #: ClickHouse as a library, without chdb's dependencies
@@ -80,13 +76,8 @@ def trino_command(settings: Path, data: Path, options: Sequence[str]) -> Sequenc
     ]
 
 
-TRINO = Tool(
-    TOOLS / "trino",
-    hashlib.sha256(_POM.read_bytes() + _SOURCE.read_bytes() + _JAVA.encode()).hexdigest(),
-    _trino,
-    "--soak",
-)
-CLICKHOUSE = Tool(TOOLS / "clickhouse", CLICKHOUSE_PACKAGE, _clickhouse, "--soak")
-HTTPFS = Tool(TOOLS / "duckdb-httpfs", _HTTPFS_PACKAGE, _httpfs, "--soak")
-DBT = Tool(TOOLS / "dbt", " ".join(_DBT), _dbt, "--soak")
-COSMOS = Tool(TOOLS / "cosmos", " ".join(_COSMOS), _cosmos, "--soak")
+TRINO = Tool("Trino", TOOLS / "trino", digest(_POM, _SOURCE, _JAVA), _trino, "--soak")
+CLICKHOUSE = Tool("ClickHouse", TOOLS / "clickhouse", CLICKHOUSE_PACKAGE, _clickhouse, "--soak")
+HTTPFS = Tool("DuckDB's HTTP", TOOLS / "duckdb-httpfs", _HTTPFS_PACKAGE, _httpfs, "--soak")
+DBT = Tool("dbt", TOOLS / "dbt", " ".join(_DBT), _dbt, "--soak")
+COSMOS = Tool("Cosmos", TOOLS / "cosmos", " ".join(_COSMOS), _cosmos, "--soak")

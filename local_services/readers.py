@@ -40,10 +40,7 @@ class Trino(Service):
         super().__init__(self.folder / "trino.log")
 
     def prepare(self) -> None:
-        """Write its settings.
-
-        :raises ServiceError: if it is not installed
-        """
+        """Write its settings."""
         TRINO.check()
         server = {
             "http-server.http.port": self.port,
@@ -79,10 +76,7 @@ class Trino(Service):
             return False
 
     def rows(self, query: str) -> list[list[Any]]:
-        """Return the answer to a query, with values as in Trino's JSON.
-
-        :raises QueryError: Trino refuses it
-        """
+        """Return the answer to a query, with values as in Trino's JSON."""
         answer = self._request("/v1/statement", query)
         rows: list[list[Any]] = []
         until = time.monotonic() + PATIENCE
@@ -129,11 +123,7 @@ class ClickHouse(Startable):
             process.communicate()
 
     def table(self, query: str) -> Any:
-        """Return the answer to a query as an Arrow table.
-
-        :raises QueryError: ClickHouse refuses it
-        :raises ServiceError: it has ended
-        """
+        """Return the answer to a query as an Arrow table."""
         import pyarrow as pa
 
         process = self._process

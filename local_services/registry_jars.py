@@ -2,58 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from local_services.maven import copy_dependencies, maven
 from local_services.paths import TOOLS
-from local_services.process import ServiceError
+from local_services.tools import HERE, Run, Tool, copy_dependencies, digest, maven
 
 VERSION = "2.6.13.Final"
-POM = Path(__file__).resolve().parent / "avro_pom" / "pom.xml"
-FOLDER = TOOLS / "schema-registry"
-CONVERTER = FOLDER / "converter"
-_SERVER = FOLDER / "server"
+_POM = HERE / "avro_pom" / "pom.xml"
 _ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
 
 
-def is_installed() -> bool:
-    """Return whether server and converter are up to date."""
-    stamp = FOLDER / ".stamp"
-    return stamp.exists() and stamp.read_text() == recipe()
-
-
-def recipe() -> str:
-    """Return a hash of their inputs."""
-    return hashlib.sha256(POM.read_bytes() + _ARTIFACT.encode()).hexdigest()
-
-
-def install(run: Callable[[Sequence[str]], None]) -> None:
-    """Fetch the server and the converter's jars.
-
-    :param run: runs a program, raising an error if it fails
-    """
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    _SERVER.mkdir(parents=True)
-    run(copy_dependencies(POM, CONVERTER))
+def _registry(run: Run, folder: Path) -> None:
+    run(copy_dependencies(_POM, folder / "converter"))
     with tempfile.TemporaryDirectory() as scratch:
-        run([*maven(POM), "dependency:copy", f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={scratch}"])
+        run([*maven(_POM), "dependency:copy", f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={scratch}"])
         (archive,) = Path(scratch).iterdir()
         with tarfile.open(archive) as content:
-            content.extractall(_SERVER, filter="data")
-    (FOLDER / ".stamp").write_text(recipe())
+            content.extractall(folder / "server", filter="data")
+
+
+REGISTRY = Tool("the schema registry", TOOLS / "schema-registry", digest(_POM, _ARTIFACT), _registry)
+CONVERTER = REGISTRY.folder / "converter"
 
 
 def server_jar() -> Path:
-    """Return the jar that starts the server.
-
-    :raises ServiceError: if it is not installed
-    """
-    if not is_installed():
-        raise ServiceError("The schema registry is missing. Run python -m local_services.install")
-    (runner,) = _SERVER.glob("*-runner.jar")
+    """Return the jar that starts the server, which must be installed."""
+    REGISTRY.check()
+    (runner,) = (REGISTRY.folder / "server").glob("*-runner.jar")
     return runner

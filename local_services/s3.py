@@ -82,18 +82,12 @@ class S3Server(Service):
         )
 
     def create_bucket(self, name: str) -> None:
-        """Create a bucket, unless it exists.
-
-        :param name: name of the bucket
-        """
+        """Create a bucket, unless it exists."""
         if not (self.folder / name).is_dir():
             self.client().create_bucket(Bucket=name)
 
     def prepare(self) -> None:
-        """Create the folder.
-
-        :raises ServiceError: if the server is not installed
-        """
+        """Create the folder."""
         if not VERSITYGW.exists():
             raise ServiceError("The S3 server is missing. Run python -m local_services.install")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -126,10 +120,7 @@ class S3Server(Service):
 
 
 def has_attributes(folder: Path) -> bool:
-    """Return whether files in a folder can have extended attributes.
-
-    :param folder: an existing folder
-    """
+    """Return whether files in an existing folder can have extended attributes."""
     try:
         os.setxattr(folder, "user.lakecdc", b"1")
         os.removexattr(folder, "user.lakecdc")

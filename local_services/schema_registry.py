@@ -34,10 +34,7 @@ class SchemaRegistry(Service):
         return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
     def command(self) -> Sequence[str]:
-        """Return the command line of the server.
-
-        :raises ServiceError: if it is not installed
-        """
+        """Return the command line of the server."""
         return [java(), "-Xms64m", "-Xmx384m", *JVM, "-jar", str(server_jar())]
 
     def environment(self) -> Mapping[str, str]:
@@ -54,10 +51,7 @@ class SchemaRegistry(Service):
 
 
 def converter_settings(registry: SchemaRegistry) -> dict[str, str]:
-    """Return the settings of a Connect worker that writes keys and values in Avro.
-
-    :param registry: registry of their schemas
-    """
+    """Return the settings of a Connect worker that writes keys and values in Avro."""
     settings = {
         "": "io.apicurio.registry.utils.converter.AvroConverter",
         ".apicurio.registry.url": registry.uri,

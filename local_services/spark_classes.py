@@ -44,10 +44,7 @@ def environment(archive: Path = ARCHIVE, more: Sequence[str] = ()) -> dict[str, 
 
 
 def record(archive: Path) -> None:
-    """Run a small ingest job, which writes the archive when it ends.
-
-    :raises subprocess.CalledProcessError: if the job fails.
-    """
+    """Run a small ingest job, which writes the archive when it ends."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     unfinished = archive.with_suffix(".new")
     unfinished.unlink(missing_ok=True)

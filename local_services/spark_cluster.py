@@ -149,10 +149,7 @@ class SparkCluster(Startable):
         return self._master.url
 
     def start(self) -> Self:
-        """Start it and wait until all workers are registered.
-
-        :raises ServiceError: if one ends or is not ready in time.
-        """
+        """Start it and wait until all workers are registered."""
         for daemon in (self._master, *self._workers):
             daemon.start()
         return self

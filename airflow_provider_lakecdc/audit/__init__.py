@@ -6,8 +6,8 @@ written wait in an outbox beside the jobs' documents, and the next writer delive
 
 from airflow_provider_lakecdc.audit.application import Application, Run, proof_of
 from airflow_provider_lakecdc.audit.lake_tables import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.outbox import record_application, record_health
 from airflow_provider_lakecdc.audit.reading import Trend, health_history, health_trends, history, history_of_task
-from airflow_provider_lakecdc.audit.recording import record_application, record_health
 
 __all__ = [
     "Application",

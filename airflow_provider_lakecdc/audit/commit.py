@@ -21,7 +21,6 @@ from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, WriteTask
 
     from airflow_provider_lakecdc.audit.outbox import Batch
@@ -65,13 +64,17 @@ def _has_rows(table: Table, batch: Batch) -> bool:
 
 def _attempt(catalog: Catalog, batch: Batch) -> None:
     from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.io.pyarrow import write_file
 
     table = batch.table.open(catalog)
     if holds(table, batch):
         return
     trial = _Trial(table)
     try:
-        files = _write_data_files(trial.table, batch.table.stored(batch.rows))
+        # pyiceberg's Table.append needs pyiceberg-core for tables partitioned by day
+        tasks = _tasks(trial.table, batch.table.stored(batch.rows))
+        # its threads must finish before the metadata that they use is copied
+        files = list(write_file(trial.table.io, trial.table.metadata, tasks))
         with (
             trial.table.transaction() as transaction,
             transaction.update_snapshot({names.COMMIT_ID: batch.id}).fast_append() as append,
@@ -119,18 +122,8 @@ class _Trial:
                 self._io.delete(location)
 
 
-def _write_data_files(table: Table, rows: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Write rows as data files, one per partition, without a commit.
-
-    pyiceberg's ``Table.append`` needs pyiceberg-core for tables partitioned by day.
-    """
-    from pyiceberg.io.pyarrow import write_file
-
-    # threads: finish before the metadata that they use is copied
-    return list(write_file(table.io, table.metadata, _tasks(table, rows)))
-
-
 def _tasks(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[WriteTask]:
+    """Yield the writes of rows, one per partition."""
     import pyarrow as pa
     from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
     from pyiceberg.table import WriteTask

@@ -144,7 +144,8 @@ class LakeTable(Generic[Row]):
 
     def row_of(self, stored: Mapping[str, Any]) -> Row:
         """Convert a stored row."""
-        return self.row(**{column.name: _value(column, stored[column.name]) for column in self.columns})
+        decoded = {each.name: json.loads(stored[each.name]) for each in self.columns if each.type is Mapping}
+        return self.row(**{**{each.name: stored[each.name] for each in self.columns}, **decoded})
 
     def open(self, catalog: Catalog) -> Table:
         """Load the table; create it and its namespace if they do not exist."""
@@ -189,10 +190,6 @@ def _document(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     return json.dumps(value, default=str) if isinstance(value, Mapping) else value
-
-
-def _value(column: Column, stored: Any) -> Any:
-    return json.loads(stored) if column.type is Mapping else stored
 
 
 AUDIT = LakeTable(names.AUDIT, AuditRow, "finished_at")

@@ -29,15 +29,13 @@ def spark_connection(conn_id: str, deploy_mode: str | None, targets: list[SparkT
     """Check the Spark connection and whether its master answers.
 
     :param targets: receives the connection's settings.
-    :raises JobBadInputError: the connection does not exist.
-    :raises JobClusterError: the master does not answer.
     """
     target = launcher.spark_target(conn_id, deploy_mode)
     targets.append(target)
     mode = "cluster" if target.cluster_mode else "client"
     text = f"{conn_id}, master {target.master}, {mode} mode"
     if target.platform != SPARK_SUBMIT:
-        open_platform(target.platform, conn_id)
+        open_platform(conn_id)
         return f"{conn_id}, {target.platform}; only submitting a job shows whether it answers"
     if target.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & {*os.environ}:
         return Finding("spark connection", "fail", text, "Set HADOOP_CONF_DIR or YARN_CONF_DIR, so that YARN is found.")
@@ -56,7 +54,6 @@ def documents(target: SparkTarget | None) -> Finding | str:
     """Check the folder of specs and reports.
 
     :param target: where drivers run, if known.
-    :raises JobBadInputError: the folder is not writable.
     """
     from airflow.sdk import ObjectStoragePath
 

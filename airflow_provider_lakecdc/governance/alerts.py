@@ -70,10 +70,8 @@ def send_alerts(
 def _alerted_tables(stored: Any, assessment: Assessment, dag_id: str) -> dict[str, list[str]]:
     """Add this DAG to the alerted tables that it assesses; drop tables that are in no configuration any more.
 
-    :param stored: the DAGs that have assessed a table since it was alerted about, by table; earlier releases stored a
-        list of the tables.
+    :param stored: the DAGs that have assessed a table since it was alerted about, by table.
     """
-    stored = stored if isinstance(stored, Mapping) else dict.fromkeys(stored, [dag_id])
     assessed = {each.table for each in assessment.tables}
     by_table = {}
     for table, dags in stored.items():

@@ -137,11 +137,12 @@ def _skip_needless_cleaning(results: Sequence[Result], shared: Collection[str]) 
     """Remove ``clean_side_tables`` from tables without own or shared side tables."""
     existing = {each.assessed.table for each in results if each.assessed.beside}
     return [
-        each if existing & {*names.side_tables(each.assessed.table), *shared} else _without(each, _CLEAN)
+        each
+        if existing & {*names.side_tables(each.assessed.table), *shared}
+        else replace(
+            each,
+            actions=tuple(action for action in each.actions if action.job != _CLEAN),
+            skipped=tuple(skipped for skipped in each.skipped if skipped.job != _CLEAN),
+        )
         for each in results
     ]
-
-
-def _without(result: Result, job: str) -> Result:
-    actions = tuple(action for action in result.actions if action.job != job)
-    return replace(result, actions=actions, skipped=tuple(each for each in result.skipped if each.job != job))

@@ -38,9 +38,7 @@ class Steps:
 class Assessed:
     """The assessment of one table.
 
-    :param table: ``namespace.name``.
     :param beside: the table whose side table it is, if any.
-    :param jobs: the allowed jobs.
     :param approve: the jobs that need approval.
     :param health: facts of its health; None if the table cannot be read, or is too large for a worker and not yet
         measured by a job.
@@ -88,8 +86,5 @@ class Assessment:
 
 
 def parse_assessment(document: Mapping[str, Any]) -> Assessment:
-    """Parse a serialized assessment.
-
-    :raises SpecError: it is invalid.
-    """
+    """Parse a serialized assessment."""
     return fields.parse(Assessment, document, "assessment")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -30,7 +30,6 @@ class TableSelection:
 
     :param tables: names and patterns, see :func:`lakecdc.metadata.policy.matching`.
     :param fed: patterns of ingestion's targets; tables that ingestion created are governed like named targets.
-    :param policies: policies by pattern.
     :param zone: time zone of the policies' windows.
     :param query_log: source of read frequencies that no policy sets.
     :param promises: promised freshness by name or pattern of ingestion's targets; None for no promise.
@@ -81,22 +80,15 @@ def select_tables(catalog: CatalogConnection, selection: TableSelection) -> Sele
 
 def tables_in(catalog: Catalog) -> Iterator[str]:
     """Yield the names of all tables of a catalog."""
+    from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError
+
     queue = list(catalog.list_namespaces())
     while queue:
         namespace = queue.pop()
-        for name in catalog.list_tables(namespace):
-            yield ".".join(name)
-        queue += [child for child in _children(catalog, namespace) if len(child) > len(namespace)]
-
-
-def _children(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
-    from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError
-
-    try:
-        return list(catalog.list_namespaces(namespace))
-    except (BadRequestError, NoSuchNamespaceError, NotImplementedError):
+        yield from map(".".join, catalog.list_tables(namespace))
         # catalogs with one level reject the call
-        return []
+        with suppress(BadRequestError, NoSuchNamespaceError, NotImplementedError):
+            queue += [child for child in catalog.list_namespaces(namespace) if len(child) > len(namespace)]
 
 
 @dataclass(frozen=True)

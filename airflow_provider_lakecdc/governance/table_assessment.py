@@ -31,8 +31,6 @@ from lakecdc.metadata.work import Work
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from airflow_provider_lakecdc.audit import HealthRow
-
 log = logging.getLogger(__name__)
 #: seconds that work may wait, unless a policy sets a limit
 MAX_WAIT = 7 * 24 * 3600.0
@@ -78,7 +76,6 @@ class Scope:
     """Settings of an assessment that apply to all of its tables.
 
     :param moment: now, in the time zone of the policies' windows.
-    :param is_dry: run all jobs dry.
     :param reads: read frequency by table, with mean 1; empty if unknown.
     """
 
@@ -142,7 +139,7 @@ def assess_loaded(table: Table, scope: Scope, candidate: Candidate) -> Result:
     options = scope.options(candidate, governed)
     typed: dict[str, Any] = {job: OPTIONS[job](**given) for job, given in options.items()}
     opened = OpenTable(table, order=typed.get(_SORT, SortDataFilesOptions()))
-    verdicts = {job: _assess_job(opened, job, typed[job]) for job in options}
+    verdicts = {job: assess_job(opened, job, typed[job]) for job in options}
     idle = {job: verdict.reason for job, verdict in verdicts.items() if isinstance(verdict, Idle)}
     needed = {job: verdict for job, verdict in verdicts.items() if not isinstance(verdict, Idle)}
     position = source_position(table)
@@ -175,14 +172,6 @@ def assess_loaded(table: Table, scope: Scope, candidate: Candidate) -> Result:
     )
 
 
-def _assess_job(opened: OpenTable, job: str, options: JobOptions) -> Idle | Work | Undecided:
-    try:
-        return assess_job(opened, job, options)
-    except SpecError as error:
-        # an option may be a template that only the job's task renders; the job refuses invalid ones
-        return Undecided(str(error))
-
-
 def _needs_approval(job: str, options: JobOptions, governed: Governed) -> bool:
     """Check whether a removal by a job needs approval; dry runs and runs with a list of approved items do not."""
     return job in governed.approve and not options.dry_run and getattr(options, "approved", None) is None
@@ -203,22 +192,18 @@ def _health(opened: OpenTable, now: datetime, freshness: Mapping[str, Any]) -> d
         facts: Mapping[str, Any] = opened.health.facts()
         measured_at = None
     else:
-        row = _measured_by_a_job(opened.table, now)
+        name = ".".join(opened.table.name())
+        try:
+            row = latest_health(opened.table.catalog, name, now - LATELY)
+        except Exception:
+            # no job depends on it
+            log.warning("Cannot read the health of %s as measured by jobs.", name, exc_info=True)
+            row = None
         if row is None:
             return {}
         facts, measured_at = row.as_facts(), iso(int(row.measured_at.timestamp() * 1000))
     moments = describe_writes(opened.snapshots, opened.table.properties, now)
     return {"health": {**facts, **moments, **freshness}, "measured_at": measured_at}
-
-
-def _measured_by_a_job(table: Table, now: datetime) -> HealthRow | None:
-    name = ".".join(table.name())
-    try:
-        return latest_health(table.catalog, name, now - LATELY)
-    except Exception:
-        # no job depends on it
-        log.warning("Cannot read the health of %s as measured by jobs.", name, exc_info=True)
-        return None
 
 
 def _action(table: str, job: str, verdict: Work | Undecided, reads: float, remark: str) -> Action:

@@ -27,7 +27,6 @@ class CatalogConnection:
     """A catalog from an Airflow connection.
 
     :param name: the catalog's name in Spark and pyiceberg.
-    :param properties: pyiceberg's properties.
     :param references: the properties with secrets replaced by references, for specs.
     :param secrets: the values of these references.
     """
@@ -38,10 +37,7 @@ class CatalogConnection:
     secrets: SecretEnvironment
 
     def load(self) -> Catalog:
-        """Open the catalog with pyiceberg. The caller must close it.
-
-        :raises SpecError: jobs refuse it.
-        """
+        """Open the catalog with pyiceberg, unless jobs would refuse it. The caller must close it."""
         properties = resolve(self.properties, f"catalog {self.name}")
         if catalog_type(properties) == OBJECT_STORE:
             from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
@@ -55,10 +51,7 @@ class CatalogConnection:
 
 
 def get_catalog(conn_id: str) -> CatalogConnection:
-    """Read a connection of type ``iceberg`` and mask its secrets in logs; a trigger calls it in a thread.
-
-    :raises JobBadInputError: the connection is of another type or the catalog's name is invalid.
-    """
+    """Read a connection of type ``iceberg`` and mask its secrets in logs; a trigger calls it in a thread."""
     catalog = catalog_from_connection(find_connection(conn_id, "for the Iceberg catalog", _EXAMPLE))
     catalog.secrets.hide_from_logs()
     return catalog
@@ -85,7 +78,13 @@ def catalog_from_connection(connection: Connection) -> CatalogConnection:
         properties["credential"] = f"{connection.login}:{connection.password}"
     secrets = SecretEnvironment(conn_id)
     references = {key: secrets.refer_if_secret(key, value) for key, value in properties.items()}
-    _check_name(name, conn_id)
+    try:
+        parse_catalog({"name": name})
+    except SpecError as error:
+        raise JobBadInputError(
+            f"The connection {conn_id!r} names its catalog {name!r}: {error}",
+            hint=f'Set "{CATALOG_NAME}" in the extra of the connection.',
+        ) from error
     return CatalogConnection(name, properties, references, secrets)
 
 
@@ -94,13 +93,3 @@ def _text(value: Any) -> Any:
         return value
     # pyiceberg and Spark expect "true", not "True"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _check_name(name: str, conn_id: str) -> None:
-    try:
-        parse_catalog({"name": name})
-    except SpecError as error:
-        raise JobBadInputError(
-            f"The connection {conn_id!r} names its catalog {name!r}: {error}",
-            hint=f'Set "{CATALOG_NAME}" in the extra of the connection.',
-        ) from error

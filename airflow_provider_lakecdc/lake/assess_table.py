@@ -24,7 +24,7 @@ from airflow_provider_lakecdc.lake.tables import (
     specs_by_dropped_columns,
     summary_of,
 )
-from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.errors import SourceUnavailableError, SpecError
 from lakecdc.contract.expiring import ExpirePartitionsOptions, ExpireSnapshotsOptions, TagSnapshotsOptions
 from lakecdc.contract.past import ExportChangesOptions
 from lakecdc.contract.rewriting import (
@@ -144,12 +144,6 @@ class OpenTable:
         """Return the partition specs whose source column was dropped."""
         return specs_by_dropped_columns(self.table)
 
-    @cached_property
-    def depths(self) -> dict[tuple[int, str], float]:
-        """Return the overlap depth of each partition's files, except of dropped columns."""
-        readable = {scope: files for scope, files in self.partitions.items() if scope[0] not in self.dropped}
-        return {scope: linear_depth(files) for scope, files in readable.items()}
-
     def cold_rules(self, options: RewriteDataFilesOptions) -> ColdRules | None:
         """Return the rules by which a job leaves files alone; None if its tag reaches too many files for a worker."""
         ref = self.table.metadata.refs.get(options.cold_tag) if options.cold_tag else None
@@ -165,8 +159,9 @@ class OpenTable:
 
     @property
     def overlap_depth(self) -> float:
-        """Return the table's overlap depth."""
-        return average_depth([(depth, keyed_rows(self.partitions[scope])) for scope, depth in self.depths.items()])
+        """Return the table's overlap depth, without partitions of dropped columns."""
+        readable = [files for scope, files in self.partitions.items() if scope[0] not in self.dropped]
+        return average_depth([(linear_depth(files), keyed_rows(files)) for files in readable])
 
     @cached_property
     def target_file_bytes(self) -> int:
@@ -209,7 +204,8 @@ def assess_job(opened: OpenTable, job: str, options: Any) -> Verdict:
         return Idle(_EMPTY) if opened.branch == MAIN else Undecided("the branch does not exist or has no snapshot")
     try:
         return ASSESSORS[job](opened, options)
-    except SourceUnavailableError as error:
+    except (SourceUnavailableError, SpecError) as error:
+        # an option may be a template that only the job's task renders; the job refuses invalid ones
         return Undecided(str(error))
 
 

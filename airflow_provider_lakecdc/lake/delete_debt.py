@@ -63,7 +63,10 @@ def _count(table: Table, snapshot: Snapshot) -> DeleteDebt:
 def _skipped_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
     from pyiceberg.manifest import DataFileContent, ManifestContent
 
-    manifests, kinds = snapshot.manifests(table.io), _column_types(table)
+    manifests = snapshot.manifests(table.io)
+    # the types of all schemas' top-level columns, each from the newest schema that has it
+    schemas = [*(schema for _, schema in sorted(table.schemas().items())), table.schema()]
+    kinds = {field.field_id: str(field.field_type) for schema in schemas for field in schema.fields}
     lost = specs_by_dropped_columns(table) & {
         manifest.partition_spec_id
         for manifest in manifests
@@ -87,9 +90,3 @@ def _skipped_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
 
 def _doubts(file: DataFile, kinds: dict[int, str]) -> set[str]:
     return {reason for field_id in file.equality_ids or () if (reason := doubt(kinds.get(field_id)))}
-
-
-def _column_types(table: Table) -> dict[int, str]:
-    """Return the types of all schemas' top-level columns, each from the newest schema that has it."""
-    schemas = [*(schema for _, schema in sorted(table.schemas().items())), table.schema()]
-    return {field.field_id: str(field.field_type) for schema in schemas for field in schema.fields}

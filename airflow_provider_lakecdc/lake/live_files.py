@@ -32,20 +32,12 @@ def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequenc
     types = {column: table.schema().find_type(column) for column in columns}
     root = table.location()
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
-    for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):
-        for entry in entries:
-            file = _live_file(entry, manifest, root, manifest.partition_spec_id in unpartitioned)
-            bounds = tuple(_column_bounds(entry.data_file, column, kind) for column, kind in types.items())
-            yield replace(file, bounds=bounds) if types else file
-
-
-def _all_entries(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-    """Yield the entries of each manifest, with threads only where they pay off."""
-    if len(manifests) < _THREADS:
-        yield from (_entries(table, manifest) for manifest in manifests)
-        return
     with ThreadPoolExecutor(_THREADS) as pool:
-        yield from pool.map(partial(_entries, table), manifests)
+        for manifest, entries in zip(manifests, pool.map(partial(_entries, table), manifests), strict=True):
+            for entry in entries:
+                file = _live_file(entry, manifest, root, manifest.partition_spec_id in unpartitioned)
+                bounds = tuple(_column_bounds(entry.data_file, column, kind) for column, kind in types.items())
+                yield replace(file, bounds=bounds) if types else file
 
 
 def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
@@ -72,7 +64,6 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 def _live_file(entry: ManifestEntry, manifest: ManifestFile, root: str, everywhere: bool) -> LiveFile:
     """Convert a manifest entry.
 
-    :param root: the table's location.
     :param everywhere: whether its spec's equality deletes apply to all partitions.
     """
     file = entry.data_file
@@ -123,21 +114,17 @@ def _content(file: DataFile) -> Content:
 
 def _location(file: DataFile, content: Content) -> str | None:
     """Return a data file's location, or the one that a delete file references, also by equal path bounds."""
+    from pyiceberg.manifest import DATA_FILE_TYPE
+
     if content is Content.DATA:
         return file.file_path
     if content is Content.EQUALITY_DELETES:
         return None
-    if (named := file[_referenced()]) is not None:
+    referenced = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(_REFERENCED_ID)
+    if (named := file[referenced]) is not None:
         return str(named)
     lower, upper = ((bounds or {}).get(PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
     return lower.decode() if lower and lower == upper else None
-
-
-def _referenced() -> int:
-    """Return the position of the referenced data file's location in a data file record."""
-    from pyiceberg.manifest import DATA_FILE_TYPE
-
-    return [field.field_id for field in DATA_FILE_TYPE[3].fields].index(_REFERENCED_ID)
 
 
 def time_fields(table: Table) -> dict[int, list[TimeField]]:
@@ -156,7 +143,6 @@ def time_fields(table: Table) -> dict[int, list[TimeField]]:
 def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | None) -> date | None:
     """Return the day (UTC) before which no row of a snapshot has a time, from day partitions in its manifest list.
 
-    :param column: the time column.
     :return: None if unknown, as not all files are partitioned by the column's day.
     """
     from pyiceberg.conversions import from_bytes

@@ -48,10 +48,7 @@ def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]
 
 
 def load_table(catalog: Catalog, table: str) -> Table | None:
-    """Load a table, or return None if it does not exist.
-
-    :raises UnsupportedError: it has a format version that pyiceberg cannot read.
-    """
+    """Load a table, or return None if it does not exist; refuse a format version that pyiceberg cannot read."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
@@ -103,11 +100,6 @@ def read_tables(
     return {name: values[name] for name in tables}
 
 
-def has_branch(table: Table, branch: str) -> bool:
-    """Check whether a table has a branch; it always has ``main``, which need not have a snapshot."""
-    return branch == MAIN or branch in table.metadata.refs
-
-
 def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
     """Yield the snapshots of a branch from its head towards the root, as far as metadata still holds them."""
     ref = table.metadata.refs.get(branch)
@@ -142,10 +134,7 @@ def _carrier(table: Table) -> Carrier | None:
 
 
 def read_positions(catalog: CatalogConnection, feeds: Mapping[str, str]) -> dict[str, Position]:
-    """Read the positions of fed tables in their source; raise a table's error.
-
-    :param feeds: by table, the feed to read the position of.
-    """
+    """Read the positions of fed tables, each in the source of its feed; raise a table's error."""
 
     def failed(_: str, error: Exception) -> None:
         raise error
@@ -186,7 +175,6 @@ def record_idle_position(catalog: CatalogConnection, table: str, before: Positio
 def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
     """Commit a change of a table's metadata, retrying while other writers are faster; skip a change without effect.
 
-    :param change: adds its changes to the transaction.
     :raises InputError: the table does not exist.
     """
 
@@ -217,10 +205,7 @@ def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -
 
 
 def existing(opened: Table | None, table: str) -> Table:
-    """Return a table that was opened.
-
-    :raises InputError: it does not exist.
-    """
+    """Return a table that was opened, and refuse one that does not exist."""
     if opened is None:
         raise InputError("The table does not exist.", table=table)
     return opened

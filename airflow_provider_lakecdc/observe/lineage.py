@@ -46,29 +46,20 @@ def lineage_of(report: JobReport, spec: JobSpec, catalog: CatalogConnection) -> 
     """Return the datasets that a job read and wrote; unchanged tables were not written, and dry runs do neither.
 
     :param report: the job's report, of a failed job too, without planned changes of dry runs.
-    :param catalog: the tables' catalog; table metadata are read.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     inputs, outputs = dict[Name, Any](), dict[Name, Any]()
     for table in report.tables:
-        step = _step_of(spec, table)
-        if step.job not in _READERS and not _has_changed(table):
+        named = (s for s in spec.steps if s.job == table.job and table.table in (*s.tables, *s.side_tables))
+        step = next(named, spec)
+        # a table may have changed even if it failed after a commit
+        is_unchanged = table.outcome != "done" and table.snapshot_after in (None, table.snapshot_before)
+        if step.job not in _READERS and is_unchanged:
             continue
         inputs |= {(read.namespace, read.name): read for read in _inputs(step, table, catalog)}
         outputs |= {(written.namespace, written.name): written for written in _outputs(step, table, catalog)}
     return OperatorLineage(inputs=[*inputs.values()], outputs=[*outputs.values()])
-
-
-def _step_of(spec: JobSpec, table: TableReport) -> JobSpec:
-    steps = (step for step in spec.steps if step.job == table.job and table.table in (*step.tables, *step.side_tables))
-    return next(steps, spec)
-
-
-def _has_changed(table: TableReport) -> bool:
-    """Check whether a table changed, even if it failed after a commit."""
-    after = table.snapshot_after
-    return table.outcome == "done" or (after is not None and after != table.snapshot_before)
 
 
 def _inputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> Iterator[InputDataset]:

@@ -14,8 +14,8 @@ from airflow_provider_lakecdc.exceptions import JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.lake.tables import branch_snapshots, open_table, snapshot_facts
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
+from airflow_provider_lakecdc.submit.reporting import reports_of
 from airflow_provider_lakecdc.submit.submission import is_true, table_list
-from airflow_provider_lakecdc.submit.table_chains import reports_of
 from lakecdc.metadata.last_write import LastWrite, last_write
 
 #: events from elsewhere, such as the web page, may be newer than ours
@@ -37,11 +37,9 @@ class AnnounceOperator(BaseOperator):
     :param after: ids of tasks whose reports name further tables and describe their changes.
     :param is_dry: the tasks before changed nothing, so announce nothing. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
-    :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("tables", "is_dry")
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,

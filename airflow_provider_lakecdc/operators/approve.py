@@ -9,11 +9,11 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc.documents.store import read_document
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.governance.assessment import parse_assessment
 from airflow_provider_lakecdc.operators.plan import task_arguments
-from airflow_provider_lakecdc.submit.table_chains import reports_of
+from airflow_provider_lakecdc.submit.documents import read_document
+from airflow_provider_lakecdc.submit.reporting import reports_of
 
 #: the answer that removes nothing, also the default
 NONE = "none of them"
@@ -38,11 +38,9 @@ class ApproveOperator(HITLOperator):
     :param found_by: id of its dry run's task.
     :param planned_by: id of the task of the ``PlanOperator`` that plans it.
     :param assessment: URI of the assessment, which has the tables' owners. (templated)
-    :param kwargs: arguments of ``HITLOperator``.
     """
 
     template_fields: Sequence[str] = (*HITLOperator.template_fields, "assessment")
-    ui_color = "#d9ecf2"
 
     def __init__(self, *, job: str, found_by: str, planned_by: str, assessment: Any, **kwargs: Any) -> None:
         super().__init__(subject=f"What may {job} remove?", options=[NONE], defaults=[NONE], multiple=True, **kwargs)
@@ -52,10 +50,7 @@ class ApproveOperator(HITLOperator):
         self.assessment = assessment
 
     def execute(self, context: Context) -> Any:
-        """Ask for approval.
-
-        :raises AirflowSkipException: there is nothing to approve.
-        """
+        """Ask for approval; skip the task if there is nothing to approve."""
         reported = {table: facts.get("metrics", {}) for table, facts in reports_of(context, self.found_by).items()}
         findings = {table: metrics for table, metrics in reported.items() if metrics.get("findings")}
         if not findings:
@@ -69,10 +64,7 @@ class ApproveOperator(HITLOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
-        """Process the answer, and return the arguments of each task of the job.
-
-        :raises JobBadInputError: the lists in the question are unknown.
-        """
+        """Process the answer to the stored lists, and return the arguments of each task of the job."""
         shown: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
             task_ids=self.task_id, key=QUESTION_KEY, map_indexes=context["ti"].map_index
         )

@@ -10,11 +10,11 @@ from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import record_health
-from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.governance.assess_tables import assess
 from airflow_provider_lakecdc.governance.assessment import Assessment, Steps
 from airflow_provider_lakecdc.governance.discovery import QueryLog, TableSelection
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.submit.documents import Documents
 from airflow_provider_lakecdc.submit.submission import check_conf, is_true, table_list, typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.policy import TablePolicy
@@ -42,17 +42,14 @@ class AssessTablesOperator(BaseOperator):
     :param only: assess only these of the tables; empty means all. (templated)
     :param zone: time zone of the windows of policies.
     :param query_log: fields of ``airflow_provider_lakecdc.governance.discovery.QueryLog``, for read frequencies.
-    :param freshness: promised freshness by name or pattern of ingestion's targets, such as ``30m``, or
-        None.
+    :param freshness: promised freshness by name or pattern of ingestion's targets, such as ``30m``, or None.
     :param is_dry: run all jobs dry. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("tables", "fed", "only", "is_dry", "documents_uri", "catalog_conn_id")
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,

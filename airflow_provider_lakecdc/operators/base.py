@@ -11,20 +11,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from airflow_provider_lakecdc import audit, settings
-from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.governance import source_precheck
-from airflow_provider_lakecdc.governance.precheck import Precheck, precheck_tables
+from airflow_provider_lakecdc.governance.precheck import Precheck, precheck_source, precheck_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.observe import lineage, metrics
 from airflow_provider_lakecdc.submit import launcher, reporting, shipping
+from airflow_provider_lakecdc.submit.documents import Documents
 from airflow_provider_lakecdc.submit.failures import interrupted, reschedule_if_leased, verdict
-from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun, ProgressForwarder
-from airflow_provider_lakecdc.submit.links import JobReportLink, SparkUiLink, TableLink, push_links
+from airflow_provider_lakecdc.submit.job_run import (
+    JOB_RUN_KEY,
+    JobReportLink,
+    JobRun,
+    ProgressForwarder,
+    SparkUiLink,
+    TableLink,
+    push_links,
+)
+from airflow_provider_lakecdc.submit.reporting import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
-from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
 from lakecdc.contract import runtime
+from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import JobReport, log_tables, now, parse_report
 from lakecdc.metadata.names import side_tables
@@ -55,6 +62,8 @@ class LakecdcJobOperator(SubmitOperator):
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param job: name of the job; subclasses set it.
     :param options: options of the job, see ``lakecdc.contract.options``. (templated)
+    :param dry_run: option ``dry_run`` of the job; default: the job's.
+    :param fail_on: option ``fail_on`` of the job; default: the job's.
     :param only: restrict the work to these of the tables and their side tables; empty means all. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param after: ids of earlier tasks of the run that work on the same tables; tables for which one of them failed are
@@ -77,7 +86,7 @@ class LakecdcJobOperator(SubmitOperator):
         ``BaseOperator``.
     """
 
-    #: the job of a subclass
+    #: the job of a subclass, which names it as an argument of the class
     job_name: ClassVar[str] = ""
     template_fields: Sequence[str] = (
         *SubmitOperator.template_fields,
@@ -97,7 +106,6 @@ class LakecdcJobOperator(SubmitOperator):
         "guessed_core_seconds": "json",
     }
     operator_extra_links = (JobReportLink(), TableLink(), SparkUiLink())
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,
@@ -106,6 +114,8 @@ class LakecdcJobOperator(SubmitOperator):
         catalog_conn_id: str | None = None,
         job: str | None = None,
         options: Mapping[str, Any] | None = None,
+        dry_run: bool | str | None = None,
+        fail_on: Sequence[Outcome] | str | None = None,
         only: str | Sequence[str] = (),
         strict_run_conf: bool = False,
         after: Sequence[str] = (),
@@ -125,7 +135,8 @@ class LakecdcJobOperator(SubmitOperator):
         super().__init__(conn_id=conn_id or settings.spark_conn_id(), name=name or f"lakecdc-{self.job}", **kwargs)
         self.tables = tables
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
-        self.options = dict(options or {})
+        common = {"dry_run": dry_run, "fail_on": fail_on}
+        self.options = {**(options or {}), **{name: value for name, value in common.items() if value is not None}}
         self.only = only
         self.strict_run_conf = strict_run_conf
         self.after = list(after)
@@ -138,6 +149,10 @@ class LakecdcJobOperator(SubmitOperator):
         self._documents: Documents | None = None
         self._checked = Precheck()
         self._started = now()
+
+    def __init_subclass__(cls, *, job: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.job_name = job or cls.job_name
 
     def resume(
         self, context: Context, event: Mapping[str, str], before: Mapping[str, Any] | None = None
@@ -173,9 +188,7 @@ class LakecdcJobOperator(SubmitOperator):
         if self.strict_run_conf:
             check_conf(context)
         self.check_run(context)
-        self._apply_plan()
-        self._drop_unselected()
-        self._drop_failed(context)
+        self._restrict_tables(context)
         job = self.prepare(context)
         if self.ended is None:
             self._started = now()
@@ -185,13 +198,12 @@ class LakecdcJobOperator(SubmitOperator):
         if self.ended is None:
             self._checked = self._precheck(context, job)
             log_tables(self.log.log, self._checked.idle)
-        idle = self._checked
         report: JobReport | None
         submit_error: SubmitError | None = None
-        if idle.is_all_idle:
-            report = self._report_idle(context, job, idle)
+        if self._checked.is_all_idle:
+            report = self._report_idle(context, job)
         else:
-            report, submit_error = self._run(context, job, idle)
+            report, submit_error = self._run(context, job)
         if report is not None:
             self._publish(context, job, report)
         failure = verdict(report, submit_error, job.spec.options.fail_on)
@@ -210,6 +222,7 @@ class LakecdcJobOperator(SubmitOperator):
         return {
             each.name: {} if each.default_factory is dict and arguments[each.name] is None else arguments[each.name]
             for each in dataclasses.fields(OPTIONS[cls.job_name])
+            if each.name in arguments
         }
 
     def check_run(self, context: Context) -> None:
@@ -287,25 +300,22 @@ class LakecdcJobOperator(SubmitOperator):
         if store is not None and (folder := store.get(REPORT_URI_KEY)):
             self._documents = Documents(str(folder))
 
-    def _apply_plan(self) -> None:
+    def _restrict_tables(self, context: Context) -> None:
+        """Apply the plan's options, and drop tables that are not selected or for which an earlier step failed."""
         if self.planned_by is not None and not table_list(self.tables):
             raise AirflowSkipException("The plan has nothing for this task.")
         self.options |= self.policy_options
-
-    def _drop_unselected(self) -> None:
         if only := table_list(self.only):
             selected = {table for table in self.named_tables()[0] if table in only}
             theirs = {name for table in selected for name in side_tables(table)}
             self._keep_only(selected, theirs, "None of this group's tables is selected.")
-
-    def _drop_failed(self, context: Context) -> None:
         tables, beside = self.named_tables()
-        if not (failed := failed_before(context, [*tables, *beside], self.after, self.planned_by)):
-            return
+        failed = failed_before(context, [*tables, *beside], self.after, self.planned_by)
         for table, reason in failed.items():
             self.log.warning("Skipping %s, because an earlier step failed for it: %s", table, reason)
-        left = {*tables, *beside}.difference(failed)
-        self._keep_only(left, left, "Earlier steps of this run failed for every table of this group.")
+        if failed:
+            left = {*tables, *beside}.difference(failed)
+            self._keep_only(left, left, "Earlier steps of this run failed for every table of this group.")
 
     def _keep_only(self, tables: Collection[str], beside: Collection[str], reason: str) -> None:
         """Restrict the job to some of its tables and side tables; skip the task for a reason if no table is left."""
@@ -315,35 +325,41 @@ class LakecdcJobOperator(SubmitOperator):
         self.keep_tables(left, [table for table in named_beside if table in beside])
 
     def _precheck(self, context: Context, job: Submission) -> Precheck:
-        """Find tables that do not need the job, unless a job of an earlier try may still work on them.
-
-        :raises LakecdcJobError: the job's source is down, or lacks what the job reads.
-        """
-        catalog, may_skip = get_catalog(self.catalog_conn_id), self.look_first and not self._has_external_id(context)
+        """Find tables that do not need the job, unless a job of an earlier try may still work on them."""
+        catalog, store = get_catalog(self.catalog_conn_id), context.get("task_state_store")
+        may_skip = self.look_first and not (store is not None and any(store.get(key) for key in self.stored_keys))
         if job.spec.source is not None and job.driver_is_here:
             given = {name: str(value) for name, value in (self.env_vars or {}).items()}
             environment = {**os.environ, **job.environment, **job.secrets, **given}
-            return source_precheck.precheck_source(catalog, job, environment, may_skip=may_skip)
+            return precheck_source(catalog, job, environment, may_skip=may_skip)
         return precheck_tables(catalog, job.spec) if may_skip else Precheck()
 
-    def _report_idle(self, context: Context, job: Submission, idle: Precheck) -> JobReport:
+    def _report_idle(self, context: Context, job: Submission) -> JobReport:
         self.log.info("No table needs %s, so Spark is not started.", self.job)
         self._write_spec(context, job)
-        report = JobReport(self.job, self._started, now(), tables=idle.idle)
+        report = JobReport(self.job, self._started, now(), tables=self._checked.idle)
         job.documents.write_report(report)
         return report
 
-    def _run(self, context: Context, job: Submission, checked: Precheck) -> tuple[JobReport | None, SubmitError | None]:
+    def _run(self, context: Context, job: Submission) -> tuple[JobReport | None, SubmitError | None]:
         """Submit the job for the remaining tables, read its report, and add the idle tables."""
-        job = self._without_idle(context, job, checked)
+        if self._checked.idle:
+            tables, beside = self.named_tables()
+            # a spec needs a table, even if only side tables need the job
+            left = [table for table in tables if table in self._checked.left] or tables[:1]
+            self.keep_tables(left, [table for table in beside if table in self._checked.left])
+            job = self.prepare(context)
         report, submit_error = self._audited(context, job)
         assert self._documents is not None
-        if report is not None or submit_error is None:
-            self._forget_external_id(context)
-        if report is not None and not job.driver_is_here:  # else the task's log has the job's lines
+        if (report is not None or submit_error is None) and (store := context.get("task_state_store")) is not None:
+            for key in (*self.stored_keys, REPORT_URI_KEY):
+                store.delete(key)
+        if report is None:
+            return None, submit_error
+        if not job.driver_is_here:  # else the task's log has the job's lines
             log_tables(self.log.log, report.tables)
-        reported = {table.table for table in report.tables} if report else set()
-        if report is not None and (idle := [table for table in checked.idle if table.table not in reported]):
+        reported = {table.table for table in report.tables}
+        if idle := [table for table in self._checked.idle if table.table not in reported]:
             report = dataclasses.replace(report, tables=(*report.tables, *idle))
             self._documents.write_report(report)
         return report, submit_error
@@ -389,17 +405,8 @@ class LakecdcJobOperator(SubmitOperator):
         except Exception:
             self.log.warning("Cannot record the job in the audit.", exc_info=True)
 
-    def _without_idle(self, context: Context, job: Submission, checked: Precheck) -> Submission:
-        if not checked.idle:
-            return job
-        tables, beside = self.named_tables()
-        # a spec needs a table, even if only side tables need the job
-        left = [table for table in tables if table in checked.left] or tables[:1]
-        self.keep_tables(left, [table for table in beside if table in checked.left])
-        return self.prepare(context)
-
     def _write_spec(self, context: Context, job: Submission) -> None:
-        job.documents.write_spec(job.text)
+        job.documents.write_spec(json.dumps(job.document, indent=2))
         context["ti"].xcom_push(key=REPORT_URI_KEY, value=job.documents.report_uri)
 
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
@@ -423,12 +430,3 @@ class LakecdcJobOperator(SubmitOperator):
         changed = reporting.without_plans(report, submission.spec)
         reporting.raise_asset_events(context, self.outlets, self.catalog_conn_id, report, changed)
         metrics.emit(context, self.catalog_conn_id, changed)
-
-    def _has_external_id(self, context: Context) -> bool:
-        store = context.get("task_state_store")
-        return store is not None and any(store.get(key) for key in self.stored_keys)
-
-    def _forget_external_id(self, context: Context) -> None:
-        if (store := context.get("task_state_store")) is not None:
-            for key in (*self.stored_keys, REPORT_URI_KEY):
-                store.delete(key)

@@ -26,11 +26,9 @@ class ConsumerOperator(BaseOperator):
     :param snapshot_id: the last snapshot it read; required for ``move``; default of ``register``: the head. (templated)
     :param limit: seconds without progress, while there are changes to read, after which its snapshots may expire.
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("table", "consumer", "snapshot_id", "catalog_conn_id")
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,
@@ -52,10 +50,7 @@ class ConsumerOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> str | None:
-        """Register, move or drop the consumer.
-
-        :raises AirflowFailException: the table, consumer or snapshot does not exist.
-        """
+        """Register, move or drop the consumer."""
         catalog, snapshot_id = get_catalog(self.catalog_conn_id), self._snapshot_id()
         try:
             if self.action == "drop":

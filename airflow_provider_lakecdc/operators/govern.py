@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.submit.submission import table_list
-from lakecdc.contract.job_options import Outcome
 
 
-class GovernOperator(LakecdcJobOperator):
+class GovernOperator(LakecdcJobOperator, job="govern"):
     """Run several maintenance jobs one after another, in one Spark application with one report.
 
     A table for which a step failed is skipped by later steps; the others continue. In the return value each table has
     the overall outcome of its steps, and below ``steps`` the outcome of each by its job.
 
-    :param steps: the steps in the order of work.
-    :param dry_run: run all steps dry; otherwise each step follows its own option.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
+    Options: ``lakecdc.contract.options.GovernOptions``. Other arguments: :class:`LakecdcJobOperator`.
     """
-
-    job_name: ClassVar[str] = "govern"
 
     def __init__(
         self,
         *,
         steps: Sequence[Mapping[str, Any]] | str = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(options=self.options_in(locals()), **kwargs)

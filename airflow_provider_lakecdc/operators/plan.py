@@ -14,9 +14,9 @@ from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import history
-from airflow_provider_lakecdc.documents.store import Documents, read_document
 from airflow_provider_lakecdc.governance.assessment import Assessment, parse_assessment
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.submit.documents import Documents, read_document
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.rewriting import MaintenanceOptions
 from lakecdc.contract.spec import GOVERN
@@ -49,11 +49,9 @@ class PlanOperator(BaseOperator):
     :param catalog_conn_id: connection of type ``iceberg``, whose ``lakecdc.audit`` calibrates predictions; default:
         ``[lakecdc] catalog_conn_id``. (templated)
     :param documents_uri: folder for the plan; default: ``[lakecdc] documents_uri``. (templated)
-    :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("assessment", "catalog_conn_id", "documents_uri")
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,
@@ -145,8 +143,6 @@ def tasks_of(plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per
     """Return the arguments of each job's tasks; entry n has the n-th task of every job.
 
     Tables with different options have separate tasks, and tables that need approval have none.
-
-    :param tables_per_application: tables per task; 0 puts all with the same options into one.
     """
     chosen = {job: [action for action in plan.of_job(job) if not action.approve] for job in jobs}
     return _in_tasks(chosen, assessment, tables_per_application)
@@ -205,7 +201,6 @@ def groups_of_tables(tables: Sequence[T], tables_per_application: int = 0) -> li
 
     Starting Spark takes about 8 s and another table nearly nothing, so by default all tables share an application.
 
-    :param tables: ``namespace.name`` of each table, in the order of work.
     :param tables_per_application: size of a group; 0 means one group.
     :raises ValueError: the size is negative or no table is given.
     """

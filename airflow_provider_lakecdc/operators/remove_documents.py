@@ -10,8 +10,8 @@ from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit.outbox import undelivered
-from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT, remove_documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.submit.documents import YOUNGEST_DOCUMENT, remove_documents
 from airflow_provider_lakecdc.submit.submission import check_conf, is_true
 
 _SHOWN = 10
@@ -26,11 +26,9 @@ class RemoveDocumentsOperator(BaseOperator):
     :param documents_uri: folder of the documents; default: ``[lakecdc] documents_uri``. (templated)
     :param is_dry: only count. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
-    :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("max_age", "documents_uri", "is_dry")
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,

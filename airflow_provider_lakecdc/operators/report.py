@@ -10,14 +10,14 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.documents.store import read_document
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.governance.alerts import send_alerts
-from airflow_provider_lakecdc.governance.assessment import Assessment, parse_assessment
+from airflow_provider_lakecdc.governance.assessment import parse_assessment
 from airflow_provider_lakecdc.observe.assets import lake_asset
 from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
+from airflow_provider_lakecdc.submit.documents import read_document
+from airflow_provider_lakecdc.submit.reporting import reports_of, steps_of
 from airflow_provider_lakecdc.submit.submission import is_true
-from airflow_provider_lakecdc.submit.table_chains import reports_of, steps_of
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.alert_state import Alerts
 from lakecdc.metadata.cost import Prices
@@ -45,11 +45,9 @@ class ReportOperator(BaseOperator):
         (templated)
     :param is_dry: the jobs ran dry, so send no alerts. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
-    :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("plan", "assessment", "is_dry")
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,
@@ -79,10 +77,7 @@ class ReportOperator(BaseOperator):
         self.is_dry = is_dry
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Report on the plan and the steps' reports.
-
-        :raises JobBadInputError: a table could not be assessed.
-        """
+        """Report on the plan and the steps' reports, and fail if a table could not be assessed."""
         if not self.plan:
             self.log.warning("There is no plan, so nothing was done.")
             return {"outcomes": {}}
@@ -103,7 +98,14 @@ class ReportOperator(BaseOperator):
             assessment = parse_assessment(read_document(self.assessment))
             if self._alerts.any_limit and not is_true(self.is_dry):
                 send_alerts(context, self.catalog_conn_id, self._alerts, assessment, plan, results)
-            _refuse_unreadable(assessment)
+            if unreadable := assessment.unreadable:
+                lines = "\n".join(f"  {table}: {error}" for table, error in unreadable.items())
+                raise JobBadInputError(
+                    f"{len(unreadable)} of {len(assessment.tables)} tables could not be assessed, and nothing was "
+                    f"removed from them:\n{lines}",
+                    hint='Fix these errors, or exclude the tables: "!" and the name in tables, where a pattern matches '
+                    "it.",
+                )
         return report
 
     def _unreported(self, action: Action, failed: Collection[str]) -> dict[str, Any]:
@@ -120,17 +122,6 @@ class ReportOperator(BaseOperator):
             return {job: reports_of(context, job) for job in self.jobs}
         reported = steps_of(context, self.one_task)
         return {job: reported.get(job, {}) for job in self.jobs}
-
-
-def _refuse_unreadable(assessment: Assessment) -> None:
-    """Fail the run if a table could not be assessed, as nothing was removed from it."""
-    if unreadable := assessment.unreadable:
-        lines = "\n".join(f"  {table}: {error}" for table, error in unreadable.items())
-        raise JobBadInputError(
-            f"{len(unreadable)} of {len(assessment.tables)} tables could not be assessed, and nothing was removed from "
-            f"them:\n{lines}",
-            hint='Fix these errors, or exclude the tables: "!" and the name in tables, where a pattern matches it.',
-        )
 
 
 _NO_REPORT, _LEFT_OUT, _PENDING, _REFUSED = "no report", "left out", "approval pending", "not approved"

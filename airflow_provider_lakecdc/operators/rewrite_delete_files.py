@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.rewriting import Verify
 
 
-class RewriteDeleteFilesOperator(LakecdcJobOperator):
+class RewriteDeleteFilesOperator(LakecdcJobOperator, job="rewrite_delete_files"):
     """Rewrite equality deletes as position deletes (format v2) or deletion vectors (v3), and merge position deletes.
 
-    :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has its own delete file,
-        and drops those that apply to nothing; ``keep`` leaves them unless equality deletes apply to the same file.
-    :param min_input_files: number of a data file's position-delete files from which they are merged.
-    :param branch: the branch to rewrite.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``VerifiedOptions`` in ``lakecdc.contract``.
+    Options: ``lakecdc.contract.rewriting.RewriteDeleteFilesOptions``. Other arguments: :class:`LakecdcJobOperator`.
     """
-
-    job_name: ClassVar[str] = "rewrite_delete_files"
 
     def __init__(
         self,
@@ -33,8 +26,6 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
         max_runtime: float | str = 0.0,
         keep_failed_files: bool | str = False,
         side_tables: Sequence[str] | str = (),
-        dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(options=self.options_in(locals()), **kwargs)

@@ -16,7 +16,6 @@ class SourceJobOperator(LakecdcJobOperator):
     :param targets: the ``target`` of the job spec, one object per table. (templated)
     :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
         for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
-    :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
     template_fields: Sequence[str] = (*LakecdcJobOperator.template_fields, "source", "targets", "source_conn_id")

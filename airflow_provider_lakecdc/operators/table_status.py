@@ -34,11 +34,9 @@ class TableStatusOperator(BaseOperator):
     :param partitions: report the last change of each partition, with maintenance; this reads all manifests.
     :param health: report the read cost of each table's layout, with a score; this reads the head's manifests.
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("tables", "namespaces", "branch", "catalog_conn_id")
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,
@@ -60,11 +58,7 @@ class TableStatusOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:
-        """Report the status of all tables.
-
-        :raises AirflowFailException: neither tables nor namespaces are given.
-        :raises LakecdcJobError: a table could not be read.
-        """
+        """Report the status of all tables, and fail afterwards if one could not be read."""
         if not table_list(self.tables) and not table_list(self.namespaces):
             raise AirflowFailException("Neither tables nor namespaces are given.")
         catalog = get_catalog(self.catalog_conn_id)

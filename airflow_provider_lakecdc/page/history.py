@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from itertools import groupby
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -62,10 +60,7 @@ class HistoryFilter:
 
     @property
     def begin(self) -> datetime | None:
-        """Return the begin of the day.
-
-        :raises InputError: it is not a date.
-        """
+        """Return the begin of the day."""
         try:
             return datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC) if self.day else None
         except ValueError:
@@ -110,60 +105,8 @@ class Intake:
                 yield {"name": name.replace("_", " "), "before": None, "after": value}
 
 
-@dataclass(frozen=True)
-class RunOfTables:
-    """The audit rows of one Spark application: one for each table and step."""
-
-    rows: Sequence[AuditRow]
-
-    @cached_property
-    def first(self) -> AuditRow:
-        return self.rows[0]
-
-    @property
-    def jobs(self) -> str:
-        return ", ".join(dict.fromkeys(row.job for row in self.rows))
-
-    @property
-    def tables(self) -> int:
-        return len({row.table for row in self.rows})
-
-    @property
-    def is_openable(self) -> bool:
-        return 1 < len(self.rows) <= _MOST_OPENED
-
-    @property
-    def alarming(self) -> Sequence[AuditRow]:
-        """Return rows that need attention, which are visible without opening the application."""
-        return [row for row in self.rows if row.outcome in _ALARMING]
-
-    @property
-    def shown(self) -> Sequence[AuditRow]:
-        """Return the rows below that of the application."""
-        if len(self.rows) == 1:
-            return ()
-        return self.rows if self.is_openable else self.alarming[:_MOST_ALARMING]
-
-    @property
-    def outcomes(self) -> Mapping[str, int]:
-        return Counter(row.outcome for row in self.rows)
-
-    @property
-    def core_seconds(self) -> float | None:
-        """Return the sum of what was measured; None if nothing was."""
-        measured = [row.core_seconds for row in self.rows if row.core_seconds is not None]
-        return sum(measured) if measured else None
-
-    @property
-    def intake(self) -> Intake:
-        return sum((Intake.of(row.metrics) for row in self.rows), Intake())
-
-
 def runs_of(lake: Lake, chosen: HistoryFilter, heads: MetadataCache) -> dict[str, Any]:
-    """Return the template's values of the history by application, newest first.
-
-    :raises InputError: the table is hidden, or the day is not a date.
-    """
+    """Return the template's values of the history by application, newest first."""
     if chosen.name:
         lake.check_shown(chosen.name)
     catalog, most = lake.catalog, _RUNS if chosen.name else _MOST_ROWS
@@ -176,12 +119,16 @@ def runs_of(lake: Lake, chosen: HistoryFilter, heads: MetadataCache) -> dict[str
     # filters have any number of values, which would fill the cache
     is_plain = chosen == HistoryFilter(name=chosen.name)
     rows = heads.read(catalog, AUDIT, (lake.conn_id, chosen.name, most), read) if is_plain else read()
-    runs = [RunOfTables([*each]) for _, each in groupby(_by_application(lake, rows), lambda row: row.application)]
+    by_application: dict[str, list[AuditRow]] = defaultdict(list)
+    for row in rows:
+        if lake.shows(row.table):
+            by_application[row.application].append(row)
+    runs = list(by_application.values())
     if len(rows) == most and len(runs) > 1:
         # the rest of the oldest one was not read
         del runs[-1]
     return {
-        "runs": runs[:_RUNS],
+        "runs": [_run(each) for each in runs[:_RUNS]],
         "filter": chosen,
         "is_cut": len(runs) > _RUNS or len(rows) == most,
         "changes": changes,
@@ -189,18 +136,31 @@ def runs_of(lake: Lake, chosen: HistoryFilter, heads: MetadataCache) -> dict[str
         "choices": {
             "job": sorted({row.job for row in rows} | {chosen.job} - {""}),
             "outcome": ["done", "nothing", "skipped", "unsupported", "conflict", "failed"],
-            "name": sorted({row.table for run in runs for row in run.rows}),
+            "name": sorted({row.table for run in runs for row in run}),
         },
     }
 
 
-def _by_application(lake: Lake, rows: Sequence[AuditRow]) -> list[AuditRow]:
-    """Group visible rows by application, the newest first."""
-    shown = [row for row in rows if lake.shows(row.table)]
-    places: dict[str, int] = {}
-    for row in shown:
-        places.setdefault(row.application, len(places))
-    return sorted(shown, key=lambda row: (places[row.application], int(row.row_id.rpartition("/")[2])))
+def _run(rows: Sequence[AuditRow]) -> dict[str, Any]:
+    """Return the template's values of one Spark application, from its rows: one for each table and step."""
+    rows = sorted(rows, key=lambda row: int(row.row_id.rpartition("/")[2]))
+    alarming = [row for row in rows if row.outcome in _ALARMING]
+    is_openable = 1 < len(rows) <= _MOST_OPENED
+    below = rows if is_openable else alarming[:_MOST_ALARMING]
+    measured = [row.core_seconds for row in rows if row.core_seconds is not None]
+    return {
+        "rows": rows,
+        "first": rows[0],
+        "jobs": ", ".join(dict.fromkeys(row.job for row in rows)),
+        "tables": len({row.table for row in rows}),
+        "is_openable": is_openable,
+        # visible without opening the application
+        "alarming": alarming,
+        "shown": below if len(rows) > 1 else (),
+        "outcomes": Counter(row.outcome for row in rows),
+        "core_seconds": sum(measured) if measured else None,
+        "intake": sum((Intake.of(row.metrics) for row in rows), Intake()),
+    }
 
 
 def costs_of_lake(lake: Lake, heads: MetadataCache) -> dict[str, Any]:

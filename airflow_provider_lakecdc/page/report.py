@@ -15,7 +15,7 @@ from airflow_provider_lakecdc.audit import AuditRow, history_of_task, proof_of
 from airflow_provider_lakecdc.page.history import Task, changes, report_link
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, PROGRESS_KEY, JobRun
-from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
+from airflow_provider_lakecdc.submit.reporting import REPORT_KEY
 from lakecdc.contract.report import each_metric
 
 # states of a task whose job may run

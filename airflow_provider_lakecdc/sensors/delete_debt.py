@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.delete_debt import debt_of, removable_debt
-from airflow_provider_lakecdc.lake.tables import MAIN, has_branch, read_tables
-from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, Until, check_limit
+from airflow_provider_lakecdc.lake.tables import MAIN, read_tables
+from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 
@@ -37,10 +37,8 @@ class DeleteDebtSensor(LimitSensor):
     :param max_position_delete_files: limit of position-delete files and deletion vectors. (templated)
     :param max_position_deletes: limit of rows in them. (templated)
     :param branch: the branch to read. (templated)
-    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    event_key: ClassVar[str] = "debt"
     goal: ClassVar[str] = "delete debt {until} {limits}"
     template_fields: Sequence[str] = (
         *LimitSensor.template_fields,
@@ -80,14 +78,14 @@ class DeleteDebtSensor(LimitSensor):
         highest = DebtLimits(**limits)
 
         def read(_: str, table: Table | None) -> DeleteDebt | None:
-            if table is None or not has_branch(table, branch):
+            # main need not have a snapshot
+            if table is None or branch not in {MAIN, *table.metadata.refs}:
                 return None
             debt = debt_of(table, branch)
             return removable_debt(table, branch, debt) if until == "above" and debt.above(highest) else debt
 
-        ends: Until = "some" if until == "above" else "none"
         measured = read_tables(catalog, tables, read, lambda _, error: error)
-        debts = check_limit(measured, lambda debt: bool(debt.above(highest)), ends, "Delete debt")
+        debts = check_limit(measured, lambda debt: bool(debt.above(highest)), "Delete debt", some=until == "above")
         return None if debts is None else {table: debt.counts() for table, debt in debts.items()}
 
     def check_arguments(self) -> dict[str, Any]:

@@ -18,8 +18,6 @@ from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 #: the awaited side of a limit
 Side = Literal["above", "below"]
-#: how many tables must be past the limit
-Until = Literal["some", "none"]
 T = TypeVar("T")
 
 
@@ -31,12 +29,9 @@ class PollingSensor(BaseSensorOperator):
     :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
     """
 
-    #: key of the result in the trigger's event
-    event_key: ClassVar[str]
     #: the awaited state, for the log; formatted with the arguments of the check
     goal: ClassVar[str]
     template_fields: Sequence[str] = ("catalog_conn_id",)
-    ui_color = "#d9ecf2"
 
     def __init__(self, *, catalog_conn_id: str | None = None, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -96,15 +91,11 @@ class PollingSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Process the trigger's event.
-
-        :raises LakecdcJobError: a table could not be read.
-        """
+        """Return the result in the trigger's event, or fail with its message."""
         if event.get("status") != "reached":
             raise LakecdcJobError(f"The wait failed: {event.get('message', event)}")
-        (result,) = (value for name, value in event.items() if name != "status")
-        self.log.info("Result: %s", result)
-        return result
+        self.log.info("Result: %s", event["result"])
+        return event["result"]
 
 
 class LimitSensor(PollingSensor):
@@ -112,7 +103,6 @@ class LimitSensor(PollingSensor):
 
     :param tables: ``namespace.name`` of each table. (templated)
     :param until: ``above`` or ``below``. (templated)
-    :param kwargs: see :class:`PollingSensor`.
     """
 
     template_fields: Sequence[str] = (*PollingSensor.template_fields, "tables", "until")
@@ -132,34 +122,22 @@ class LimitSensor(PollingSensor):
 
 
 def check_limit(
-    measured: Mapping[str, T | None | Exception], is_past: Callable[[T], bool], until: Until, what: str
+    measured: Mapping[str, T | None | Exception], is_past: Callable[[T], bool], what: str, *, some: bool
 ) -> dict[str, T] | None:
-    """Compare tables with a limit, see :func:`evaluate_limit`.
+    """Return the values that end the wait, or None while it continues.
 
     Tables that cannot be read are ignored if the others decide the result.
 
     :param measured: the value of each table, None if it does not exist yet, or why it cannot be read.
     :param what: what is measured, for messages.
+    :param some: wait until some table is past the limit, and return its value; otherwise until none is.
     :raises LakecdcJobError: the result depends on tables that cannot be read.
     """
     failed = {name: value for name, value in measured.items() if isinstance(value, Exception)}
-    values = {name: value for name, value in measured.items() if not isinstance(value, Exception)}
-    result = evaluate_limit(values, is_past, until)
-    if failed and (not values or (until == "none" and result is not None)):
+    values = {name: value for name, value in measured.items() if value is not None and not isinstance(value, Exception)}
+    past = {name: value for name, value in values.items() if is_past(value)}
+    is_over = bool(past) if some else not past and None not in measured.values()
+    if failed and (len(failed) == len(measured) or (is_over and not some)):
         errors = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
         raise LakecdcJobError(f"{what} cannot be read. {errors}") from next(iter(failed.values()))
-    return result
-
-
-def evaluate_limit(values: Mapping[str, T | None], is_past: Callable[[T], bool], until: Until) -> dict[str, T] | None:
-    """Return the values that end the wait, or None while it continues.
-
-    :param values: by table; None for a table that does not exist, which is on neither side of the limit.
-    :return: for ``some`` the values of tables past the limit, for ``none`` those of all tables.
-    """
-    past = {name: value for name, value in values.items() if value is not None and is_past(value)}
-    if until == "some":
-        return past or None
-    if past or None in values.values():
-        return None
-    return {name: value for name, value in values.items() if value is not None}
+    return (past if some else values) if is_over else None

@@ -23,10 +23,8 @@ class SnapshotSensor(PollingSensor):
     :param table: ``namespace.name``. (templated)
     :param consumer: its name. (templated)
     :param limit: seconds without progress, while there are changes to read, after which its snapshots may expire.
-    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    event_key: ClassVar[str] = "snapshots"
     goal: ClassVar[str] = "snapshots of {table} that {consumer} has not read"
     template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "consumer")
 

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.lake.tables import position_in, read_tables
-from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, Until, check_limit
+from airflow_provider_lakecdc.sensors.polling import LimitSensor, Side, check_limit
 from airflow_provider_lakecdc.submit import launcher
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ class SourceLagSensor(LimitSensor):
     :param source_conn_id: connection with the source's address and login. (templated)
     :param max_lag: bytes of the log for ``postgres``, messages for ``kafka``. (templated)
     :param until: ``above`` or ``below``. (templated)
-    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    event_key: ClassVar[str] = "lag"
     goal: ClassVar[str] = "lags {until} {max_lag}"
     template_fields: Sequence[str] = (*LimitSensor.template_fields, "source", "source_conn_id", "max_lag")
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json"}
@@ -79,8 +77,7 @@ class SourceLagSensor(LimitSensor):
             table: position if isinstance(position, Exception) else lags.get(table, math.inf)
             for table, position in positions.items()
         }
-        ends: Until = "some" if until == "above" else "none"
-        behind = check_limit(measured, lambda lag: lag > max_lag, ends, "Source lag")
+        behind = check_limit(measured, lambda lag: lag > max_lag, "Source lag", some=until == "above")
         return None if behind is None else {table: lags.get(table) for table in behind}
 
     def check_arguments(self) -> dict[str, Any]:

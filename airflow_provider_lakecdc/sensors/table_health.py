@@ -28,10 +28,8 @@ class TableHealthSensor(LimitSensor):
     :param score: 0–100, see ``airflow lakecdc health``. (templated)
     :param until: ``below`` or ``above``. (templated)
     :param branch: the branch to read. (templated)
-    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    event_key: ClassVar[str] = "health"
     goal: ClassVar[str] = "scores {until} {score:g}"
     template_fields: Sequence[str] = (*LimitSensor.template_fields, "score", "branch")
 
@@ -59,7 +57,7 @@ class TableHealthSensor(LimitSensor):
             return health.score if health else None
 
         measured = read_tables(catalog, tables, read, lambda _, error: error)
-        scores = check_limit(measured, lambda each: each < score, "some" if until == "below" else "none", "Health")
+        scores = check_limit(measured, lambda each: each < score, "Health", some=until == "below")
         return None if scores is None else {table: round(each, 1) for table, each in scores.items()}
 
     def check_arguments(self) -> dict[str, Any]:

@@ -25,10 +25,8 @@ class IcebergWatermarkSensor(PollingSensor):
     :param table: ``namespace.name``. (templated)
     :param moment: ISO-8601; without a zone UTC. Default: the end of the run's data interval. (templated)
     :param freshness: wait until the watermark is at most this old, such as ``30m``, instead of for a moment.
-    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    event_key: ClassVar[str] = "read_through"
     goal: ClassVar[str] = "the watermark of {table}, moment {moment}, freshness {freshness}"
     template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "moment")
 

@@ -1,1 +1,1 @@
-"""Submission of jobs to Spark, their progress, and conversion of their reports."""
+"""Submission of jobs to Spark, their documents and progress, and conversion of their reports."""

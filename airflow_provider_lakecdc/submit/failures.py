@@ -61,21 +61,20 @@ _LONGEST_LEASE_WAIT = timedelta(hours=6)
 def verdict(
     report: JobReport | None, submit_error: Exception | None, fail_on: Sequence[str] = ()
 ) -> LakecdcJobError | None:
-    """Return the failure of a job to raise, or None; the submission's error counts only without a report.
-
-    :param fail_on: further outcomes that count as failures.
-    """
+    """Return the failure to raise, or None; the submission's error counts only without a report."""
     if report is None:
-        return _no_report(submit_error)
+        text = mask(str(submit_error)) if submit_error else "Its application ended without an error."
+        for pattern, hint in SYMPTOMS:
+            if re.search(pattern, text):
+                return JobClusterError(f"The job left no report. {text}", hint=hint)
+        return LakecdcJobError(f"The job left no report. {text}", hint=_CLASS_HINTS["unknown"])
     kind = failure_class(report, fail_on)
     if kind is None:
         return None
-    reasons = [report.error] if report.error else []
-    reasons += [table.line for table in report.tables if counts_as_failure(table, fail_on)]
-    failed = {table.table for table in report.tables if counts_as_failure(table, fail_on)}
-    named = {table.table for table in report.tables}
-    total = f"{len(failed)} of {len(named)} tables" if report.tables and not report.error else "the whole job"
-    lines = "\n".join(f"  {reason}" for reason in reasons)
+    failed = [table for table in report.tables if counts_as_failure(table, fail_on)]
+    counts = [len({table.table for table in tables}) for tables in (failed, report.tables)]
+    total = f"{counts[0]} of {counts[1]} tables" if report.tables and not report.error else "the whole job"
+    lines = "\n".join(f"  {reason}" for reason in (report.error, *(table.line for table in failed)) if reason)
     return CLASSES[kind](f"{report.job} failed ({kind}) for {total}:\n{lines}", hint=_CLASS_HINTS[kind], report=report)
 
 
@@ -117,14 +116,6 @@ def one_line(error: Exception) -> str:
     return mask(" ".join(text.split()), _LONGEST_LINE)
 
 
-def _no_report(submit_error: Exception | None) -> LakecdcJobError:
-    text = mask(str(submit_error)) if submit_error else "Its application ended without an error."
-    for pattern, hint in SYMPTOMS:
-        if re.search(pattern, text):
-            return JobClusterError(f"The job left no report. {text}", hint=hint)
-    return LakecdcJobError(f"The job left no report. {text}", hint=_CLASS_HINTS["unknown"])
-
-
 def reschedule_if_leased(context: Context, report: JobReport | None, fail_on: Sequence[str]) -> None:
     """Reschedule the task if it failed only for tables whose lease another run has, without using a worker or a try.
 
@@ -132,9 +123,13 @@ def reschedule_if_leased(context: Context, report: JobReport | None, fail_on: Se
 
     :raises AirflowRescheduleException: the task runs again in a minute.
     """
-    holders = _holders(report, fail_on)
+    if report is None or report.error:
+        return
+    holders = {
+        table.table: table.metrics.get(LEASE_HOLDER) for table in report.tables if counts_as_failure(table, fail_on)
+    }
     first_reschedule = getattr(context["ti"], "get_first_reschedule_date", None)
-    if not holders or first_reschedule is None:
+    if not holders or not all(holders.values()) or first_reschedule is None:
         return
     moment = datetime.now(UTC)
     if moment - (first_reschedule(context) or moment) > _LONGEST_LEASE_WAIT:
@@ -142,13 +137,3 @@ def reschedule_if_leased(context: Context, report: JobReport | None, fail_on: Se
     for table, holder in holders.items():
         log.warning("%s: %s has the lease; the task runs again in %s.", table, holder, _LEASE_PAUSE)
     raise AirflowRescheduleException(moment + _LEASE_PAUSE)
-
-
-def _holders(report: JobReport | None, fail_on: Sequence[str]) -> dict[str, str]:
-    """Return the lease holders of the failed tables; empty if a table failed for another reason."""
-    if report is None or report.error:
-        return {}
-    holders = {
-        table.table: table.metrics.get(LEASE_HOLDER) for table in report.tables if counts_as_failure(table, fail_on)
-    }
-    return {table: str(holder) for table, holder in holders.items()} if all(holders.values()) else {}

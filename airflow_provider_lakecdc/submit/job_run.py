@@ -1,26 +1,37 @@
-"""State and progress of a task's job in XCom, for the report page and links; results by table are separate."""
+"""State and progress of a task's job in XCom, for the report page, and links to report, tables and Spark's UI."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
+
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
+from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
+from airflow_provider_lakecdc.observe.addresses import link_from_airflow
 from lakecdc.contract import runtime
 from lakecdc.contract.report import JobReport, now
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
 
 #: XCom with :meth:`JobRun.to_xcom`, pushed when the job begins
 JOB_RUN_KEY = "lakecdc_job_run"
 #: XCom with the job's progress, newest last, each ``what`` (a table; the job and a table, for Spark's progress; or the
 #: job, for all its tables), ``how_far`` in words and ``at``, ISO-8601
 PROGRESS_KEY = "lakecdc_progress"
+#: XComs of the links' addresses, pushed as soon as they are known, so that links work while the job runs and after a
+#: failure
+REPORT_LINK_KEY = "lakecdc_report_link"
+TABLE_LINK_KEY = "lakecdc_table_link"
+SPARK_UI_KEY = "spark_ui"
 log = logging.getLogger(__name__)
 # every XCom is a request to Airflow's API server
 _PACE = 5.0
@@ -123,3 +134,49 @@ class ProgressForwarder:
             self._push(key, value)
         except Exception:
             log.warning("Cannot push the job's progress to XCom %s.", key, exc_info=True)
+
+
+class _PushedLink(BaseOperatorLink):
+    """A link whose address the operator pushes to XCom."""
+
+    key: ClassVar[str]
+
+    @property
+    def xcom_key(self) -> str:
+        """Return the XCom key of the address, for Airflow's web page."""
+        return self.key
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the pushed address; Airflow calls this again when the task ends."""
+        return str(XCom.get_value(ti_key=ti_key, key=self.key) or "")
+
+
+class JobReportLink(_PushedLink):
+    """A link to the job's report on the page Lakehouse."""
+
+    name = "Job report"
+    key = REPORT_LINK_KEY
+
+
+class TableLink(_PushedLink):
+    """A link to the job's table on the page Lakehouse; for several tables, to the list of tables."""
+
+    name = "Table"
+    key = TABLE_LINK_KEY
+
+
+class SparkUiLink(_PushedLink):
+    """A link to Spark's UI: of the driver while the job runs, then of the history server if there is one."""
+
+    name = "Spark UI"
+    key = SPARK_UI_KEY
+
+
+def push_links(context: Context, catalog_conn_id: str, tables: Sequence[str]) -> None:
+    """Push the addresses of a job's report and tables, relative to Airflow's page."""
+    ti = context["ti"]
+    mapped = None if ti.map_index is None or ti.map_index < 0 else ti.map_index
+    report = link_from_airflow("report", dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=mapped)
+    page, name = ("table", tables[0]) if len(tables) == 1 else ("tables", None)
+    ti.xcom_push(key=REPORT_LINK_KEY, value=report)
+    ti.xcom_push(key=TABLE_LINK_KEY, value=link_from_airflow(page, lake=catalog_conn_id, name=name))

@@ -1,4 +1,7 @@
-"""Reports in Airflow: a summary in the log, a compact XCom, the extra of asset events."""
+"""Reports in Airflow: a summary in the log, a compact XCom, the extra of asset events.
+
+The XComs of a DAG run's steps form chains per table: a failure for one table does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from lakecdc.contract.spec import JobSpec
 
 # the outcome of several steps: the first of these
 _GRAVEST = ("failed", "conflict", "done", "skipped", "unsupported", "nothing")
+#: XCom with the compact report, pushed even if the task fails
+REPORT_KEY = "report"
 
 
 def compact(report: JobReport) -> dict[str, dict[str, Any]]:
@@ -102,3 +107,50 @@ def details(facts: Mapping[str, Any]) -> str:
     return ", ".join(
         [*([facts["reason"]] if "reason" in facts else []), *each_metric(facts.get("metrics", {}), zeros=False)]
     )
+
+
+def failed_before(
+    context: Context, tables: Sequence[str], after: Sequence[str], planned_by: str | None = None
+) -> dict[str, str]:
+    """Return the tables for which an earlier step of this run failed, with reasons.
+
+    A missing report, or one without a planned table, counts as failed.
+
+    :param after: task ids of the earlier steps; with a plan, these are the names of their jobs.
+    :param planned_by: id of the task whose plan lists the tables of the steps; without one, all tables.
+    """
+    plan = context["ti"].xcom_pull(task_ids=planned_by) if planned_by and after else None
+    failures: dict[str, str] = {}
+    for task_id in after:
+        reported = reports_of(context, task_id)
+        expected = _tables(plan, task_id) if plan is not None else (*reported,) if reported else tables
+        for table in (name for name in tables if name in expected):
+            facts = reported.get(table)
+            if facts is None:
+                failures.setdefault(table, f"{task_id} did not report on it")
+            elif facts.get("outcome") in ("failed", "conflict"):
+                failures.setdefault(table, f"{task_id}: {facts.get('reason', facts['outcome'])}")
+    return failures
+
+
+def reports_of(context: Context, task_id: str) -> dict[str, Mapping[str, Any]]:
+    """Return the reports of a step's tasks by table."""
+    pulled = context["ti"].xcom_pull(task_ids=task_id, key=REPORT_KEY)
+    # a mapped task has one per group of tables
+    reports = [pulled] if isinstance(pulled, Mapping) else pulled or ()
+    return {table: facts for report in reports if report for table, facts in report.items()}
+
+
+def steps_of(context: Context, task_id: str) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Return the reports of a task that runs several jobs, by job and table."""
+    by_job: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for table, facts in reports_of(context, task_id).items():
+        for job, of_step in facts.get("steps", {}).items():
+            by_job.setdefault(job, {})[table] = of_step
+    return by_job
+
+
+def _tables(plan: Iterable[Mapping[str, Mapping[str, Any]]], job: str) -> set[str]:
+    tasks = [of_job for each in plan if (of_job := each.get(job))]
+    beside = [name for task in tasks for name in task.get("policy_options", {}).get("side_tables", ())]
+    return {*(name for task in tasks for name in task["tables"]), *beside}

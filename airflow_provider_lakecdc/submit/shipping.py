@@ -13,8 +13,8 @@ from pathlib import Path
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.documents.store import without_connection
 from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.submit.documents import without_connection
 from airflow_provider_lakecdc.submit.submitter import Application
 
 _LIBRARY = "lakecdc"
@@ -40,7 +40,8 @@ def library_zip() -> Path:
     environment.
     """
     folder = _library_folder()
-    sources = [path for path in sorted(folder.rglob("*")) if path.is_file() and _is_shipped(path.relative_to(folder))]
+    sources = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    sources = [path for path in sources if path.relative_to(folder).parts[0] != _SCRIPTS and path.suffix != ".pyc"]
     contents = {f"{_LIBRARY}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in sources}
     digest = hashlib.sha256()
     for name, content in contents.items():
@@ -119,7 +120,3 @@ def _library_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"The library {_LIBRARY!r} of airflow-provider-lakecdc is not installed.")
     return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _is_shipped(path: Path) -> bool:
-    return path.parts[0] != _SCRIPTS and "__pycache__" not in path.parts and path.suffix != ".pyc"

@@ -19,8 +19,8 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
 from airflow.sdk import conf
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
-from airflow_provider_lakecdc.submit.run_end import RunEndTrigger
+from airflow_provider_lakecdc.submit.job_run import SPARK_UI_KEY
+from airflow_provider_lakecdc.submit.platforms import RunEndTrigger
 from airflow_provider_lakecdc.submit.submitter import Application, RunStatus, Submitter, refuse_failed
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ class SubmitOperator(SparkSubmitOperator):
         return {name: str(value) for name, value in {**self.with_lineage(context), **given}.items()}
 
     def refuse_spark_submits_own(self, platform: str) -> None:
-        """Refuse arguments that only spark-submit supports.
-
-        :raises JobBadInputError: one is given.
-        """
+        """Refuse arguments that only spark-submit supports."""
         own = {
             "keytab": self.keytab,
             "principal": self.principal,

@@ -10,11 +10,11 @@ from typing import Any, Self, get_type_hints
 
 from airflow.sdk import Context
 
-from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.submit import launcher, platforms, shipping
-from airflow_provider_lakecdc.submit.platforms import SPARK_SUBMIT
+from airflow_provider_lakecdc.submit import launcher, shipping
+from airflow_provider_lakecdc.submit.documents import Documents
+from airflow_provider_lakecdc.submit.platforms import SPARK_SUBMIT, open_platform
 from airflow_provider_lakecdc.submit.spark_submit import SparkSubmit, SubmitOperator
 from airflow_provider_lakecdc.submit.submitter import Application, Submitter
 from lakecdc.contract.errors import SpecError
@@ -56,8 +56,6 @@ class Submission:
     ) -> Self:
         """Assemble an operator's submission of a spec.
 
-        :param document: the spec to write.
-        :param packages: Maven coordinates that the job needs.
         :param context: of the running task; without one the documents' URIs are for a preview.
         :raises JobBadInputError: it cannot be submitted through the operator's connection.
         """
@@ -65,19 +63,24 @@ class Submission:
         launcher.refuse_secrets_in_cluster_mode(target, secrets)
         documents = Documents.of_try(operator.documents_uri, context)
         environment, is_here = launcher.worker_environment(target), not target.cluster_mode
-        application = _application(operator, spec.job, documents, packages, context)
+        application = Application(
+            operator.name,
+            operator.application or str(shipping.job_script(spec.job)),
+            ("--spec", documents.spec_uri, "--report", documents.report_uri),
+            _joined(operator.py_files, str(shipping.library_zip())),
+            _joined(operator.archives),
+            _joined(operator.packages, *packages),
+            operator.spark_settings(context),
+            {name: str(value) for name, value in (operator.env_vars or {}).items()},
+        )
         if target.platform == SPARK_SUBMIT:
             submitter = SparkSubmit(operator, launcher.submit_binary(target), context)
             return cls(document, spec, documents, secrets, environment, is_here, application, submitter, {})
         operator.refuse_spark_submits_own(target.platform)
         application.refuse_secrets()
-        platform = platforms.open_platform(target.platform, operator.spark_conn_id)
+        platform = open_platform(operator.spark_conn_id)
         application, uploads = shipping.with_uris(application, operator.documents_uri, platform.library_suffix)
         return cls(document, spec, documents, secrets, environment, is_here, application, platform, uploads)
-
-    @property
-    def text(self) -> str:
-        return json.dumps(self.document, indent=2)
 
 
 def spec_document(
@@ -99,10 +102,7 @@ def spec_document(
 
 
 def check_spec(document: Mapping[str, Any], job: str) -> JobSpec:
-    """Validate a spec before starting Spark.
-
-    :raises JobBadInputError: with the contract's message.
-    """
+    """Validate a spec before starting Spark."""
     try:
         return parse_spec(document, job)
     except SpecError as error:
@@ -110,10 +110,7 @@ def check_spec(document: Mapping[str, Any], job: str) -> JobSpec:
 
 
 def check_conf(context: Context) -> None:
-    """Refuse a DAG run whose ``conf`` has an unknown key.
-
-    :raises JobBadInputError: names the nearest known key.
-    """
+    """Refuse a DAG run whose ``conf`` has an unknown key, and name the nearest known one."""
     try:
         refuse_unknown(context["dag_run"].conf or {}, {*context["dag"].params}, "the run's conf")
     except SpecError as error:
@@ -166,21 +163,6 @@ def _typed(value: Any, hint: Any) -> Any:
         except ValueError:
             return value
     return table_list(value) if getattr(hint, "__origin__", None) is tuple else value
-
-
-def _application(
-    operator: SubmitOperator, job: str, documents: Documents, packages: Sequence[str], context: Context | None
-) -> Application:
-    return Application(
-        operator.name,
-        operator.application or str(shipping.job_script(job)),
-        ("--spec", documents.spec_uri, "--report", documents.report_uri),
-        _joined(operator.py_files, str(shipping.library_zip())),
-        _joined(operator.archives),
-        _joined(operator.packages, *packages),
-        operator.spark_settings(context),
-        {name: str(value) for name, value in (operator.env_vars or {}).items()},
-    )
 
 
 def _joined(given: str | None, *ours: str) -> tuple[str, ...]:

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT
 from airflow_provider_lakecdc.governance.discovery import QueryLog, TableSelection
+from airflow_provider_lakecdc.submit.documents import YOUNGEST_DOCUMENT
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, parse_duration, parse_moment, refuse_unknown
@@ -383,10 +383,7 @@ def load_config(path: str | Path | None = None) -> LakeConfig:
 
 
 def parse_config(document: Mapping[str, Any]) -> LakeConfig:
-    """Parse and validate a configuration.
-
-    :raises SpecError: an unknown key or a value of the wrong type.
-    """
+    """Parse and validate a configuration."""
     # $schema is for editors
     known = {name: value for name, value in document.items() if name != "$schema"}
     return parse(LakeConfig, known, "the configuration")

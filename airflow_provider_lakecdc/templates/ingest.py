@@ -20,8 +20,8 @@ from airflow_provider_lakecdc.templates.steps import (
     feeding_step,
     finish,
     new_dag,
-    reload_param,
     run_params,
+    tables_param,
 )
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse_duration
@@ -75,7 +75,8 @@ def ingest_dag(config: LakeConfig) -> DAG:
     form = run_params(config.target_tables)
     reload = {}
     if kind in LOADED_SOURCES:
-        form |= reload_param(config.target_tables)
+        text = "Load these tables in full again; readers see the old rows until the load is complete."
+        form["reload"] = tables_param(config.target_tables, "Reload", text)
         reload = {"reload": RELOADED}
     # a replication slot has one reader, and a log should be read once: the tables share one application
     size = 0 if kind in ("postgres", "mysql") else config.tables_per_application
@@ -118,10 +119,7 @@ def _deadline(config: LakeConfig) -> DeadlineAlert | None:
 
 
 def replay_quarantine_dag(config: LakeConfig) -> DAG:
-    """Create the DAG that replays quarantined messages of the target tables; it has no schedule.
-
-    :raises ValueError: ``source`` or ``targets`` are missing.
-    """
+    """Create the DAG that replays quarantined messages of the target tables; it has no schedule."""
     if not config.source or not config.targets:
         raise ValueError("The DAG that replays the quarantine needs a source and at least one target.")
     doc = _REPLAY_DOC.format(tables=", ".join(config.target_tables))

@@ -63,9 +63,7 @@ def new_dag(
     It has one active run: changes are applied in order, and concurrent maintenance would conflict.
 
     :param kind: one of ``schedules.DAGS``, with its schedule, or ``schedules.REPLAY``; part of the DAG id.
-    :param doc: Markdown for Airflow's web page.
     :param may_backfill: whether runs depend on their data interval; otherwise Airflow rejects backfills.
-    :param deadline: alert about runs that take too long.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
@@ -193,20 +191,15 @@ def run_params(tables: Sequence[str] | None) -> dict[str, Param]:
     :param tables: tables that a run can be restricted to; None if only the run knows them.
     """
     return {
-        "tables": _some_of(tables, "Tables", "Work only on these tables; leave it empty for all."),
+        "tables": tables_param(tables, "Tables", "Work only on these tables; leave it empty for all."),
         "dry_run": Param(
             False, type="boolean", title="Dry run", description="Plan and measure, write to the log, change nothing."
         ),
     }
 
 
-def reload_param(tables: Sequence[str]) -> dict[str, Param]:
-    """Return the param of DAGs whose source can load targets in full again."""
-    text = "Load these tables in full again; readers see the old rows until the load is complete."
-    return {"reload": _some_of(tables, "Reload", text)}
-
-
-def _some_of(tables: Sequence[str] | None, title: str, text: str) -> Param:
+def tables_param(tables: Sequence[str] | None, title: str, text: str) -> Param:
+    """Return a param with some of the tables, of which the form shows the known ones."""
     known: dict[str, Any] = {} if tables is None else {"enum": list(tables)}
     shown: dict[str, Any] = {} if tables is None else {"examples": list(tables)}
     return Param(

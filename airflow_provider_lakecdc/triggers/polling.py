@@ -46,7 +46,7 @@ class PollingTrigger(BaseTrigger):
             # in a thread, as pyiceberg blocks
             while (result := await asyncio.to_thread(self._check, sensor)) is None:
                 await asyncio.sleep(self.poll_interval)
-            yield TriggerEvent({"status": "reached", sensor.event_key: result})
+            yield TriggerEvent({"status": "reached", "result": result})
         except Exception as error:
             yield TriggerEvent({"status": "error", "message": f"{type(error).__name__}: {error}"})
 

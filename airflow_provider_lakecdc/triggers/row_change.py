@@ -84,7 +84,9 @@ class RowChangeTrigger(BaseEventTrigger):
                 self.log.warning("Cannot read %s: %s: %s", self.table, type(error).__name__, error)
             else:
                 if changes is not None and changes.changed and seen is not None:
-                    yield TriggerEvent(self._payload(changes, seen))
+                    ids = {"snapshot_id": str(changes.head), "previous_snapshot_id": seen or None}
+                    place = {"table": self.table, "branch": self.branch}
+                    yield TriggerEvent({**place, **ids, "is_descendant": changes.is_descendant})
                 head = str(changes.head) if changes else _NOTHING if seen is None else seen
                 if head != seen:
                     seen = head
@@ -93,19 +95,11 @@ class RowChangeTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poll_interval)
 
     async def _check(self, seen: str | None) -> RowChanges | None:
-        return await asyncio.to_thread(self._changes_since, int(seen) if seen else None)
-
-    def _changes_since(self, seen: int | None) -> RowChanges | None:
-        return changes_since(get_catalog(self.catalog_conn_id), self.table, seen, self.branch)
-
-    def _payload(self, changes: RowChanges, seen: str) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "branch": self.branch,
-            "snapshot_id": str(changes.head),
-            "previous_snapshot_id": seen or None,
-            "is_descendant": changes.is_descendant,
-        }
+        known = int(seen) if seen else None
+        # in a thread, as pyiceberg blocks
+        return await asyncio.to_thread(
+            lambda: changes_since(get_catalog(self.catalog_conn_id), self.table, known, self.branch)
+        )
 
     async def _stored(self) -> str | None:
         """Return the last snapshot seen; None before the first check."""

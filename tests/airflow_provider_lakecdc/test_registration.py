@@ -27,8 +27,8 @@ def test_provider_links_settings_and_connection_type_are_known(installed: dict[s
     lines = [line.removeprefix("FOUND ") for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert lines == [
         "0.1.0",
-        "airflow_provider_lakecdc.submit.links.JobReportLink airflow_provider_lakecdc.submit.links.SparkUiLink "
-        "airflow_provider_lakecdc.submit.links.TableLink",
+        "airflow_provider_lakecdc.submit.job_run.JobReportLink airflow_provider_lakecdc.submit.job_run.SparkUiLink "
+        "airflow_provider_lakecdc.submit.job_run.TableLink",
         f"file://{home.HOME}/lakecdc/documents",
         # connection types stay with their providers, which the extras install
         "iceberg apache-airflow-providers-apache-iceberg",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from local_services import apt, flink, go, install, kafka_jars, mariadb, mysql_packages, registry_jars
-from local_services.catalog_tools import Tool
+from local_services import apt, go, install, mariadb
 from local_services.process import ServiceError
+from local_services.tools import Tool, digest
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_failing_go_build_shows_its_output(tmp_path: Path) -> None:
 
 def test_without_root_the_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "VERSITYGW", tmp_path / "absent")
-    monkeypatch.setattr(install, "ICEBERG_REST", tmp_path / "absent")
+    monkeypatch.setattr(Tool, "is_installed", lambda tool: False)
     monkeypatch.setattr(install, "java_major", lambda: 17)
     monkeypatch.setattr(mariadb, "is_installed", lambda: False)
     monkeypatch.setattr("shutil.which", lambda name: None)
@@ -68,18 +68,10 @@ def test_without_root_the_missing_packages_are_named(tmp_path: Path, monkeypatch
 def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "versitygw"
     program.touch()
-    folder = tmp_path / "rest"
-    folder.mkdir()
-    (folder / ".stamp").write_text(install.recipe())
     monkeypatch.setattr(mariadb, "is_installed", lambda: True)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(kafka_jars, "is_installed", lambda: True)
-    monkeypatch.setattr(registry_jars, "is_installed", lambda: True)
-    monkeypatch.setattr(flink, "is_installed", lambda: True)
-    monkeypatch.setattr(mysql_packages, "is_installed", lambda: True)
     monkeypatch.setattr(Tool, "is_installed", lambda tool: True)
     monkeypatch.setattr(install, "VERSITYGW", program)
-    monkeypatch.setattr(install, "ICEBERG_REST", folder)
 
     def refuse(*arguments: object, **rest: object) -> None:
         raise AssertionError(arguments)
@@ -90,29 +82,28 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_packages_are_installed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    for part in [name for name in vars(install) if name.startswith("install_")]:
-        monkeypatch.setattr(install, part, lambda *_, part=part: seen.append(part))
+    monkeypatch.setattr(install, "install_packages", lambda _: seen.append("packages"))
+    monkeypatch.setattr(install, "install_s3_server", lambda: seen.append("S3"))
+    monkeypatch.setattr(install, "install_tool", lambda tool: seen.append(tool.title))
     install.main(["--packages"])
-    assert seen == ["install_packages"]
+    assert seen == ["packages"]
     install.main()
-    assert seen[1] == "install_packages" and len(seen) == 10
+    assert seen[1] == "packages" and len(seen) == 10
     install.main(["--soak"])
-    assert {
-        "install_nessie",
-        "install_trino",
-        "install_clickhouse",
-        "install_httpfs",
-        "install_dbt",
-        "install_cosmos",
-    } <= set(seen[10:])
+    assert {"Nessie", "Trino", "ClickHouse", "DuckDB's HTTP", "dbt", "Cosmos"} <= set(seen[10:])
     assert len(seen) == 25
 
 
 def test_a_changed_pom_is_installed_again(tmp_path: Path) -> None:
-    (tmp_path / ".stamp").write_text("another recipe")
-    assert not install.is_stamped(tmp_path)
-    (tmp_path / ".stamp").write_text(install.recipe())
-    assert install.is_stamped(tmp_path)
+    pom = tmp_path / "pom.xml"
+    tools = []
+    for version in ("1", "2"):
+        pom.write_text(version)
+        tools.append(Tool("a tool", tmp_path / "tool", digest(pom), lambda _, folder: folder.mkdir()))
+    tools[0].install(install.run)
+    assert [tool.is_installed() for tool in tools] == [True, False]
+    with pytest.raises(ServiceError, match="a tool is missing. Run python -m local_services.install$"):
+        tools[1].check()
 
 
 def test_daemons_are_forbidden_only_while_packages_are_installed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,6 @@ def test_debezium_delivers_a_postgres_table(kafka: Kafka, folder: Path, tmp_path
 
 
 def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_jars, "KAFKA", tmp_path / "absent")
+    monkeypatch.setattr(kafka_jars, "KAFKA", replace(kafka_jars.KAFKA, folder=tmp_path / "absent"))
     with pytest.raises(ServiceError, match="python -m local_services.install"):
         Kafka(tmp_path / "kafka").start()

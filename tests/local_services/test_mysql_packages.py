@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ def test_packages_are_those_that_the_server_links() -> None:
 
 
 def test_a_mirror_that_changes_meanwhile_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mysql_packages, "FOLDER", tmp_path / "mysql")
+    mysql = replace(mysql_packages.MYSQL, folder=tmp_path / "mysql")
+    monkeypatch.setattr(mysql_packages, "MYSQL", mysql)
     monkeypatch.setattr(mysql_packages, "KEYS", tmp_path)
     commands: list[str] = []
 
@@ -51,13 +53,13 @@ def test_a_mirror_that_changes_meanwhile_is_queried_again(tmp_path: Path, monkey
 
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(ServiceError, match="404"):
-        mysql_packages.install(run)
-    assert commands == ["update", "update"] and not mysql_packages.is_installed()
+        mysql.install(run)
+    assert commands == ["update", "update"] and not mysql.is_installed()
     with pytest.raises(ServiceError, match="MySQL is missing. Run python -m local_services.install"):
         mysql_packages.server_command()
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ServiceError, match="Cannot fetch MySQL"):
-        mysql_packages.install(run)
+        mysql.install(run)
 
 
 def test_programs_are_installed_where_their_account_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

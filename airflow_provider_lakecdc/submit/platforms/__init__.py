@@ -8,16 +8,18 @@ are the object ``spark`` in the connection's extra, such as::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
 from airflow.sdk import Connection
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.connections import find_connection
-from airflow_provider_lakecdc.submit.submitter import Submitter
+from airflow_provider_lakecdc.submit.submitter import RunStatus, Submitter
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse
 
@@ -52,10 +54,7 @@ PLATFORMS = {
 
 
 def platform_of(connection: Connection) -> str:
-    """Return the name of the platform that a connection leads to.
-
-    :raises JobBadInputError: jobs cannot be submitted to it.
-    """
+    """Return the name of the platform that a connection leads to; refuse a connection to none."""
     if connection.conn_type == "spark":
         return SPARK_SUBMIT
     names = [name for name, platform in PLATFORMS.items() if platform.conn_type == connection.conn_type]
@@ -75,17 +74,14 @@ def platform_of(connection: Connection) -> str:
     )
 
 
-def platform_at(conn_id: str) -> Submitter:
-    """Return what submits to the platform that a connection leads to; see :func:`open_platform`."""
-    return open_platform(platform_of(find_connection(conn_id, "to submit the Spark job to", "{}")), conn_id)
-
-
-def open_platform(name: str, conn_id: str) -> Submitter:
-    """Return the submitter of a platform.
+def open_platform(conn_id: str) -> Submitter:
+    """Return what submits to the platform that a connection leads to.
 
     :raises JobBadInputError: the connection's settings are wrong, or the platform's Airflow provider is missing.
     """
-    platform, connection = PLATFORMS[name], find_connection(conn_id, "to submit the Spark job to", "{}")
+    connection = find_connection(conn_id, "to submit the Spark job to", "{}")
+    name = platform_of(connection)
+    platform = PLATFORMS[name]
     kind: Any = resolve_name(f"{__name__}.{platform.submitter}")
     given = {key: value for key, value in _settings(connection).items() if key != _SERVICE}
     try:
@@ -105,3 +101,33 @@ def _settings(connection: Connection) -> Mapping[str, Any]:
     if not isinstance(settings, Mapping):
         raise JobBadInputError(f"extra.{_SETTINGS} of {connection.conn_id!r} must be an object.")
     return settings
+
+
+class RunEndTrigger(BaseTrigger):
+    """Wait until a run on a platform, which a connection leads to, ends."""
+
+    def __init__(self, *, conn_id: str, run_id: str) -> None:
+        super().__init__()
+        self.conn_id = conn_id
+        self.run_id = run_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path of the class and its arguments."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {"conn_id": self.conn_id, "run_id": self.run_id}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Poll until the run ends; a platform that does not answer ends the wait, and the next try goes on with it."""
+        try:
+            while (status := await asyncio.to_thread(self._poll)).state == "running":
+                await asyncio.sleep(Submitter.poll_seconds)
+            yield TriggerEvent({"state": status.state, "reason": status.reason})
+        except Exception as error:
+            yield TriggerEvent({"state": "unknown", "reason": f"{type(error).__name__}: {error}"})
+
+    async def on_kill(self) -> None:
+        """Stop the run, because a user has ended the task."""
+        await asyncio.to_thread(lambda: open_platform(self.conn_id).stop(self.run_id))
+
+    def _poll(self) -> RunStatus:
+        # a platform of its own each time, so that renewed credentials take effect
+        return open_platform(self.conn_id).poll(self.run_id)

@@ -12,7 +12,6 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_provider_lakecdc.audit import AuditRow, health_history, history
-from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake import assess_table
@@ -20,6 +19,7 @@ from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperato
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from airflow_provider_lakecdc.submit.documents import Documents
 from airflow_provider_lakecdc.submit.spark_submit import SubmitOperator
 from lakecdc.contract.report import now
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed

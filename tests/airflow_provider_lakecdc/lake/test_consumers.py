@@ -199,5 +199,5 @@ def test_the_sensor_waits_for_unread_snapshots(fed: FedTable, context: Any, defe
             **{"catalog_conn_id": "lake", "poll_interval": 0.01},
         }
         event = asyncio.run(first_event(trigger))
-        assert event == {"status": "reached", "snapshots": unread}
+        assert event == {"status": "reached", "result": unread}
         assert sensor().execute_complete(context, event) == unread

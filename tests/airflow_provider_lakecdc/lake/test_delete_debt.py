@@ -6,14 +6,14 @@ import pytest
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.lake.delete_debt import debt_of
-from airflow_provider_lakecdc.lake.tables import has_branch, open_table
+from airflow_provider_lakecdc.lake.tables import MAIN, open_table
 from lakecdc.metadata.debt import DeleteDebt
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 
 def read(table: str = "shop.orders", branch: str = "main") -> DeleteDebt | None:
     with open_table(get_catalog("lake"), table) as loaded:
-        return debt_of(loaded, branch) if loaded is not None and has_branch(loaded, branch) else None
+        return debt_of(loaded, branch) if loaded is not None and branch in {MAIN, *loaded.metadata.refs} else None
 
 
 @pytest.fixture

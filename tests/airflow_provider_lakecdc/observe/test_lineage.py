@@ -20,9 +20,9 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.uuid import generate_new_uuid
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.governance import source_precheck
 from airflow_provider_lakecdc.governance.precheck import Precheck
 from airflow_provider_lakecdc.observe.lineage import place_name, source_names
+from airflow_provider_lakecdc.operators import base
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
@@ -51,7 +51,7 @@ def lineage_of(
 ) -> LineageOf:
     """Return a function that executes an operator over real tables and returns the extracted lineage."""
     # no server listens at the source's address
-    monkeypatch.setattr(source_precheck, "precheck_source", lambda *given, **how: Precheck())
+    monkeypatch.setattr(base, "precheck_source", lambda *given, **how: Precheck())
     for name in ("shop.orders", "shop.orders_history", "shop.versions"):
         FedTable(lake, name)
 

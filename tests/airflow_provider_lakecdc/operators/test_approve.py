@@ -12,7 +12,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators import approve
 from airflow_provider_lakecdc.operators.approve import ApproveOperator, approved_groups, question
-from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
+from airflow_provider_lakecdc.submit.reporting import REPORT_KEY
 from tests.airflow_provider_lakecdc.conftest import TaskInstance
 
 GROUPS: list[dict[str, Any]] = [

@@ -20,8 +20,7 @@ from airflow_provider_lakecdc.exceptions import (
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
-from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
-from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, SPARK_UI_KEY, JobRun
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, TaskInstance, changed, connection
 from tests.airflow_provider_lakecdc.operators.support import option, rewrite
 

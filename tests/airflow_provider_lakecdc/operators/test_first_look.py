@@ -21,7 +21,7 @@ from airflow_provider_lakecdc.operators.export_changes import ExportChangesOpera
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
-from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
+from airflow_provider_lakecdc.submit.reporting import REPORT_KEY
 from lakecdc.contract.report import parse_report
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, changed

@@ -12,7 +12,7 @@ from airflow_provider_lakecdc.exceptions import JobBadInputError, JobConflictErr
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.govern import GovernOperator
-from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
+from airflow_provider_lakecdc.submit.reporting import REPORT_KEY
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed
 
 Context = Any

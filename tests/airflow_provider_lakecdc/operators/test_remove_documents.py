@@ -12,9 +12,9 @@ import fsspec
 import pytest
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
+from airflow_provider_lakecdc.submit.documents import Documents
 
 DAY = 24 * 3600.0
 

@@ -103,8 +103,8 @@ def test_the_trigger_waits_without_blocking_the_loop(context: Any, orders: FedTa
         return await waiting
 
     event = asyncio.run(scenario())
-    assert event["debt"]["shop.orders"]["equality_delete_files"] == 3
-    assert sensor().execute_complete(context, event) == event["debt"]
+    assert event["result"]["shop.orders"]["equality_delete_files"] == 3
+    assert sensor().execute_complete(context, event) == event["result"]
 
 
 def test_an_error_ends_the_wait(context: Any, orders: FedTable) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.sensors.polling import Until, check_limit, evaluate_limit
+from airflow_provider_lakecdc.sensors.polling import check_limit
 
 FEW, MANY = 1, 9
 
@@ -15,39 +15,39 @@ def is_past(value: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("values", "until", "expected"),
+    ("values", "some", "expected"),
     [
-        ({"a.b": FEW, "a.c": FEW}, "some", None),
-        ({"a.b": FEW, "a.c": MANY, "a.d": None}, "some", {"a.c": MANY}),
-        ({"a.b": FEW, "a.c": MANY}, "none", None),
+        ({"a.b": FEW, "a.c": FEW}, True, None),
+        ({"a.b": FEW, "a.c": MANY, "a.d": None}, True, {"a.c": MANY}),
+        ({"a.b": FEW, "a.c": MANY}, False, None),
         # a missing table may later exceed the limit
-        ({"a.b": FEW, "a.c": None}, "none", None),
-        ({"a.b": FEW, "a.c": FEW}, "none", {"a.b": FEW, "a.c": FEW}),
+        ({"a.b": FEW, "a.c": None}, False, None),
+        ({"a.b": FEW, "a.c": FEW}, False, {"a.b": FEW, "a.c": FEW}),
     ],
 )
 def test_above_needs_one_table_and_below_needs_all(
-    values: dict[str, int | None], until: Until, expected: dict[str, int] | None
+    values: dict[str, int | None], some: bool, expected: dict[str, int] | None
 ) -> None:
-    assert evaluate_limit(values, is_past, until) == expected
+    assert check_limit(values, is_past, "Debt", some=some) == expected
 
 
 @pytest.mark.parametrize(
-    ("values", "until", "expected"),
+    ("values", "some", "expected"),
     [
-        ({"a.b": FEW}, "some", None),
-        ({"a.b": MANY}, "some", {"a.b": MANY}),
+        ({"a.b": FEW}, True, None),
+        ({"a.b": MANY}, True, {"a.b": MANY}),
         # the wait continues for another table
-        ({"a.b": MANY}, "none", None),
-        ({"a.b": FEW}, "none", "is left to it"),
-        ({}, "some", "is left to it"),
+        ({"a.b": MANY}, False, None),
+        ({"a.b": FEW}, False, "is left to it"),
+        ({}, True, "is left to it"),
     ],
 )
 def test_an_unreadable_table_leaves_the_decision_to_the_others(
-    values: dict[str, int], until: Until, expected: dict[str, int] | str | None
+    values: dict[str, int], some: bool, expected: dict[str, int] | str | None
 ) -> None:
     measured: dict[str, int | None | Exception] = {"a.broken": OSError("no such bucket"), **values}
     if isinstance(expected, str):
         with pytest.raises(LakecdcJobError, match=r"Debt cannot be read\. a\.broken: OSError: no such bucket"):
-            check_limit(measured, is_past, until, "Debt")
+            check_limit(measured, is_past, "Debt", some=some)
     else:
-        assert check_limit(measured, is_past, until, "Debt") == expected
+        assert check_limit(measured, is_past, "Debt", some=some) == expected

@@ -91,7 +91,7 @@ def test_the_triggerer_checks_for_a_sensor_defined_only_in_a_dag_file() -> None:
     async def first_event() -> Any:
         return (await anext(trigger.run())).payload
 
-    assert asyncio.run(first_event()) == {"status": "reached", "read_through": FIVE}
+    assert asyncio.run(first_event()) == {"status": "reached", "result": FIVE}
 
 
 def test_the_end_of_the_deferral_is_a_sensors_timeout(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +105,6 @@ def test_the_end_of_the_deferral_is_a_sensors_timeout(context: Any, monkeypatch:
 
 
 def test_the_event_of_the_trigger_decides(context: Any) -> None:
-    assert sensor().execute_complete(context, {"status": "reached", "read_through": SIX}) == SIX
+    assert sensor().execute_complete(context, {"status": "reached", "result": SIX}) == SIX
     with pytest.raises(LakecdcJobError, match="no catalog"):
         sensor().execute_complete(context, {"status": "error", "message": "no catalog"})

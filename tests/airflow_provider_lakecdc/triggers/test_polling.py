@@ -45,7 +45,7 @@ def test_it_is_rebuilt_from_json_and_contains_no_secret(lake: dict[str, str]) ->
 
 def test_it_fires_at_once_if_the_moment_is_reached(lake: dict[str, str]) -> None:
     FedTable(lake).ingest(FIVE)
-    assert asyncio.run(first_event(trigger())) == {"status": "reached", "read_through": FIVE}
+    assert asyncio.run(first_event(trigger())) == {"status": "reached", "result": FIVE}
 
 
 def test_it_waits_without_blocking_the_loop(lake: dict[str, str]) -> None:
@@ -60,7 +60,7 @@ def test_it_waits_without_blocking_the_loop(lake: dict[str, str]) -> None:
         orders.ingest(SIX)
         return await waiting
 
-    assert asyncio.run(scenario())["read_through"] == SIX
+    assert asyncio.run(scenario())["result"] == SIX
 
 
 @pytest.mark.parametrize("arguments", [{"catalog_conn_id": "nowhere"}, {"moment": "soon"}])

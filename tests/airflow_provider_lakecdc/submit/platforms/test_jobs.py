@@ -20,9 +20,8 @@ from airflow_provider_lakecdc.checks.deployment import documents, spark_connecti
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.submit import submitter
-from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, SPARK_UI_KEY, JobRun
 from airflow_provider_lakecdc.submit.launcher import SparkTarget
-from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
 from airflow_provider_lakecdc.submit.platforms.livy import LivyBatches
 from lakecdc.contract.findings import Finding
 from tests.airflow_provider_lakecdc.conftest import TaskInstance, changed, connection

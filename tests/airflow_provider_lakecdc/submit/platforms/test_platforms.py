@@ -38,7 +38,7 @@ def application(**parts: Any) -> Application:
 def opened(monkeypatch: pytest.MonkeyPatch, name: str, **settings: Any) -> Submitter:
     kind = PLATFORMS[name].conn_type
     connection(monkeypatch, "platform", conn_type=kind, extra={"spark": {**settings, "service": name}})
-    return open_platform(name, "platform")
+    return open_platform("platform")
 
 
 def test_emr_serverless_runs_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_each_platform_has_one_documented_connection(monkeypatch: pytest.MonkeyP
         if names[-1] in ("emr", "emr-serverless"):
             hook = {"emr": "EmrHook", "emr-serverless": "EmrServerlessHook"}[names[-1]]
             fakes.stub_aws(monkeypatch, "emr", hook, names[-1])
-        assert open_platform(names[-1], "documented").preview(application(env={}, conf={}))
+        assert open_platform("documented").preview(application(env={}, conf={}))
     assert sorted(names) == sorted(PLATFORMS)
 
 

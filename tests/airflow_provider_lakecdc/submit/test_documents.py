@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_lakecdc.documents.store import Documents, without_connection
+from airflow_provider_lakecdc.submit.documents import Documents, without_connection
 from lakecdc.contract.report import JobReport, TableReport
 
 REPORT = JobReport("ingest", "a", "b", tables=(TableReport("s.t", "done"),))

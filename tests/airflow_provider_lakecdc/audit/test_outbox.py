@@ -16,9 +16,9 @@ from airflow_provider_lakecdc.audit import (
     Application,
     health_history,
     history,
+    outbox,
     record_application,
     record_health,
-    recording,
 )
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, LAKE_TABLES
@@ -97,8 +97,8 @@ def test_twenty_concurrent_applications_are_all_recorded(
     catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # on slow machines too
-    monkeypatch.setattr(recording, "_OWN", 600)
-    monkeypatch.setattr(recording, "_ALL", 600)
+    monkeypatch.setattr(outbox, "_OWN", 600)
+    monkeypatch.setattr(outbox, "_ALL", 600)
     catalog.load().close()
     ready = threading.Barrier(20)
 
@@ -270,7 +270,7 @@ class TestOutbox:
     def test_an_unresponsive_catalog_delays_no_other_table(
         self, catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(recording, "_ALL", 0.3)
+        monkeypatch.setattr(outbox, "_ALL", 0.3)
         assert not record_application(catalogs.of_class(catalog, catalogs.Hanging), application())
         catalogs.Hanging.over.set()
         assert len(waiting(tmp_path)) == 1

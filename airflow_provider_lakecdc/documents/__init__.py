@@ -1,1 +1,0 @@
-"""Storage and cleanup of the specs and reports of task tries."""
