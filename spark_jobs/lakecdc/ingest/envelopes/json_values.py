@@ -96,13 +96,13 @@ class Texts:
         start = place - place % TOGETHER
         known = self._members.get(start)
         if known is None:
-            letters, edges = _letters(self._values.slice(start, TOGETHER))
+            letters, edges = letters_of(self._values.slice(start, TOGETHER))
             known = self._members[start] = _count_members(letters, edges)
         return known[place - start]
 
     def members_together(self, start: int) -> int:
         """Count the members of :data:`TOGETHER` texts from ``start``; -1 if one may need exact parsing."""
-        return _count_together(_letters(self._values.slice(start, TOGETHER))[0])
+        return _count_together(letters_of(self._values.slice(start, TOGETHER))[0])
 
     def parsed(self, place: int) -> Any:
         """Parse a text; return None for null, and an :class:`UnreadableError` if it cannot be parsed."""
@@ -165,8 +165,8 @@ def _members(value: Any) -> int:
     return sum(map(_members, value)) if isinstance(value, list) else 0
 
 
-def _letters(values: pa.Array) -> tuple[Numbers, Numbers]:
-    """Return the bytes of texts, and their starts and the last end."""
+def letters_of(values: pa.Array) -> tuple[Numbers, Numbers]:
+    """Return the bytes of values of type binary, and their starts and the last end."""
     _, bounds, letters = values.buffers()
     if letters is None:
         return np.zeros(0, np.uint8), np.zeros(len(values) + 1, np.int32)

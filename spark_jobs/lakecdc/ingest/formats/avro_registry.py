@@ -121,9 +121,14 @@ def split_id(data: bytes, header: bytes | None, id_bytes: int) -> tuple[int | No
     number = header
     if header is None and data[:1] == b"\0" and len(data) > 1 + id_bytes:
         number, data = data[1 : 1 + id_bytes], data[1 + id_bytes :]
+    return schema_id(number), data
+
+
+def schema_id(number: bytes | None) -> int | None:
+    """Return the id of a schema in bytes; None if they are not a positive number of at most 64 bits."""
     if not number or len(number) > _MOST_ID_BYTES or number[0] > 127 and len(number) == _MOST_ID_BYTES:
-        return None, data
-    return int.from_bytes(number, "big"), data
+        return None
+    return int.from_bytes(number, "big")
 
 
 def _may_pass(error: BaseException) -> bool:

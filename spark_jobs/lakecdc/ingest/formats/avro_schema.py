@@ -88,8 +88,8 @@ def _reader(text: str) -> Callable[[BinaryIO], Any]:
     from fastavro.read import LOGICAL_READERS
     from fastavro.schema import SchemaParseException
 
-    LOGICAL_READERS[f"double-{_FRACTION}"] = lambda value, *_: _fraction(value, repr(value))
-    LOGICAL_READERS[f"float-{_FRACTION}"] = lambda value, *_: _fraction(value, str(np.float32(value)))
+    LOGICAL_READERS[f"double-{_FRACTION}"] = lambda value, *_: msgspec.Raw(write_double(value))
+    LOGICAL_READERS[f"float-{_FRACTION}"] = lambda value, *_: msgspec.Raw(write_float(value))
     try:
         schema = parse_schema(json.loads(text))
     except SchemaParseException as error:
@@ -97,14 +97,24 @@ def _reader(text: str) -> Callable[[BinaryIO], Any]:
     return lambda stream: schemaless_reader(stream, schema, None)
 
 
-def _fraction(value: float, digits: str) -> msgspec.Raw:
-    """Return the JSON of a number as Java writes it, given its shortest digits."""
+def write_double(value: float) -> bytes:
+    """Return the JSON of a double as Java writes it."""
+    return _fraction(value, repr(value))
+
+
+def write_float(value: float) -> bytes:
+    """Return the JSON of a float as Java writes it."""
+    return _fraction(value, str(np.float32(value)))
+
+
+def _fraction(value: float, digits: str) -> bytes:
+    """Return the JSON of a number, given its shortest digits."""
     if not math.isfinite(value):
         digits = '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
     elif value and not _WITHOUT_EXPONENT[0] <= abs(value) < _WITHOUT_EXPONENT[1]:
         number, _, exponent = f"{Decimal(digits).normalize():E}".partition("E")
         digits = f"{number if '.' in number else number + '.0'}E{int(exponent)}"
-    return msgspec.Raw(digits.encode())
+    return digits.encode()
 
 
 def read_schema(text: str) -> AvroSchema:

@@ -75,7 +75,7 @@ def test_mutated_avro_is_applied_or_rejected(spark: SparkSession) -> None:
     source = {"connector": "postgresql", "ts_ms": 5, "db": "d", "schema": "s", "table": "t", "snapshot": "false"}
     records: list[Record] = []
     for number in range(500):
-        row = {"id": number, "name": "n" * 20, "tags": [b"a", b"b"]}
+        row = {"id": number, "name": "n" * 20, "tags": [b"a", b"b"] * (number % 20)}
         event = {"op": "c", "before": None, "after": row, "source": {**source, "lsn": number}, "ts_ms": 5}
         value = schemas.message(2, event)
         records.append((schemas.message(1, {"id": number}), value if number % 10 == 0 else mutated(rng, value)))
