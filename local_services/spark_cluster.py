@@ -23,7 +23,9 @@ class _Daemon(Service):
         """Return variables that bind it to this machine's loopback address."""
         # the wheel's scripts search PySpark in the first Python of the path
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        return {"SPARK_LOCAL_IP": HOST, "PATH": path, "PYSPARK_PYTHON": sys.executable}
+        # the scripts give a driver's JVM the second; daemons lack it, and executors inherit from them
+        java = " ".join(filter(None, map(os.environ.get, ("JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"))))
+        return {"SPARK_LOCAL_IP": HOST, "PATH": path, "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": java}
 
     def _class(self, kind: str) -> list[str]:
         # spark-class becomes Java by exec, so that signals reach it

@@ -60,7 +60,6 @@ class Lake:
 
     def new_name(self, stem: str = "t") -> str:
         """Return an unused table name."""
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.test")
         return f"test.{stem}_{next(self.counter)}"
 
     def sql(self, statement: str) -> Any:
@@ -155,6 +154,7 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     # adaptive execution would choose the same for a handful of rows
     opened.spark.conf.set("spark.sql.shuffle.partitions", "1")
     _write_plain_files(opened.spark)
+    opened.sql(f"CREATE NAMESPACE {CATALOG}.test")
     yield opened
     opened.spark.stop()
 

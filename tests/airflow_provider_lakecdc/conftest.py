@@ -9,9 +9,13 @@ import configparser
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +85,30 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
     fake = FakeSpark(folder)
     fake.behave()
     return fake
+
+
+@pytest.fixture
+def separate_probes() -> None:
+    """Run probes of sources in separate processes, as outside of tests."""
+
+
+@pytest.fixture(autouse=True)
+def _probes_in_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Run probes of sources in this process unless a test says otherwise; importing their libraries takes longer."""
+    if "separate_probes" in request.fixturenames:
+        return
+    from airflow_provider_lakecdc.submit import launcher
+
+    def run_probe(module: str, question: str, environment: Mapping[str, str]) -> CompletedProcess[str]:
+        output, errors = StringIO(), StringIO()
+        with monkeypatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
+            patch.setattr(sys, "stdin", StringIO(question))
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            code = import_module(module).main()
+        return CompletedProcess([module], code, output.getvalue(), errors.getvalue())
+
+    monkeypatch.setattr(launcher, "run_probe", run_probe)
 
 
 @pytest.fixture

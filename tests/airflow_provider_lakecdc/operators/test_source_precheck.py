@@ -65,6 +65,13 @@ def postgres(folder: Path) -> Iterator[Postgres]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def kafka(folder: Path) -> Iterator[Kafka]:
+    """Start a Kafka node."""
+    with Kafka(folder / "kafka") as started:
+        yield started
+
+
 @pytest.fixture
 def orders(lake: dict[str, str]) -> FedTable:
     """Make the target, which was never fed."""
@@ -134,7 +141,7 @@ def ingest(**arguments: Any) -> IngestOperator:
     ],
     ids=["postgres", "mysql", "kafka", "jdbc"],
 )
-@pytest.mark.usefixtures("orders")
+@pytest.mark.usefixtures("orders", "separate_probes")
 def test_an_unreachable_source_fails_the_task_before_spark_is_started(
     spark_submit: FakeSpark, context: Any, monkeypatch: pytest.MonkeyPatch, kind: str, source: dict[str, Any]
 ) -> None:
@@ -151,6 +158,7 @@ def test_an_unreachable_source_fails_the_task_before_spark_is_started(
     assert DATABASE_SECRET not in str(down.value)
 
 
+@pytest.mark.usefixtures("separate_probes")
 def test_a_refused_login_does_not_reveal_the_password(
     spark_submit: FakeSpark, context: Any, orders: FedTable, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,23 +189,22 @@ def test_a_missing_slot_fails_the_task_before_spark_is_started(
 
 @pytest.mark.services
 def test_a_missing_topic_fails_the_task_before_spark_is_started(
-    spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
+    spark_submit: FakeSpark, context: Any, orders: FedTable, kafka: Kafka
 ) -> None:
-    with Kafka(folder / "kafka") as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
-        source = {"type": "kafka", "format": "debezium-json", "bootstrap_servers": kafka.bootstrap_servers}
-        with pytest.raises(JobBadInputError, match="The topics shop.orders do not exist"):
-            ingest(source={**source, "topics": ["shop.orders"]}).execute(context)
-        feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": {"orders": {"id": "", "next": [7]}}}))
-        with pytest.raises(JobBadInputError, match="ends before the offset 7"):
-            ingest(source={**source, "topics": ["orders"]}).execute(context)
-        assert spark_submit.calls == []
-        # another target can be fed
-        items = {"table": "shop.items", "key": ["id"]}
-        routes = {"shop.orders": "orders", "shop.items": "orders"}
-        ingest(source={**source, "topics": ["orders"], "routes": routes}, targets=[*TARGETS, items]).execute(context)
-        assert len(spark_submit.calls) == 1
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
+    source = {"type": "kafka", "format": "debezium-json", "bootstrap_servers": kafka.bootstrap_servers}
+    with pytest.raises(JobBadInputError, match="The topics shop.orders do not exist"):
+        ingest(source={**source, "topics": ["shop.orders"]}).execute(context)
+    feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": {"orders": {"id": "", "next": [7]}}}))
+    with pytest.raises(JobBadInputError, match="ends before the offset 7"):
+        ingest(source={**source, "topics": ["orders"]}).execute(context)
+    assert spark_submit.calls == []
+    # another target can be fed
+    items = {"table": "shop.items", "key": ["id"]}
+    routes = {"shop.orders": "orders", "shop.items": "orders"}
+    ingest(source={**source, "topics": ["orders"], "routes": routes}, targets=[*TARGETS, items]).execute(context)
+    assert len(spark_submit.calls) == 1
 
 
 def test_a_missing_folder_fails_the_task_before_spark_is_started(
@@ -209,6 +216,7 @@ def test_a_missing_folder_fails_the_task_before_spark_is_started(
     assert spark_submit.calls == []
 
 
+@pytest.mark.usefixtures("separate_probes")
 def test_an_idle_postgres_starts_no_spark_and_the_watermark_advances(
     spark_submit: FakeSpark, context: Any, fed: dict[str, Any], postgres: Postgres
 ) -> None:
@@ -325,30 +333,29 @@ def test_an_idle_mariadb_starts_no_spark_and_the_watermark_advances(
 
 @pytest.mark.services
 def test_idle_topics_start_no_spark_and_the_watermark_advances(
-    spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
+    spark_submit: FakeSpark, context: Any, orders: FedTable, kafka: Kafka
 ) -> None:
-    with Kafka(folder / "idle-kafka") as kafka:
-        client: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
-        admin, began = AdminClient(client), datetime.now(UTC)
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
-        source = {"type": "kafka", "format": "debezium-json", "topics": ["orders"]}
-        source["bootstrap_servers"] = kafka.bootstrap_servers
-        (described,) = LibrdkafkaCluster(client).topics(lambda _: True).values()
-        topics: dict[str, Any] = {"orders": {"id": described.id, "next": [0]}}
-        feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
-        ingest(source=source).execute(context)
-        assert spark_submit.calls == [] and has_watermark(began)
-        # a new partition starts at its beginning, and a run must know it
-        admin.create_partitions([NewPartitions("orders", 2)])["orders"].result()
-        ingest(source=source).execute(context)
-        assert len(spark_submit.calls) == 1
-        topics["orders"]["next"] = [0, 0]
-        feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
-        producer = Producer(client)
-        producer.produce("orders", b"x", partition=1)
-        producer.flush()
-        ingest(source=source).execute(context)
-        assert len(spark_submit.calls) == 2 and not has_watermark(began)
+    client: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
+    admin, began = AdminClient(client), datetime.now(UTC)
+    admin.create_topics([NewTopic("idle", 1, 1)])["idle"].result()
+    source = {"type": "kafka", "format": "debezium-json", "topics": ["idle"]}
+    source["bootstrap_servers"] = kafka.bootstrap_servers
+    (described,) = LibrdkafkaCluster(client).topics(lambda name: name == "idle").values()
+    topics: dict[str, Any] = {"idle": {"id": described.id, "next": [0]}}
+    feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
+    ingest(source=source).execute(context)
+    assert spark_submit.calls == [] and has_watermark(began)
+    # a new partition starts at its beginning, and a run must know it
+    admin.create_partitions([NewPartitions("idle", 2)])["idle"].result()
+    ingest(source=source).execute(context)
+    assert len(spark_submit.calls) == 1
+    topics["idle"]["next"] = [0, 0]
+    feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
+    producer = Producer(client)
+    producer.produce("idle", b"x", partition=1)
+    producer.flush()
+    ingest(source=source).execute(context)
+    assert len(spark_submit.calls) == 2 and not has_watermark(began)
 
 
 @pytest.mark.parametrize("pattern", ["{}", "{}/*.jsonl", "file://{}"])

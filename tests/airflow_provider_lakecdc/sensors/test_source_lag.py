@@ -101,6 +101,7 @@ def test_it_waits_until_the_log_or_the_table_has_advanced(context: Any, orders: 
     assert sensor(**both).execute(context) == {"shop.items": None}
 
 
+@pytest.mark.usefixtures("separate_probes")
 def test_the_trigger_resumes_the_sensor(context: Any, orders: FedTable, postgres: Postgres) -> None:
     write(postgres)
     path, arguments = sensor(deferrable=True).trigger().serialize()
@@ -116,6 +117,7 @@ def test_the_trigger_resumes_the_sensor(context: Any, orders: FedTable, postgres
     assert lag_by_table["shop.orders"] > 3 * MEGABYTE
 
 
+@pytest.mark.usefixtures("separate_probes")
 def test_an_unreachable_source_fails_the_task(context: Any, orders: FedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(JobBadInputError, match="Cannot measure the lag"):
         sensor(source={"type": "jdbc", "cursor_column": "id"}).execute(context)
