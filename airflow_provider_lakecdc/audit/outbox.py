@@ -68,7 +68,10 @@ class Batch:
 
 
 def parse_batch(text: str) -> Batch:
-    """Parse a serialized batch."""
+    """Parse a serialized batch.
+
+    :raises SpecError: the version differs, or the document is incomplete.
+    """
     document: Any = loads(text)
     try:
         if document["version"] != VERSION:

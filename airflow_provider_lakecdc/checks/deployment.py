@@ -29,6 +29,8 @@ def spark_connection(conn_id: str, deploy_mode: str | None, targets: list[SparkT
     """Check the Spark connection and whether its master answers.
 
     :param targets: receives the connection's settings.
+    :raises JobBadInputError: the connection does not exist.
+    :raises JobClusterError: the master does not answer.
     """
     target = launcher.spark_target(conn_id, deploy_mode)
     targets.append(target)
@@ -54,6 +56,7 @@ def documents(target: SparkTarget | None) -> Finding | str:
     """Check the folder of specs and reports.
 
     :param target: where drivers run, if known.
+    :raises JobBadInputError: the folder is not writable.
     """
     from airflow.sdk import ObjectStoragePath
 

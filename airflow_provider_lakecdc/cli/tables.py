@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def configuration(args: Namespace) -> LakeConfig | None:
-    """Load the command's configuration; None if it names a catalog instead, or no configuration is set."""
+    """Load the command's configuration; None if it names a catalog instead, or no configuration is set.
+
+    :raises SpecError: the configuration is invalid, or both are given.
+    """
     catalog = getattr(args, "catalog", None)
     if args.config and catalog:
         raise SpecError("Both --config and --catalog are given.", hint="Remove --catalog; the configuration names one.")

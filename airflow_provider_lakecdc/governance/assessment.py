@@ -86,5 +86,8 @@ class Assessment:
 
 
 def parse_assessment(document: Mapping[str, Any]) -> Assessment:
-    """Parse a serialized assessment."""
+    """Parse a serialized assessment.
+
+    :raises SpecError: it is invalid.
+    """
     return fields.parse(Assessment, document, "assessment")

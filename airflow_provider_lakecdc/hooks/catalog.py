@@ -37,7 +37,10 @@ class CatalogConnection:
     secrets: SecretEnvironment
 
     def load(self) -> Catalog:
-        """Open the catalog with pyiceberg, unless jobs would refuse it. The caller must close it."""
+        """Open the catalog with pyiceberg. The caller must close it.
+
+        :raises SpecError: jobs refuse it.
+        """
         properties = resolve(self.properties, f"catalog {self.name}")
         if catalog_type(properties) == OBJECT_STORE:
             from lakecdc.object_store.pyiceberg_catalog import ObjectStoreCatalog
@@ -51,7 +54,10 @@ class CatalogConnection:
 
 
 def get_catalog(conn_id: str) -> CatalogConnection:
-    """Read a connection of type ``iceberg`` and mask its secrets in logs; a trigger calls it in a thread."""
+    """Read a connection of type ``iceberg`` and mask its secrets in logs; a trigger calls it in a thread.
+
+    :raises JobBadInputError: the connection is of another type or the catalog's name is invalid.
+    """
     catalog = catalog_from_connection(find_connection(conn_id, "for the Iceberg catalog", _EXAMPLE))
     catalog.secrets.hide_from_logs()
     return catalog

@@ -50,7 +50,10 @@ class SecretEnvironment:
 
 
 def find_connection(conn_id: str, purpose: str, example: str) -> Connection:
-    """Look up a connection that must exist; purpose and JSON example are for the error."""
+    """Look up a connection; purpose and JSON example are for the error.
+
+    :raises JobBadInputError: it does not exist.
+    """
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:

@@ -122,7 +122,10 @@ def jdbc_address(connection: Connection) -> dict[str, Any]:
 
 
 def mysql_address(connection: Connection) -> dict[str, Any]:
-    """Return the fields of a ``mysql`` source that a connection provides, without the password."""
+    """Return the fields of a ``mysql`` source that a connection provides, without the password.
+
+    :raises JobBadInputError: the ``ssl_mode`` is unknown.
+    """
     extra = connection.extra_dejson
     files = extra.get("ssl") or {}
     # Airflow stores nested objects as text if typed into the form
@@ -151,6 +154,8 @@ def kafka_address(connection: Connection, secrets: SecretEnvironment) -> dict[st
     """Return the fields of a ``kafka`` source that a connection provides.
 
     Airflow's Kafka provider keeps the client's settings in the extra; those of consumer groups are ignored.
+
+    :raises JobBadInputError: ``bootstrap.servers`` is missing, or a setting is not a scalar.
     """
     extra = connection.extra_dejson
     servers = extra.get("bootstrap.servers")

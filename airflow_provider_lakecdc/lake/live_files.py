@@ -64,6 +64,7 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 def _live_file(entry: ManifestEntry, manifest: ManifestFile, root: str, everywhere: bool) -> LiveFile:
     """Convert a manifest entry.
 
+    :param root: the table's location.
     :param everywhere: whether its spec's equality deletes apply to all partitions.
     """
     file = entry.data_file
@@ -143,6 +144,7 @@ def time_fields(table: Table) -> dict[int, list[TimeField]]:
 def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | None) -> date | None:
     """Return the day (UTC) before which no row of a snapshot has a time, from day partitions in its manifest list.
 
+    :param column: the time column.
     :return: None if unknown, as not all files are partitioned by the column's day.
     """
     from pyiceberg.conversions import from_bytes

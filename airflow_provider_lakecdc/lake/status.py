@@ -98,7 +98,10 @@ def recorded_readers(table: Table) -> list[str]:
 def misfit_of(
     table: Table, engines: Sequence[str], branch: str = MAIN, deletes: readers.Deletes = "none"
 ) -> readers.Misfit | None:
-    """Return why a table does not fit its readers, with the deletes that will be written to it; None if it does."""
+    """Return why a table does not fit its readers; None if it does.
+
+    :param deletes: the kind that will be written to it.
+    """
     head = next(branch_snapshots(table, branch), None)
     summary = summary_of(head) if head else {}
     columns = json.loads(table.schema().model_dump_json())["fields"]

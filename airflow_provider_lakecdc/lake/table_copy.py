@@ -102,7 +102,10 @@ class TableCopier:
 
 @contextmanager
 def open_copier(source: CatalogConnection, target: CatalogConnection) -> Iterator[tuple[TableCopier, Catalog]]:
-    """Open both catalogs, unless both are of type object_store; yield the copier and the first catalog."""
+    """Open both catalogs; yield the copier and the first catalog.
+
+    :raises UnsupportedError: both are of type object_store.
+    """
     if {catalog_type(source.properties), catalog_type(target.properties)} == {OBJECT_STORE}:
         raise UnsupportedError(
             f"Catalogs {source.name!r} and {target.name!r} are both of type object_store: they would share the "
@@ -114,7 +117,10 @@ def open_copier(source: CatalogConnection, target: CatalogConnection) -> Iterato
 
 
 def select_tables(existing: Sequence[str], entries: Sequence[str]) -> list[str]:
-    """Select tables by names of tables and namespaces, which must exist, and patterns; without any, select all."""
+    """Select tables by names of tables and namespaces, and patterns; without any, select all.
+
+    :raises InputError: one of the names is neither a table nor a namespace with tables.
+    """
     namespaces = {name.rsplit(".", count)[0] for name in existing for count in range(1, name.count(".") + 1)}
     patterns = [f"{entry}.*" if entry in namespaces and entry not in existing else entry for entry in entries]
     for pattern in patterns:

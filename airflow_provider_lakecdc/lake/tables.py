@@ -48,7 +48,10 @@ def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]
 
 
 def load_table(catalog: Catalog, table: str) -> Table | None:
-    """Load a table, or return None if it does not exist; refuse a format version that pyiceberg cannot read."""
+    """Load a table, or return None if it does not exist.
+
+    :raises UnsupportedError: it has a format version that pyiceberg cannot read.
+    """
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
@@ -134,7 +137,10 @@ def _carrier(table: Table) -> Carrier | None:
 
 
 def read_positions(catalog: CatalogConnection, feeds: Mapping[str, str]) -> dict[str, Position]:
-    """Read the positions of fed tables, each in the source of its feed; raise a table's error."""
+    """Read the positions of fed tables in their source; raise a table's error.
+
+    :param feeds: by table, the feed to read the position of.
+    """
 
     def failed(_: str, error: Exception) -> None:
         raise error
@@ -175,6 +181,7 @@ def record_idle_position(catalog: CatalogConnection, table: str, before: Positio
 def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
     """Commit a change of a table's metadata, retrying while other writers are faster; skip a change without effect.
 
+    :param change: adds its changes to the transaction.
     :raises InputError: the table does not exist.
     """
 
@@ -205,7 +212,10 @@ def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -
 
 
 def existing(opened: Table | None, table: str) -> Table:
-    """Return a table that was opened, and refuse one that does not exist."""
+    """Return a table that was opened.
+
+    :raises InputError: it does not exist.
+    """
     if opened is None:
         raise InputError("The table does not exist.", table=table)
     return opened

@@ -46,6 +46,7 @@ def lineage_of(report: JobReport, spec: JobSpec, catalog: CatalogConnection) -> 
     """Return the datasets that a job read and wrote; unchanged tables were not written, and dry runs do neither.
 
     :param report: the job's report, of a failed job too, without planned changes of dry runs.
+    :param catalog: the tables' catalog; table metadata are read.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 

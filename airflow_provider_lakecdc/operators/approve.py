@@ -50,7 +50,10 @@ class ApproveOperator(HITLOperator):
         self.assessment = assessment
 
     def execute(self, context: Context) -> Any:
-        """Ask for approval; skip the task if there is nothing to approve."""
+        """Ask for approval.
+
+        :raises AirflowSkipException: there is nothing to approve.
+        """
         reported = {table: facts.get("metrics", {}) for table, facts in reports_of(context, self.found_by).items()}
         findings = {table: metrics for table, metrics in reported.items() if metrics.get("findings")}
         if not findings:
@@ -64,7 +67,10 @@ class ApproveOperator(HITLOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
-        """Process the answer to the stored lists, and return the arguments of each task of the job."""
+        """Process the answer, and return the arguments of each task of the job.
+
+        :raises JobBadInputError: the lists in the question are unknown.
+        """
         shown: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
             task_ids=self.task_id, key=QUESTION_KEY, map_indexes=context["ti"].map_index
         )

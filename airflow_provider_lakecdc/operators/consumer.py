@@ -50,7 +50,10 @@ class ConsumerOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> str | None:
-        """Register, move or drop the consumer."""
+        """Register, move or drop the consumer.
+
+        :raises AirflowFailException: the table, consumer or snapshot does not exist.
+        """
         catalog, snapshot_id = get_catalog(self.catalog_conn_id), self._snapshot_id()
         try:
             if self.action == "drop":

@@ -39,7 +39,10 @@ class IngestOperator(SourceJobOperator, job="ingest"):
         super().__init__(options=self.options_in(locals()), **kwargs)
 
     def check_run(self, context: Context) -> None:
-        """Refuse a backfill of a cursor source, and give a source addressed by time the run's data interval."""
+        """Refuse a backfill of a cursor source, and give a source addressed by time the run's data interval.
+
+        :raises JobBadInputError: the run is such a backfill.
+        """
         kind = self.source.get("type", "postgres" if self.source_conn_id else None)
         if kind == "jdbc" and "interval" not in self.source:
             ends = {"start": context.get("data_interval_start"), "end": context.get("data_interval_end")}

@@ -143,6 +143,8 @@ def tasks_of(plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per
     """Return the arguments of each job's tasks; entry n has the n-th task of every job.
 
     Tables with different options have separate tasks, and tables that need approval have none.
+
+    :param tables_per_application: tables per task; 0 puts all with the same options into one.
     """
     chosen = {job: [action for action in plan.of_job(job) if not action.approve] for job in jobs}
     return _in_tasks(chosen, assessment, tables_per_application)
@@ -201,6 +203,7 @@ def groups_of_tables(tables: Sequence[T], tables_per_application: int = 0) -> li
 
     Starting Spark takes about 8 s and another table nearly nothing, so by default all tables share an application.
 
+    :param tables: ``namespace.name`` of each table, in the order of work.
     :param tables_per_application: size of a group; 0 means one group.
     :raises ValueError: the size is negative or no table is given.
     """

@@ -77,7 +77,10 @@ class ReportOperator(BaseOperator):
         self.is_dry = is_dry
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Report on the plan and the steps' reports, and fail if a table could not be assessed."""
+        """Report on the plan and the steps' reports.
+
+        :raises JobBadInputError: a table could not be assessed.
+        """
         if not self.plan:
             self.log.warning("There is no plan, so nothing was done.")
             return {"outcomes": {}}

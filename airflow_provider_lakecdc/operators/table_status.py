@@ -58,7 +58,11 @@ class TableStatusOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:
-        """Report the status of all tables, and fail afterwards if one could not be read."""
+        """Report the status of all tables.
+
+        :raises AirflowFailException: neither tables nor namespaces are given.
+        :raises LakecdcJobError: a table could not be read.
+        """
         if not table_list(self.tables) and not table_list(self.namespaces):
             raise AirflowFailException("Neither tables nor namespaces are given.")
         catalog = get_catalog(self.catalog_conn_id)

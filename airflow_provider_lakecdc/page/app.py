@@ -69,7 +69,10 @@ def create_app() -> FastAPI:
 
 
 def may_read(user: GetUserDep) -> None:
-    """Require the right to read assets, which tables are in Airflow, and DAG runs."""
+    """Require the right to read assets, which tables are in Airflow, and DAG runs.
+
+    :raises HTTPException: 401 or 403.
+    """
     manager = get_auth_manager()
     if not (
         manager.is_authorized_asset(method="GET", user=user)
@@ -87,7 +90,10 @@ class View:
 
     @property
     def lake(self) -> Lake:
-        """Return the requested lake; refuse one that does not exist or is hidden."""
+        """Return the requested lake.
+
+        :raises InputError: it does not exist or is hidden.
+        """
         return lake_named(self.lakes, self.name)
 
     @property

@@ -60,7 +60,10 @@ class HistoryFilter:
 
     @property
     def begin(self) -> datetime | None:
-        """Return the begin of the day."""
+        """Return the begin of the day.
+
+        :raises InputError: it is not a date.
+        """
         try:
             return datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC) if self.day else None
         except ValueError:
@@ -106,7 +109,10 @@ class Intake:
 
 
 def runs_of(lake: Lake, chosen: HistoryFilter, heads: MetadataCache) -> dict[str, Any]:
-    """Return the template's values of the history by application, newest first."""
+    """Return the template's values of the history by application, newest first.
+
+    :raises InputError: the table is hidden, or the day is not a date.
+    """
     if chosen.name:
         lake.check_shown(chosen.name)
     catalog, most = lake.catalog, _RUNS if chosen.name else _MOST_ROWS

@@ -60,6 +60,7 @@ def ingestion_of(lake: Lake, table: str | None, heads: MetadataCache) -> dict[st
     """Return the template's values of the tables that were fed lately: late and failed ones first, then the busiest.
 
     :param table: ``namespace.name``; None means all visible tables.
+    :raises InputError: the table is hidden.
     """
     if table is not None:
         lake.check_shown(table)

@@ -108,7 +108,10 @@ def _beside(config: LakeConfig, entry: str) -> Iterator[str]:
 
 
 def lakes() -> list[Lake]:
-    """Load all lakes, that of ``[lakecdc] config_file`` first."""
+    """Load all lakes, that of ``[lakecdc] config_file`` first.
+
+    :raises SpecError: a configuration is invalid.
+    """
     # importing all operators is slow
     from airflow_provider_lakecdc.templates.config import load_config
 

@@ -36,7 +36,10 @@ class Lookups:
         self._lock = Lock()
 
     async def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the answer for a key, reading it if it is not cached; raise a TimeoutError if that takes too long."""
+        """Return the answer for a key, reading it if it is not cached.
+
+        :raises TimeoutError: the read takes too long.
+        """
         answer = asyncio.wrap_future(self._future(key, read))
         return await asyncio.wait_for(asyncio.shield(answer), self._patience)
 

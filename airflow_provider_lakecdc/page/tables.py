@@ -98,7 +98,10 @@ def trends(lake: Lake, heads: MetadataCache) -> dict[str, Trend]:
 
 
 def table_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
-    """Return the template's values of a visible table's files, deletes and snapshots."""
+    """Return the template's values of a table's files, deletes and snapshots.
+
+    :raises InputError: the table does not exist or is hidden.
+    """
     lake.check_shown(table)
     catalog = lake.catalog
     values = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
@@ -143,7 +146,10 @@ def _snapshots(table: Table) -> list[dict[str, Any]]:
 
 
 def quarantine_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
-    """Return the template's values of a visible table's quarantine, most frequent rule first."""
+    """Return the template's values of a table's quarantine, most frequent rule first.
+
+    :raises InputError: the table is hidden.
+    """
     lake.check_shown(table)
     catalog, name = lake.catalog, lake.quarantine_of(table)
     rules = heads.read(catalog, name, (lake.conn_id, table), lambda: _by_rule(catalog, name, table))

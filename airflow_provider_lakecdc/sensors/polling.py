@@ -91,7 +91,10 @@ class PollingSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Return the result in the trigger's event, or fail with its message."""
+        """Process the trigger's event.
+
+        :raises LakecdcJobError: a table could not be read.
+        """
         if event.get("status") != "reached":
             raise LakecdcJobError(f"The wait failed: {event.get('message', event)}")
         self.log.info("Result: %s", event["result"])

@@ -98,7 +98,10 @@ class Documents:
 
 
 def read_document(uri: str) -> Any:
-    """Read and decode a document of :meth:`Documents.write`."""
+    """Read and decode a document of :meth:`Documents.write`.
+
+    :raises SpecError: it is not JSON.
+    """
     return loads(ObjectStoragePath(uri).read_text())
 
 

@@ -61,7 +61,10 @@ _LONGEST_LEASE_WAIT = timedelta(hours=6)
 def verdict(
     report: JobReport | None, submit_error: Exception | None, fail_on: Sequence[str] = ()
 ) -> LakecdcJobError | None:
-    """Return the failure to raise, or None; the submission's error counts only without a report."""
+    """Return the failure of a job to raise, or None; the submission's error counts only without a report.
+
+    :param fail_on: further outcomes that count as failures.
+    """
     if report is None:
         text = mask(str(submit_error)) if submit_error else "Its application ended without an error."
         for pattern, hint in SYMPTOMS:

@@ -86,6 +86,8 @@ def submit_binary(target: SparkTarget) -> str | None:
 
     If Airflow was started by its full path, its virtual environment is not on the path, but PySpark's ``spark-submit``
     is beside its Python.
+
+    :raises JobBadInputError: there is none.
     """
     if shutil.which(target.binary):
         return None
@@ -111,7 +113,10 @@ def worker_environment(target: SparkTarget) -> dict[str, str]:
 
 
 def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, str]) -> None:
-    """Reject secrets in cluster mode: the driver does not inherit the environment, and ``--conf`` would expose them."""
+    """Reject secrets in cluster mode: the driver does not inherit the environment, and ``--conf`` would expose them.
+
+    :raises JobBadInputError: there are secrets.
+    """
     if target.cluster_mode and secrets:
         raise JobBadInputError(
             f"The job needs {len(secrets)} secrets of Airflow connections, but its driver runs on the cluster "
@@ -124,6 +129,8 @@ def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, st
 def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
     """Query a source with a module of the library in a separate Python process; see :func:`run_probe`.
 
+    :param secrets: values of the source's secrets by variable.
+    :return: its standard output.
     :raises JobBadInputError: the source cannot be queried for this.
     :raises LakecdcJobError: the query failed.
     """
@@ -145,6 +152,7 @@ def run_probe(module: str, question: str, environment: Mapping[str, str]) -> sub
     """Run a module of the library in a separate Python process, since it may import what Airflow must not.
 
     :param module: such as ``lakecdc.probes.preflight``.
+    :param question: its standard input.
     :return: the finished process; None after a timeout of a minute.
     """
     command = [sys.executable, "-m", module]

@@ -20,6 +20,9 @@ def retry_policy(
     """Return a policy: conflicts retry soon, bad input never, everything else after the task's own ``retry_delay``.
 
     The policy cannot add to the task's ``retries``, so set some.
+
+    :param conflict_delay: wait after a commit conflict.
+    :param cluster_delay: wait after a failure of the cluster, the source or the catalog.
     """
     return ExceptionRetryPolicy(
         rules=[

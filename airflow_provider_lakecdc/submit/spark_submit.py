@@ -124,7 +124,10 @@ class SubmitOperator(SparkSubmitOperator):
         return {name: str(value) for name, value in {**self.with_lineage(context), **given}.items()}
 
     def refuse_spark_submits_own(self, platform: str) -> None:
-        """Refuse arguments that only spark-submit supports."""
+        """Refuse arguments that only spark-submit supports.
+
+        :raises JobBadInputError: one is given.
+        """
         own = {
             "keytab": self.keytab,
             "principal": self.principal,

@@ -56,6 +56,8 @@ class Submission:
     ) -> Self:
         """Assemble an operator's submission of a spec.
 
+        :param document: the spec to write.
+        :param packages: Maven coordinates that the job needs.
         :param context: of the running task; without one the documents' URIs are for a preview.
         :raises JobBadInputError: it cannot be submitted through the operator's connection.
         """
@@ -102,7 +104,10 @@ def spec_document(
 
 
 def check_spec(document: Mapping[str, Any], job: str) -> JobSpec:
-    """Validate a spec before starting Spark."""
+    """Validate a spec before starting Spark.
+
+    :raises JobBadInputError: with the contract's message.
+    """
     try:
         return parse_spec(document, job)
     except SpecError as error:
@@ -110,7 +115,10 @@ def check_spec(document: Mapping[str, Any], job: str) -> JobSpec:
 
 
 def check_conf(context: Context) -> None:
-    """Refuse a DAG run whose ``conf`` has an unknown key, and name the nearest known one."""
+    """Refuse a DAG run whose ``conf`` has an unknown key.
+
+    :raises JobBadInputError: names the nearest known key.
+    """
     try:
         refuse_unknown(context["dag_run"].conf or {}, {*context["dag"].params}, "the run's conf")
     except SpecError as error:

@@ -46,7 +46,10 @@ class Application:
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())[:25].strip('-')}-{uuid.uuid4()}"
 
     def refuse_secrets(self) -> None:
-        """Refuse settings and variables that are secret: a platform shows them."""
+        """Refuse settings and variables that are secret: a platform shows them.
+
+        :raises JobBadInputError: there is one.
+        """
         for place, values in (("conf", self.conf), ("env_vars", self.env)):
             if secret := next((name for name, value in values.items() if is_secret(name, value)), None):
                 raise JobBadInputError(
@@ -122,8 +125,9 @@ class Submitter(ABC):
         return str(error).splitlines()[0] if str(error) else type(error).__name__
 
     def wait(self, run_id: str, after_poll: Callable[[], None]) -> None:
-        """Wait until the run ends, calling ``after_poll`` after each request for its status.
+        """Wait until the run ends.
 
+        :param after_poll: called after each request for its status.
         :raises RuntimeError: it failed.
         """
         while True:
@@ -141,6 +145,9 @@ class Submitter(ABC):
 
 
 def refuse_failed(run_id: str, state: str, reason: str) -> None:
-    """Raise a RuntimeError with the reason unless a run has succeeded."""
+    """Refuse the end of a run that has not succeeded.
+
+    :raises RuntimeError: with the reason.
+    """
     if state != "succeeded":
         raise RuntimeError(f"Run {run_id} failed: {reason or 'no reason given'}")

@@ -383,7 +383,10 @@ def load_config(path: str | Path | None = None) -> LakeConfig:
 
 
 def parse_config(document: Mapping[str, Any]) -> LakeConfig:
-    """Parse and validate a configuration."""
+    """Parse and validate a configuration.
+
+    :raises SpecError: an unknown key or a value of the wrong type.
+    """
     # $schema is for editors
     known = {name: value for name, value in document.items() if name != "$schema"}
     return parse(LakeConfig, known, "the configuration")

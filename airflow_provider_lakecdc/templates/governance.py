@@ -106,7 +106,10 @@ summarizes it.
 
 
 def hourly_governance_dag(config: LakeConfig) -> DAG:
-    """Create the DAG that rewrites delete files and then compacts lightly."""
+    """Create the DAG that rewrites delete files and then compacts lightly.
+
+    :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
+    """
     steps: Steps = (("rewrite_delete_files", HOURLY_DELETES), ("compact_data_files", LIGHT_COMPACTION))
     return _chained(config, "hourly_governance", _HOURLY, steps)
 
@@ -115,6 +118,8 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
     """Create the DAG of delete files, sorting, compaction, manifests, tags, snapshot expiry and side tables.
 
     Tables with checks are checked before their snapshots expire.
+
+    :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
     """
     checks = config.job_options("nightly_governance", "check_tables").get("checks")
     steps: Steps = (
@@ -131,7 +136,10 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def weekly_governance_dag(config: LakeConfig) -> DAG:
-    """Create the DAG that expires rows by retention, finds orphan files and computes stale statistics."""
+    """Create the DAG that expires rows by retention, finds orphan files and computes stale statistics.
+
+    :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
+    """
     steps: Steps = (("remove_orphan_files", WEEKLY_ORPHANS),)
     if config.retention or config.audit_max_age:
         steps = (("expire_partitions", {}), *steps)

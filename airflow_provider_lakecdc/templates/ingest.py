@@ -119,7 +119,10 @@ def _deadline(config: LakeConfig) -> DeadlineAlert | None:
 
 
 def replay_quarantine_dag(config: LakeConfig) -> DAG:
-    """Create the DAG that replays quarantined messages of the target tables; it has no schedule."""
+    """Create the DAG that replays quarantined messages of the target tables; it has no schedule.
+
+    :raises ValueError: ``source`` or ``targets`` are missing.
+    """
     if not config.source or not config.targets:
         raise ValueError("The DAG that replays the quarantine needs a source and at least one target.")
     doc = _REPLAY_DOC.format(tables=", ".join(config.target_tables))

@@ -58,6 +58,7 @@ class PlannedRun:
 def plan_run(config: LakeConfig, dag: str, tables: Sequence[str] = ()) -> PlannedRun:
     """Assess the tables and plan as the DAG's tasks ``assess`` and ``plan`` do, without changes.
 
+    :param dag: one of :data:`DAGS`.
     :param tables: names and patterns of the tables to plan for; empty means all.
     :raises InputError: governance works on none of them.
     """

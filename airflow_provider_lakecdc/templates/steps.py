@@ -63,7 +63,9 @@ def new_dag(
     It has one active run: changes are applied in order, and concurrent maintenance would conflict.
 
     :param kind: one of ``schedules.DAGS``, with its schedule, or ``schedules.REPLAY``; part of the DAG id.
+    :param doc: Markdown for Airflow's web page.
     :param may_backfill: whether runs depend on their data interval; otherwise Airflow rejects backfills.
+    :param deadline: alert about runs that take too long.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",

@@ -1,4 +1,4 @@
-"""Hours of a table that is fed through JDBC, filled by backfills."""
+"""Hours of a table that is fed through JDBC, filled like users do: by ``airflow backfill create``."""
 
 from __future__ import annotations
 
@@ -75,16 +75,12 @@ class Hours:
             ((location,),) = query.fetchall()
         return self._own(duckdb_rows(location, "id, state"))
 
-    def backfill(self, *, again: bool = False) -> None:
-        """Make a backfill of the hours.
-
-        :param again: whether hours that were read are read again.
-        """
-        hours = {"from_date": self._at(0), "to_date": self._at(self.count - 1)}
+    def backfill(self, *options: str) -> None:
+        """Make a backfill of the hours."""
+        hours = ("--from-date", self._at(0), "--to-date", self._at(self.count - 1))
         # the scheduler notices a backfill's end some time after its last run, and only one backfill can run
         self.airflow.once(self._no_backfill_goes_on)
-        which = "completed" if again else "none"
-        self.airflow.send("POST", "/backfills", dag_id=DAG, reprocess_behavior=which, **hours)
+        self.airflow.run("backfill", "create", "--dag-id", DAG, *hours, *options)
 
     def governed(self) -> Any:
         """Wait for the runs of governance to end; return their triggers and states."""
@@ -103,7 +99,7 @@ class Hours:
         return sorted((number % 100, state) for number, state in rows if number // 100 == self.day)
 
     def _at(self, hour: int) -> str:
-        return f"2026-01-{self.day:02}T{hour:02}:00:00Z"
+        return f"2026-01-{self.day:02}T{hour:02}:00:00"
 
     def _get(self, path: str, dag: str = DAG) -> Any:
         return self.airflow.get(f"/dags/{dag}{path}")

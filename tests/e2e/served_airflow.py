@@ -1,9 +1,10 @@
-"""A separate Airflow for tests, with all its processes and its database in Postgres, and its REST API."""
+"""A separate Airflow for tests, with all its processes and its database in Postgres: its commands and its REST API."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -66,6 +67,12 @@ class ServedAirflow:
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             **self.variables,
         }
+
+    def run(self, *arguments: str) -> None:
+        """Run a command of Airflow."""
+        command = [sys.executable, "-m", "airflow", *arguments]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
     @contextmanager
     def served(self, *dags: str) -> Iterator[None]:

@@ -188,7 +188,7 @@ def test_runs_of_a_backfill_are_sequential_and_read_their_hours_again_on_request
     # one hour has a new row, and another one has changed without its cursor
     hours.set(late, "late", 0, 20)
     hours.set(1, "corrected", 1, 10)
-    hours.backfill(again=True)
+    hours.backfill("--reprocess-behavior", "completed")
     assert one_by_one(hours.tasks(2))
     assert hours.copied() == [row for row in hours.rows() if row[0] != behind]
 

@@ -54,7 +54,10 @@ PLATFORMS = {
 
 
 def platform_of(connection: Connection) -> str:
-    """Return the name of the platform that a connection leads to; refuse a connection to none."""
+    """Return the name of the platform that a connection leads to.
+
+    :raises JobBadInputError: jobs cannot be submitted to it.
+    """
     if connection.conn_type == "spark":
         return SPARK_SUBMIT
     names = [name for name, platform in PLATFORMS.items() if platform.conn_type == connection.conn_type]

@@ -168,7 +168,10 @@ class Glue(Submitter):
         self._settings, self._glue = settings, GlueJobHook(aws_conn_id=conn_id, job_name=settings.job)
 
     def preview(self, application: Application) -> dict[str, Any]:
-        """Return the arguments of ``StartJobRun``; refuse what Glue cannot provide."""
+        """Return the arguments of ``StartJobRun``.
+
+        :raises JobBadInputError: Glue cannot provide what the application needs.
+        """
         if application.archives or application.env:
             raise JobBadInputError(
                 "Glue supports neither archives nor env_vars.",

@@ -48,7 +48,10 @@ class DatabricksRuns(Submitter):
         self._settings, self._databricks = settings, DatabricksHook(databricks_conn_id=conn_id)
 
     def preview(self, application: Application) -> dict[str, Any]:
-        """Return the body of ``jobs/runs/submit``; refuse what Databricks cannot provide."""
+        """Return the body of ``jobs/runs/submit``.
+
+        :raises JobBadInputError: Databricks cannot provide what the application needs.
+        """
         if application.archives:
             raise JobBadInputError(
                 "Databricks does not support archives.",

@@ -71,7 +71,21 @@ class Position:
 
 def decode(text: str) -> Position:
     """Decode a position from summary text."""
-    return Position(**json.loads(text))
+    document = json.loads(text)
+    offsets = document.get("offsets", {})
+    # former coordinates of the source kafka
+    truncates = (document.get("truncate_order"), offsets.pop("truncated", None))
+    return Position(
+        source=document["source"],
+        identity=document["identity"],
+        offsets=offsets,
+        read_through=document.get("read_through"),
+        high_order=document.get("high_order"),
+        truncate_order=max(filter(None, truncates), default=None),
+        storage=document.get("storage"),
+        feed=document.get("feed", ""),
+        others=document.get("others", {}),
+    )
 
 
 def _lowest(moments: Sequence[str | None]) -> str | None:
