@@ -35,6 +35,7 @@ from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from lakecdc.runtime.session import open_session
 from local_services import install
+from local_services.flink import FLINK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -193,7 +194,7 @@ def main() -> None:
             print(json.dumps(_run_alone(lake, arguments.only)))
             return
         if "flink" in contenders:
-            install.install_tool(install.FLINK)
+            install.install_tool(FLINK)
         writer = events.Writer(arguments.keys, arguments.format)
         writer.write(lake.folder / "events-0", arguments.events)
         writer.moved = arguments.moved

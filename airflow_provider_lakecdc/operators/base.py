@@ -325,10 +325,7 @@ class LakecdcJobOperator(SubmitOperator):
         self.keep_tables(left, [table for table in named_beside if table in beside])
 
     def _precheck(self, context: Context, job: Submission) -> Precheck:
-        """Find tables that do not need the job, unless a job of an earlier try may still work on them.
-
-        :raises LakecdcJobError: the job's source is down, or lacks what the job reads.
-        """
+        """Find tables that do not need the job, unless a job of an earlier try may still work on them."""
         catalog, store = get_catalog(self.catalog_conn_id), context.get("task_state_store")
         may_skip = self.look_first and not (store is not None and any(store.get(key) for key in self.stored_keys))
         if job.spec.source is not None and job.driver_is_here:

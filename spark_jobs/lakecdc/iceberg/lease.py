@@ -67,10 +67,10 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot,
     )
     manage = transaction.manageSnapshots()
     # first, because a late renewal may have restored a token that was taken over before
-    for taken, ref in refs.items():
+    for name, ref in refs.items():
         # old takeovers no longer matter for any contender
-        if taken.startswith(LEASE_TAKEN_PREFIX) and ref.is_over(table.snapshot(ref.snapshot_id)):
-            manage = manage.removeTag(taken)
+        if name.startswith(LEASE_TAKEN_PREFIX) and ref.is_over(table.snapshot(ref.snapshot_id)):
+            manage = manage.removeTag(name)
     manage.createTag(tag, snapshot.id).setMaxRefAgeMs(tag, ref_age_ms(snapshot, seconds)).commit()
     if current is not None:
         log.warning("%s: taking over the lease of %s, which was not renewed", table.name, current.holder)

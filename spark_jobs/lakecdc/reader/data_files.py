@@ -69,8 +69,9 @@ def data_file(stream: Any, location: str) -> ParquetFile | OrcFile | AvroFile:
 
     :raises UnreadError: tasks cannot read it.
     """
-    reader = {"orc": OrcFile, "avro": AvroFile}.get(location.rpartition(".")[2], ParquetFile)
-    return reader(stream, location)
+    if location.endswith(".orc"):
+        return OrcFile(stream, location)
+    return AvroFile(stream, location) if location.endswith(".avro") else ParquetFile(stream, location)
 
 
 @dataclass

@@ -158,8 +158,8 @@ def test_no_quarantine_has_excluded_columns_and_targets_may_have_separate_ones(l
     own, fed.quarantine = "{namespace}.{table}_kept", f"{fed.name}_kept"
     report = fed.run(quarantine_table=own).tables[0]
     assert report.metrics["quarantine_table"] == fed.quarantine
-    kept = event(2, "c", {"id": 2, "n": "many"}).replace(" ", "").encode()
-    assert fed.quarantined_rows() == [("not-json", None), ("type", kept)]
+    stored = event(2, "c", {"id": 2, "n": "many"}).replace(" ", "").encode()
+    assert fed.quarantined_rows() == [("not-json", None), ("type", stored)]
     # withheld rows stay, the rest are applied
     lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
     lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN n string")

@@ -18,6 +18,7 @@ from lakecdc.reader.data_files import FileRows
 from lakecdc.reader.projection import ReadColumn, UnreadError
 
 ID = ReadColumn(1, "id", "long", True)
+TEXT = {"name": "t", "type": "string", "field-id": 3}
 LONG = {"name": "id", "type": "long", "field-id": 1}
 
 
@@ -107,7 +108,6 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
         "a",
     ),
 }
-TEXT = {"name": "t", "type": "string", "field-id": 3}
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -32,7 +32,7 @@ from .test_arrow_load import create, insert
 from .test_rounds import big
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def run(shop: Shop) -> dict[str, TableReport]:
@@ -244,11 +244,10 @@ def test_only_the_event_that_fails_clean_is_quarantined(shop: Shop) -> None:
 def test_a_round_read_again_with_more_log_is_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     read = rounds.read
 
-    def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
-        first = read(spark, replace(task, limits=Bounds(seconds=1e-9)), summary)
-        assert first.cells is not None
-        first.cells.unpersist()
-        return first
+    def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> tuple[Any, DataFrame]:
+        first, cells = read(spark, replace(task, limits=Bounds(seconds=1e-9)), summary)
+        cells.unpersist()
+        return first, cells
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")
