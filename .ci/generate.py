@@ -37,8 +37,12 @@ ROOT = Path(__file__).resolve().parent.parent
 OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
 RUFF = Path(sys.executable).with_name("ruff")
 WIDTH = 120
-#: arguments of operators of jobs with a source
-SOURCE_ARGUMENTS = ("source", "targets", "source_conn_id")
+#: parameters of jobs with a source
+SOURCE_SIGNATURE = {
+    "source": "Mapping[str, Any]",
+    "targets": "Sequence[Mapping[str, Any]]",
+    "source_conn_id": "str | None = None",
+}
 IMPORTS = """from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 from lakecdc.contract.job_options import Outcome
@@ -49,7 +53,7 @@ _SETTING_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here 
 _ALIASES = {Curve: "Curve", Outcome: "Outcome", ReaderName: "ReaderName"}
 _ALIASES |= {StorageClass: "StorageClass", Verify: "Verify"}
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
-#: arguments of every job operator
+#: arguments of every job operator that have the name of an option
 _BASE_ARGUMENTS = set(inspect.signature(inspect.unwrap(LakecdcJobOperator.__init__)).parameters)
 
 
@@ -156,32 +160,56 @@ def with_operator(path: Path, name: str, job: str) -> str:
 
     :param name: of the class.
     """
-    common = options_of(JobOptions)
-    text, options = path.read_text(), [each for each in options_of(OPTIONS[job]) if each not in common]
+    text, options = path.read_text(), options_of(OPTIONS[job])
     (node,) = (each for each in ast.parse(text).body if isinstance(each, ast.ClassDef) and each.name == name)
     lines = text.splitlines(keepends=True)
     (method,) = (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
-    lines[method.lineno - 1 : method.end_lineno] = [init_source(options)]
+    lines[method.lineno - 1 : method.end_lineno] = [init_source(job, options)]
     docstring = node.body[0]
-    summary = (ast.get_docstring(node) or "").partition("\nOptions: ``")[0].rstrip()
-    lines[docstring.lineno - 1 : docstring.end_lineno] = [docstring_source(summary, job)]
+    summary = (ast.get_docstring(node) or "").partition("\n:param ")[0].rstrip()
+    lines[docstring.lineno - 1 : docstring.end_lineno] = [docstring_source(summary, job, options)]
     future = "from __future__ import annotations\n"
     return linted("".join(lines).replace(future, future + IMPORTS, 1), path)
 
 
-def docstring_source(summary: str, job: str) -> str:
-    """Return the docstring of an operator's class, indented; the options' own docstring describes them."""
-    described, base = OPTIONS[job], "SourceJobOperator" if job in SOURCE_JOBS else "LakecdcJobOperator"
-    options = f"``{described.__module__}.{described.__qualname__}``"
-    text = f'"""{summary}\n\nOptions: {options}. Other arguments: :class:`{base}`.\n"""\n'
-    return textwrap.indent(text, " " * 4)
+def docstring_source(summary: str, job: str, options: list[Option]) -> str:
+    """Return the docstring of an operator's class, indented."""
+    shared = shared_options(OPTIONS[job])
+    elsewhere = {each.name: each.meaning for owner in shared for each in options_of(owner)}
+    meanings = {each.name: each.meaning for each in options if elsewhere.get(each.name) != each.meaning}
+    base = ":class:`LakecdcJobOperator`"
+    if job in SOURCE_JOBS:
+        base = ":class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``"
+    places = ", ".join(f"``{owner.__qualname__}``" for owner in shared)
+    meanings["kwargs"] = f"see {base}. Other options: {places} in ``lakecdc.contract``."
+    parameters = [
+        textwrap.fill(
+            f":param {name}: {meaning}",
+            WIDTH,
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 8,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, meaning in meanings.items()
+    ]
+    return textwrap.indent(f'"""{summary}\n\n', " " * 4) + "\n".join(parameters) + '\n    """\n'
 
 
-def init_source(options: list[Option]) -> str:
+def shared_options(described: type[JobOptions]) -> list[type[JobOptions]]:
+    """Return the classes of options that a job shares with others, without bases of these classes."""
+    jobs = list(OPTIONS.values())
+    shared = [owner for owner in described.__mro__ if sum(owner in of_job.__mro__ for of_job in jobs) > 1]
+    shared = [owner for owner in shared if dataclasses.is_dataclass(owner)]
+    return [owner for owner in shared if not any(issubclass(other, owner) for other in shared if other is not owner)]
+
+
+def init_source(job: str, options: list[Option]) -> str:
     """Return the source of an operator's ``__init__``, indented."""
-    arguments = [*(argument(each) for each in options), "**kwargs: Any"]
-    common = {each.name for each in dataclasses.fields(JobOptions)}
-    passed = [f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS - common]
+    signature = SOURCE_SIGNATURE if job in SOURCE_JOBS else {}
+    arguments = [*map(": ".join, signature.items()), *(argument(each) for each in options), "**kwargs: Any"]
+    passed = [f"{name}={name}" for name in signature]
+    passed += [f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS]
     source = (
         f"def __init__(self, *, {', '.join(arguments)},) -> None:\n"
         f"    super().__init__({', '.join([*passed, 'options=self.options_in(locals())'])}, **kwargs)\n"
@@ -218,7 +246,7 @@ def operator_table(classes: Mapping[str, str]) -> str:
     common = {each.name for each in dataclasses.fields(JobOptions)}
     for job, name in classes.items():
         own = [each.name for each in options_of(OPTIONS[job]) if each.name not in common]
-        arguments = [*(SOURCE_ARGUMENTS if job in SOURCE_JOBS else ()), *own]
+        arguments = [*(SOURCE_SIGNATURE if job in SOURCE_JOBS else ()), *own]
         rows.append(f"| `{name}` | {', '.join(f'`{each}`' for each in arguments)} |")
     return "\n".join(rows) + "\n"
 

@@ -31,7 +31,6 @@ from airflow_provider_lakecdc.submit.reporting import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from lakecdc.contract import runtime
-from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import JobReport, log_tables, now, parse_report
 from lakecdc.metadata.names import side_tables
@@ -62,8 +61,6 @@ class LakecdcJobOperator(SubmitOperator):
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param job: name of the job; subclasses set it.
     :param options: options of the job, see ``lakecdc.contract.options``. (templated)
-    :param dry_run: option ``dry_run`` of the job; default: the job's.
-    :param fail_on: option ``fail_on`` of the job; default: the job's.
     :param only: restrict the work to these of the tables and their side tables; empty means all. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param after: ids of earlier tasks of the run that work on the same tables; tables for which one of them failed are
@@ -114,8 +111,6 @@ class LakecdcJobOperator(SubmitOperator):
         catalog_conn_id: str | None = None,
         job: str | None = None,
         options: Mapping[str, Any] | None = None,
-        dry_run: bool | str | None = None,
-        fail_on: Sequence[Outcome] | str | None = None,
         only: str | Sequence[str] = (),
         strict_run_conf: bool = False,
         after: Sequence[str] = (),
@@ -135,8 +130,7 @@ class LakecdcJobOperator(SubmitOperator):
         super().__init__(conn_id=conn_id or settings.spark_conn_id(), name=name or f"lakecdc-{self.job}", **kwargs)
         self.tables = tables
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
-        common = {"dry_run": dry_run, "fail_on": fail_on}
-        self.options = {**(options or {}), **{name: value for name, value in common.items() if value is not None}}
+        self.options = dict(options or {})
         self.only = only
         self.strict_run_conf = strict_run_conf
         self.after = list(after)
@@ -222,7 +216,6 @@ class LakecdcJobOperator(SubmitOperator):
         return {
             each.name: {} if each.default_factory is dict and arguments[each.name] is None else arguments[each.name]
             for each in dataclasses.fields(OPTIONS[cls.job_name])
-            if each.name in arguments
         }
 
     def check_run(self, context: Context) -> None:

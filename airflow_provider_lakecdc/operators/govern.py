@@ -8,6 +8,7 @@ from typing import Any
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.submit.submission import table_list
+from lakecdc.contract.job_options import Outcome
 
 
 class GovernOperator(LakecdcJobOperator, job="govern"):
@@ -16,7 +17,9 @@ class GovernOperator(LakecdcJobOperator, job="govern"):
     A table for which a step failed is skipped by later steps; the others continue. In the return value each table has
     the overall outcome of its steps, and below ``steps`` the outcome of each by its job.
 
-    Options: ``lakecdc.contract.options.GovernOptions``. Other arguments: :class:`LakecdcJobOperator`.
+    :param steps: the steps in the order of work.
+    :param dry_run: run all steps dry; otherwise each step follows its own option.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     def __init__(
@@ -24,6 +27,7 @@ class GovernOperator(LakecdcJobOperator, job="govern"):
         *,
         steps: Sequence[Mapping[str, Any]] | str = (),
         dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(options=self.options_in(locals()), **kwargs)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Context
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.source_job import SourceJobOperator
+from lakecdc.contract.job_options import Outcome
 
 #: types of sources that are read from the end of the last run, regardless of the run's data interval
 CURSOR_SOURCES = frozenset({"files", "kafka", "mysql", "postgres"})
@@ -21,12 +22,18 @@ class IngestOperator(SourceJobOperator, job="ingest"):
     integer as the cursor). Logs of databases, topics and files are cursors: a run reads what is new since the last one
     and ignores its data interval. A backfill would read nothing or the wrong thing, so it is refused.
 
-    Options: ``lakecdc.contract.feeding.IngestOptions``. Other arguments: :class:`SourceJobOperator`.
+    :param reload: targets, ``namespace.name``, to load in full again, ``*`` for all: readers see the old rows until the
+        new ones replace them in one commit. Only for sources of type ``postgres`` and ``mysql``.
+    :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
+        options: ``FeedingOptions`` in ``lakecdc.contract``.
     """
 
     def __init__(
         self,
         *,
+        source: Mapping[str, Any],
+        targets: Sequence[Mapping[str, Any]],
+        source_conn_id: str | None = None,
         reload: Sequence[str] | str = (),
         max_batches: int | str = 0,
         parallel_tables: int | str = 4,
@@ -34,9 +41,13 @@ class IngestOperator(SourceJobOperator, job="ingest"):
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 0.1,
         report_values: bool | str = False,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_in(locals()), **kwargs)
+        super().__init__(
+            source=source, targets=targets, source_conn_id=source_conn_id, options=self.options_in(locals()), **kwargs
+        )
 
     def check_run(self, context: Context) -> None:
         """Refuse a backfill of a cursor source, and give a source addressed by time the run's data interval.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider_lakecdc.operators.source_job import SourceJobOperator
+from lakecdc.contract.job_options import Outcome
 
 
 class ReplayQuarantineOperator(SourceJobOperator, job="replay_quarantine"):
@@ -15,12 +16,17 @@ class ReplayQuarantineOperator(SourceJobOperator, job="replay_quarantine"):
     overwrites a newer state. Messages that can be applied leave the quarantine, the others stay. All are one batch,
     regardless of the data interval of the run.
 
-    Options: ``lakecdc.contract.feeding.ReplayQuarantineOptions``. Other arguments: :class:`SourceJobOperator`.
+    :param rules: replay only messages that broke one of these rules, such as ``type``; default: all.
+    :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
+        options: ``FeedingOptions`` in ``lakecdc.contract``.
     """
 
     def __init__(
         self,
         *,
+        source: Mapping[str, Any],
+        targets: Sequence[Mapping[str, Any]],
+        source_conn_id: str | None = None,
         rules: Sequence[str] | str = (),
         max_batches: int | str = 0,
         parallel_tables: int | str = 4,
@@ -28,6 +34,10 @@ class ReplayQuarantineOperator(SourceJobOperator, job="replay_quarantine"):
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 1.0,
         report_values: bool | str = False,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_in(locals()), **kwargs)
+        super().__init__(
+            source=source, targets=targets, source_conn_id=source_conn_id, options=self.options_in(locals()), **kwargs
+        )

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.rewriting import Curve, StorageClass, Verify
 
 
 class SortDataFilesOperator(LakecdcJobOperator, job="sort_data_files"):
     """Sort the rows of partitions where too many files overlap in their keys.
 
-    Options: ``lakecdc.contract.rewriting.SortDataFilesOptions``. Other arguments: :class:`LakecdcJobOperator`.
+    :param columns: sort order; default: the table's last sort, else its sort order, else its identifier fields.
+    :param curve: ``linear`` sorts by the first column, then the second, and so on; ``hilbert`` and ``zorder`` sort
+        along a curve through the space of all columns, so that filters on each of them skip files. Default: the curve
+        of the table's last sort if ``columns`` is empty, else ``linear``.
+    :param min_overlap_depth: average number of files with the same key above which a partition is sorted again; with a
+        curve, a multiple of that number for as many files in a grid.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``RewriteDataFilesOptions`` in ``lakecdc.contract``.
     """
 
     def __init__(
@@ -32,6 +39,8 @@ class SortDataFilesOperator(LakecdcJobOperator, job="sort_data_files"):
         max_runtime: float | str = 0.0,
         keep_failed_files: bool | str = False,
         side_tables: Sequence[str] | str = (),
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(options=self.options_in(locals()), **kwargs)
