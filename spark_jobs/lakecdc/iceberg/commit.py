@@ -140,18 +140,18 @@ def replace_deletes(
     :raises ConflictError: one of them is gone or got a deletion vector, or the branch was dropped meanwhile.
     """
     mark = str(uuid.uuid4())
-    validator = _validator(table, guard, mark)
-    # Iceberg would recreate the branch from main
-    if branch != MAIN and not table.refresh().has_branch(branch):
-        raise ConflictError(f"The branch {branch!r} was dropped.", table=table.name)
 
-    def write(transaction: Any) -> None:
-        delta = _validated(table, transaction.newRowDelta().toBranch(branch), changes, start_snapshot_id)
-        if validator is not None:
-            delta.validateWith(validator)
-        _row_delta(table, delta, changes, mark).commit()
+    def commit() -> None:
+        # Iceberg would recreate the branch from main
+        if branch != MAIN and not table.refresh().has_branch(branch):
+            raise ConflictError(f"The branch {branch!r} was dropped.", table=table.name)
+        with _committed(table) as source:
+            delta = _validated(table, source.newRowDelta().toBranch(branch), changes, start_snapshot_id)
+            if (validator := _validator(table, guard, mark)) is not None:
+                delta.validateWith(validator)
+            _row_delta(table, delta, changes, mark).commit()
 
-    return _commit(table, mark, branch, write)
+    return run_commit(table, commit, mark, branch)
 
 
 def remove_files(
@@ -214,21 +214,21 @@ def replace_data_files(
     :raises ConflictError: a removed file is gone or got new deletes.
     """
     mark = str(uuid.uuid4())
-    validator = _validator(table, guard, mark)
 
-    def write(transaction: Any) -> None:
-        rewrite = transaction.newRewrite().validateFromSnapshot((since or start).id)
-        rewrite = rewrite.dataSequenceNumber(start.sequence_number)
-        for file in (*changes.removed_rows, *changes.removed_deletes):
-            rewrite.deleteFile(file)
-        for file in (*changes.rows, *_in_file_order(changes.deletes)):
-            rewrite.addFile(file)
-        set_summary(rewrite, changes.summary, mark)
-        if validator is not None:
-            rewrite.validateWith(validator)
-        rewrite.toBranch(branch).commit()
+    def commit() -> None:
+        with _committed(table) as source:
+            rewrite = source.newRewrite().validateFromSnapshot((since or start).id)
+            rewrite = rewrite.dataSequenceNumber(start.sequence_number)
+            for file in (*changes.removed_rows, *changes.removed_deletes):
+                rewrite.deleteFile(file)
+            for file in (*changes.rows, *_in_file_order(changes.deletes)):
+                rewrite.addFile(file)
+            set_summary(rewrite, changes.summary, mark)
+            if (validator := _validator(table, guard, mark)) is not None:
+                rewrite.validateWith(validator)
+            rewrite.toBranch(branch).commit()
 
-    return _commit(table, mark, branch, write)
+    return run_commit(table, commit, mark, branch)
 
 
 def set_summary(update: Any, summary: Mapping[str, str], mark: str) -> None:
@@ -266,6 +266,18 @@ def _commit(
         transaction.commitTransaction()
 
     return run_commit(table, lambda: retry_commit(table, commit), mark, branch)
+
+
+@contextmanager
+def _committed(table: IcebergTable) -> Iterator[Any]:
+    """Yield the object to change: the table, or a transaction that keeps manifests and is committed afterwards."""
+    if not specs_by_dropped_columns(table):
+        yield table.java
+        return
+    transaction = table.java.newTransaction()
+    with _keep_old_manifests(table, transaction):
+        yield transaction
+    transaction.commitTransaction()
 
 
 @contextmanager
