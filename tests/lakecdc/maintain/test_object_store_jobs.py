@@ -49,7 +49,7 @@ def test_readers_by_path_follow_expiry_and_orphan_removal(
 
     on_disk = {*metadata.iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr(Versions, "move_hint", lambda *_: False)
+        patch.setattr(Versions, "move_hint", lambda *_, **__: False)
         with pytest.raises(Py4JJavaError, match="delete no files"):
             lake.sql(f"CALL folder.system.expire_snapshots('{NAME}', TIMESTAMP '2100-01-01', 1)").collect()
         assert table.refresh().metadata("snapshots").count() == 1 and on_disk <= {*metadata.iterdir()}

@@ -172,7 +172,7 @@ def test_wiped_versions_leave_no_content(storage: MemoryStorage, catalog: Object
 def test_snapshots_are_removed_only_where_the_hint_can_follow(
     storage: MemoryStorage, catalog: ObjectCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.Versions, "move_hint", lambda *_: False)
+    monkeypatch.setattr(module.Versions, "move_hint", lambda *_, **__: False)
     with pytest.raises(CommitStateUnknownException, match="delete no files"):
         catalog.update_table(NAME, [], [{"action": "remove-snapshots", "token": 1}])
     assert tokens(catalog.load(NAME).text) == [1]

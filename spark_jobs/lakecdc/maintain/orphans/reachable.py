@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-
-import numpy as np
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg.reachability import ManifestReader, MissingManifestError, newest_metadata
@@ -19,8 +18,8 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 # Iceberg refuses metadata whose branches and tags name missing snapshots
 _NO_REFS: dict[str, Any] = {"refs": {}, "current-snapshot-id": -1}
-# hashes that are always collected before they are sorted
-_UNSORTED = 1_000_000
+# partitioned by the first byte
+_BUCKETS = 256
 
 
 class HashSet:
@@ -30,29 +29,36 @@ class HashSet:
     """
 
     def __init__(self, hashes: Iterable[int] = ()) -> None:
-        self._sorted, self._new = np.zeros(0, np.uint64), array("Q")
+        self._sorted = [array("Q") for _ in range(_BUCKETS)]
+        self._new = [array("Q") for _ in range(_BUCKETS)]
         self.update(hashes)
 
     def update(self, hashes: Iterable[int]) -> None:
         """Add hashes, which threads may compute concurrently."""
-        self._new.extend(hashes)
-        # the same file is in many manifests
-        if len(self._new) > _UNSORTED + len(self._sorted):
-            self._sort()
+        for value in hashes:
+            bucket = self._new[value >> 56]
+            bucket.append(value)
+            # the same file is in many manifests
+            if len(bucket) > 4096 + len(self._sorted[value >> 56]):
+                self._sort(value >> 56)
 
     def __contains__(self, value: int) -> bool:
-        self._sort()
-        at = self._sorted.searchsorted(np.uint64(value))
-        return bool(at < len(self._sorted) and self._sorted[at] == value)
+        number = value >> 56
+        if self._new[number]:
+            self._sort(number)
+        bucket = self._sorted[number]
+        at = bisect_left(bucket, value)
+        return at < len(bucket) and bucket[at] == value
 
     def __len__(self) -> int:
-        self._sort()
-        return len(self._sorted)
+        for number, new in enumerate(self._new):
+            if new:
+                self._sort(number)
+        return sum(map(len, self._sorted))
 
-    def _sort(self) -> None:
-        if self._new:
-            self._sorted = np.union1d(self._sorted, np.frombuffer(self._new, np.uint64))
-            self._new = array("Q")
+    def _sort(self, number: int) -> None:
+        self._sorted[number] = array("Q", sorted({*self._sorted[number], *self._new[number]}))
+        self._new[number] = array("Q")
 
 
 def line_hash(line: bytes) -> int:
