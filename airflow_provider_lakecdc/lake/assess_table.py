@@ -40,6 +40,7 @@ from lakecdc.metadata.compaction_reasons import Reasons, no_reason_to_compact, r
 from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.debt import NOTHING, are_settled
 from lakecdc.metadata.expiry import cutoff_ms, no_row_expires, no_snapshot_expires, old_enough, row_cutoff
+from lakecdc.metadata.exports import EXPORTED, exported_snapshot
 from lakecdc.metadata.file_facts import (
     UNSORTED,
     Content,
@@ -64,7 +65,6 @@ from lakecdc.metadata.manifests import (
     worthwhile_specs,
 )
 from lakecdc.metadata.periodic_tags import UP_TO_DATE, periodic_tags
-from lakecdc.metadata.positions import EXPORTED, exported_snapshot
 from lakecdc.metadata.work import Work
 from lakecdc.object_store.s3 import storage_classes
 

@@ -17,9 +17,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.metadata import names
+from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.names import READ_THROUGH
-from lakecdc.metadata.positions import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, encode_idle, position_of
+from lakecdc.metadata.exports import position_of
+from lakecdc.metadata.positions import Position, encode_idle
 from tests.lakes import open_catalog
 
 ROW = pa.table({"id": pa.array([1], pa.int64())})

@@ -24,7 +24,8 @@ from lakecdc.maintain.reports import nothing, seconds_since
 from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, exported_snapshot
+from lakecdc.metadata.exports import exported_snapshot
+from lakecdc.metadata.positions import Position
 from lakecdc.moments.events import touched_keys
 from lakecdc.moments.table import DerivedTable
 from lakecdc.runtime.failpoints import reach

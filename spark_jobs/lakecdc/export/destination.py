@@ -18,7 +18,8 @@ from lakecdc.iceberg.definition import TableDefinition, spark_types
 from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, encode_idle, exported_snapshot, position_of
+from lakecdc.metadata.exports import exported_snapshot, position_of
+from lakecdc.metadata.positions import Position, encode_idle
 from lakecdc.moments.table import DerivedTable
 from lakecdc.sql import EXACT_JSON, quoted_column
 

@@ -23,8 +23,8 @@ from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.maintain.reports import empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata.exports import EXPORTED
 from lakecdc.metadata.floor import erased_after
-from lakecdc.metadata.positions import EXPORTED
 from lakecdc.runtime import failpoints
 
 

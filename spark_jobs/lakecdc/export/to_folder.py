@@ -27,7 +27,7 @@ from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folde
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.start_tag import MAX_AGE_SECONDS, numbered_tag
 from lakecdc.metadata.expiry import iso
-from lakecdc.metadata.positions import of_another
+from lakecdc.metadata.exports import of_another
 from lakecdc.runtime import failpoints
 
 MARKER = "_SUCCESS"

@@ -15,7 +15,8 @@ from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.ingest.api import Commit, Staged, cluster_rows, publish
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import SOURCE, Carrier, Position, current_position, position_of
+from lakecdc.metadata.exports import SOURCE, position_of
+from lakecdc.metadata.positions import Carrier, Position, current_position
 from lakecdc.moments.stretch import Stretch
 from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import stage_frame

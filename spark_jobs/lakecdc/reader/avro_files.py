@@ -8,14 +8,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from lakecdc.model.iceberg_columns import with_field_id
 from lakecdc.reader.avro_codecs import add_codecs
-from lakecdc.reader.parquet_files import RowGroup
+from lakecdc.reader.parquet_files import RowGroup, groups_without_bounds
 from lakecdc.reader.projection import Projection, UnreadError
 
 _SYNC_BYTES = 16
@@ -96,8 +95,7 @@ class AvroFile:
 
     def groups(self, columns: Projection) -> Iterator[RowGroup]:
         """Yield all rows, without bounds."""
-        for begin, batch in self.batches(0, self.rows, columns):
-            yield RowGroup(None, begin, begin + batch.num_rows, partial(columns, batch), lambda _: None)
+        return groups_without_bounds(self.batches(0, self.rows, columns), columns)
 
     def _decoded(self, piece: _Piece, schema: pa.Schema) -> pa.RecordBatch:
         from fastavro import reader

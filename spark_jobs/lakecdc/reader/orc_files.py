@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from lakecdc.model.iceberg_columns import with_field_id
-from lakecdc.reader.parquet_files import RowGroup, rows_at_once
+from lakecdc.reader.parquet_files import RowGroup, groups_without_bounds, rows_at_once
 from lakecdc.reader.projection import Projection, UnreadError
 
 _ID, _UNIT, _LENGTH = b"iceberg.id", b"iceberg.timestamp-unit", b"iceberg.length"
@@ -66,8 +65,7 @@ class OrcFile:
 
     def groups(self, columns: Projection) -> Iterator[RowGroup]:
         """Yield all rows, without bounds."""
-        for begin, batch in self.batches(0, self.rows, columns):
-            yield RowGroup(None, begin, begin + batch.num_rows, partial(columns, batch), lambda _: None)
+        return groups_without_bounds(self.batches(0, self.rows, columns), columns)
 
 
 def _field(field: pa.Field) -> pa.Field:

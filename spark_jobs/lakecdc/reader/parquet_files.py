@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -47,6 +47,12 @@ class RowGroup:
     end: int
     read: Callable[[], pa.Table]
     bounds: Callable[[int], tuple[Any, Any] | None]
+
+
+def groups_without_bounds(batches: Iterable[tuple[int, pa.RecordBatch]], columns: Projection) -> Iterator[RowGroup]:
+    """Yield stored rows of a file in another format, given with the position of the first, as row groups."""
+    for begin, batch in batches:
+        yield RowGroup(None, begin, begin + batch.num_rows, partial(columns, batch), lambda _: None)
 
 
 class ParquetFile:

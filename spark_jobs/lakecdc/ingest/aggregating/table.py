@@ -40,8 +40,9 @@ from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.table_feed import open_feed
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata import names
+from lakecdc.metadata.exports import position_of
 from lakecdc.metadata.floor import read_floor
-from lakecdc.metadata.positions import current_position, position_of
+from lakecdc.metadata.positions import current_position
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import failure
 from lakecdc.sql import parsed_type, quoted_column

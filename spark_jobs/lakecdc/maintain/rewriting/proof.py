@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import VerificationError
@@ -41,7 +40,7 @@ _NUMBER, _RECORDS = 0, 4
 # Iceberg's reader also reads a file without deletes that has at most one in so many of a batch's bytes
 _SMALL = 10
 # it also reads the smallest file in each of these formats
-_LESS_KNOWN = ("avro", "orc")
+_LESS_KNOWN = (".avro", ".orc")
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,10 @@ def _sample(table: IcebergTable, evidence: Evidence) -> list[str]:
     if smallest is not None and smallest.bytes * _SMALL <= sum(file.bytes for file in files.values()):
         sample.append(smallest.location)
     # the hash cannot show errors of the readers themselves
-    by_format = groupby(sorted(files, key=_format), _format)
-    sample += [min(group, key=lambda each: files[each].bytes) for name, group in by_format if name in _LESS_KNOWN]
+    for ending in _LESS_KNOWN:
+        of_format = [file for file in files.values() if file.location.endswith(ending)]
+        sample += [file.location for file in sorted(of_format, key=lambda file: file.bytes)[:1]]
     return list(dict.fromkeys(sample))
-
-
-def _format(location: str) -> str:
-    """Return the format that the name of a file shows."""
-    return location.rpartition(".")[2]
 
 
 def _check_counts(name: str, evidence: Evidence, read: Sequence[Result]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,12 @@ def test_a_partition_that_fed_nothing_is_never_late() -> None:
     strict = after.made_strict("why").made_strict("another")
     assert strict.strict == "why" and strict.trusted_marks() is None
     assert stored_progress.decode(position(strict)) == strict
+
+
+def test_a_truncate_among_the_offsets_is_read() -> None:
+    now = replace(position(of(2)), truncate_order=order_key(1, 2**40))
+    before = replace(now, offsets={**now.offsets, "truncated": now.truncate_order}, truncate_order=None)
+    assert decode_position(before.encode()) == now == decode_position(now.encode())
 
 
 def test_batches_divide_the_remaining_offsets() -> None:
